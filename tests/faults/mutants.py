@@ -17,16 +17,94 @@ from pathlib import Path
 from tests.faults.results import keep
 
 ROOT = Path(__file__).parents[2]
-KILLS = ("-m", "tests.faults.kills", "--count", "40", "--seed", "1")
-CRASHES = ("-m", "tests.faults.crash_points", "--seed", "1", "--count", "150")
-POWER = ("-m", "tests.faults.power_loss", "--seed", "1", "--count", "3")
-DAMAGE = ("-m", "tests.faults.damage", "--seed", "1", "--count", "50")
-RACES = ("-m", "tests.faults.races", "--seed", "1", "--count", "5")
-STOPS = ("-m", "tests.faults.stops", "--seed", "1", "--count", "8")
-
-
-def tests(*names: str) -> tuple[str, ...]:
-    return ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *names)
+COUNTS = {"kills": 40, "crash_points": 150, "power_loss": 3, "races": 5, "stops": 8}
+"""How often a campaign tries, with random seed 1."""
+PLANTED = r"""
+= saves in place | vitcli/runner/files.py | crash_points
+-descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
++descriptor, temporary = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), path
+= does not sync the file | vitcli/runner/files.py | power_loss
+-            os.fsync(file.fileno())
+= does not sync the folder | vitcli/runner/files.py | power_loss
+-    sync_folder(path.parent)
+-
+-
+-def _replace
++
++
++def _replace
+= does not sync the folder of a new checkpoint | vitcli/runner/run/checkpoint.py | power_loss
+-    sync_folder(folder)
+= writes the manifest first | vitcli/runner/run/checkpoint.py | crash_points
+-    commit(path / TENSORS, content)
+-    commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
+-    return path
++    commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
++    commit(path / TENSORS, content)
++    return path
+= prunes before it saves | vitcli/runner/train/trainer.py | crash_points
+-        save_checkpoint(self.run.checkpoints, self.checkpoint())
++        prune(self.run.checkpoints, ())
++        save_checkpoint(self.run.checkpoints, self.checkpoint())
+= does not check the tensors' hash | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
+-or sha256(content) != expected["sha256"]
+= does not check the manifest's hash | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
+-if has_hash and not is_unchanged(
++if False and not is_unchanged(
+= does not restore the optimiser | vitcli/core/train/training.py | kills
+-        load_state_tensors(self.optimizers, part("optim"))
+= does not restore the average of the weights | vitcli/core/train/training.py | kills
+-            self.ema.model.load_state_dict(part("ema"))
++            pass
+= begins the schedule anew | vitcli/core/train/training.py | kills
+-            rates = self.rates(self.step)
++            rates = self.rates(self.step - first)
+= draws other random numbers after a resume | vitcli/core/train/training.py | kills
+-            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())
++            self.step or seed_step(self.device, self.spec.seed, 0)
+= forgets how far into the epoch it was | vitcli/core/train/training.py | stops
+-        first = self.step - epoch * self.steps_per_epoch
++        first = 0
+= forgets the sums of a half epoch | vitcli/core/train/training.py | stops
+-        self.sums.zero_()[: len(sums)].copy_(sums)
+= is one step off | vitcli/core/train/training.py | kills
+-        self.step = step
++        self.step = step + 1
+= saves in the middle of a step | vitcli/core/train/training.py | stops
+-            self.step += 1
+-            yield Step(step=self.step, lr=rates[-1], scalars=scalars)
++            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)
++            self.step += 1
+= keeps the metrics of steps that were lost | vitcli/runner/train/trainer.py | kills
+-[r for r in self.run.metrics() if r["step"] <= self.step]
++self.run.metrics()
+= takes no lock | vitcli/runner/run/folder.py | races
+-        lock.acquire()
++        pass
+= trains on after a NaN | vitcli/runner/train/trainer.py | tests/runner/train/test_resume.py -k divergence
+-        if all(math.isfinite(number) for number in numbers):
+-            return
++        return
+= tries a diverged trial again | vitcli/runner/run/folder.py | tests/runner/study/test_run.py
+-RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
++RESULT_STATES: tuple[State, ...] = ("finished",)
+= does not try a killed trial again | vitcli/runner/engines/engine.py | tests/runner/study/test_run.py -k killed_or_hung
+-MAX_ATTEMPTS = 3
++MAX_ATTEMPTS = 1
+= reads pickles of strangers | vitcli/runner/weights/unpickle.py | tests/cli/test_import_cmd.py -k hostile
+-map_location="cpu", weights_only=True
++map_location="cpu", weights_only=False
+= continues on other hardware without a word | vitcli/runner/train/start.py | tests/runner/train/test_exactness.py
+-        refuse_inexact(run.name, inexact)
++        pass
+= starts over when every checkpoint is damaged | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
+-    if found:
+-        raise InputError
++    if False:
++        raise InputError
+"""  # noqa: E501
+"""Each bug: its name, its file, and what must notice it, a campaign or pytest's arguments; then the
+lines that are replaced, and those that replace them."""
 
 
 @dataclass(frozen=True)
@@ -39,182 +117,20 @@ class Mutant:
     new: str
     command: tuple[str, ...]
 
+    @classmethod
+    def of(cls, text: str) -> "Mutant":
+        """Return the bug that a part of ``PLANTED`` describes."""
+        title, *lines = text.strip().splitlines()
+        name, file, words = title.split(" | ")
+        old, new = ("\n".join(x[1:] for x in lines if x[0] == sign) for sign in "-+")
+        if words in COUNTS:
+            command = [f"tests.faults.{words}", "--seed", "1", "--count", str(COUNTS[words])]
+        else:
+            command = ["pytest", "-q", "-x", "-p", "no:cacheprovider", *words.split()]
+        return cls(name, file, old, new, ("-m", *command))
 
-MUTANTS = (
-    Mutant(
-        "saves in place",
-        "vitcli/runner/files.py",
-        'descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")',
-        "descriptor, temporary = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), path",
-        CRASHES,
-    ),
-    Mutant(
-        "does not sync the file",
-        "vitcli/runner/files.py",
-        "            os.fsync(file.fileno())\n",
-        "",
-        POWER,
-    ),
-    Mutant(
-        "does not sync the folder",
-        "vitcli/runner/files.py",
-        "    sync_folder(path.parent)\n\n\ndef _replace",
-        "\n\ndef _replace",
-        POWER,
-    ),
-    Mutant(
-        "does not sync the folder of a new checkpoint",
-        "vitcli/runner/run/checkpoint.py",
-        "    sync_folder(folder)\n",
-        "",
-        POWER,
-    ),
-    Mutant(
-        "writes the manifest first",
-        "vitcli/runner/run/checkpoint.py",
-        "    commit(path / TENSORS, content)\n    commit(path / MANIFEST,"
-        " _manifest(checkpoint, TENSORS, content))\n    return path",
-        "    commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))\n"
-        "    commit(path / TENSORS, content)\n    return path",
-        CRASHES,
-    ),
-    Mutant(
-        "prunes before it saves",
-        "vitcli/runner/train/trainer.py",
-        "        save_checkpoint(self.run.checkpoints, self.checkpoint())\n",
-        "        prune(self.run.checkpoints, ())\n"
-        "        save_checkpoint(self.run.checkpoints, self.checkpoint())\n",
-        CRASHES,
-    ),
-    Mutant(
-        "does not check the tensors' hash",
-        "vitcli/runner/run/checkpoint.py",
-        'or sha256(content) != expected["sha256"]',
-        "",
-        DAMAGE,
-    ),
-    Mutant(
-        "does not check the manifest's hash",
-        "vitcli/runner/run/checkpoint.py",
-        "if has_hash and not is_unchanged(",
-        "if False and not is_unchanged(",
-        DAMAGE,
-    ),
-    Mutant(
-        "does not restore the optimiser",
-        "vitcli/core/train/training.py",
-        '        load_state_tensors(self.optimizers, part("optim"))\n',
-        "",
-        KILLS,
-    ),
-    Mutant(
-        "does not restore the average of the weights",
-        "vitcli/core/train/training.py",
-        '            self.ema.model.load_state_dict(part("ema"))\n',
-        "            pass\n",
-        KILLS,
-    ),
-    Mutant(
-        "begins the schedule anew",
-        "vitcli/core/train/training.py",
-        "            rates = self.rates(self.step)\n",
-        "            rates = self.rates(self.step - first)\n",
-        KILLS,
-    ),
-    Mutant(
-        "draws other random numbers after a resume",
-        "vitcli/core/train/training.py",
-        "            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())\n",
-        "            self.step or seed_step(self.device, self.spec.seed, 0)\n",
-        KILLS,
-    ),
-    Mutant(
-        "forgets how far into the epoch it was",
-        "vitcli/core/train/training.py",
-        "        first = self.step - epoch * self.steps_per_epoch\n",
-        "        first = 0\n",
-        STOPS,
-    ),
-    Mutant(
-        "forgets the sums of a half epoch",
-        "vitcli/core/train/training.py",
-        "        self.sums.zero_()[: len(sums)].copy_(sums)\n",
-        "",
-        STOPS,
-    ),
-    Mutant(
-        "is one step off",
-        "vitcli/core/train/training.py",
-        "        self.step = step\n",
-        "        self.step = step + 1\n",
-        KILLS,
-    ),
-    Mutant(
-        "saves in the middle of a step",
-        "vitcli/core/train/training.py",
-        "            self.step += 1\n"
-        "            yield Step(step=self.step, lr=rates[-1], scalars=scalars)\n",
-        "            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)\n"
-        "            self.step += 1\n",
-        STOPS,
-    ),
-    Mutant(
-        "keeps the metrics of steps that were lost",
-        "vitcli/runner/train/trainer.py",
-        '[r for r in self.run.metrics() if r["step"] <= self.step]',
-        "self.run.metrics()",
-        KILLS,
-    ),
-    Mutant(
-        "takes no lock",
-        "vitcli/runner/run/folder.py",
-        "        lock.acquire()\n",
-        "        pass\n",
-        RACES,
-    ),
-    Mutant(
-        "trains on after a NaN",
-        "vitcli/runner/train/trainer.py",
-        "        if all(math.isfinite(number) for number in numbers):\n            return\n",
-        "        return\n",
-        tests("tests/runner/train/test_resume.py", "-k", "divergence"),
-    ),
-    Mutant(
-        "tries a diverged trial again",
-        "vitcli/runner/run/folder.py",
-        'RESULT_STATES: tuple[State, ...] = ("finished", "diverged")',
-        'RESULT_STATES: tuple[State, ...] = ("finished",)',
-        tests("tests/runner/study/test_run.py"),
-    ),
-    Mutant(
-        "does not try a killed trial again",
-        "vitcli/runner/engines/engine.py",
-        "MAX_ATTEMPTS = 3",
-        "MAX_ATTEMPTS = 1",
-        tests("tests/runner/study/test_run.py", "-k", "killed_or_hung"),
-    ),
-    Mutant(
-        "reads pickles of strangers",
-        "vitcli/runner/weights/unpickle.py",
-        'map_location="cpu", weights_only=True',
-        'map_location="cpu", weights_only=False',
-        tests("tests/cli/test_import_cmd.py", "-k", "hostile"),
-    ),
-    Mutant(
-        "continues on other hardware without a word",
-        "vitcli/runner/train/start.py",
-        "        refuse_inexact(run.name, inexact)\n",
-        "        pass\n",
-        tests("tests/runner/train/test_exactness.py"),
-    ),
-    Mutant(
-        "starts over when every checkpoint is damaged",
-        "vitcli/runner/run/checkpoint.py",
-        "    if found:\n        raise InputError",
-        "    if False:\n        raise InputError",
-        tests("tests/runner/run/test_checkpoint.py"),
-    ),
-)
+
+MUTANTS = [Mutant.of(text) for text in PLANTED.split("\n= ")[1:]]
 
 
 def plant(mutant: Mutant, copy: Path) -> None:

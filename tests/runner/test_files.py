@@ -31,6 +31,7 @@ from vitcli.runner.files import (
 def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
     path = tmp_path / "kept.txt"
     commit(path, b"old")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
     def fail(descriptor):
         raise OSError(28, "No space left on device")
@@ -41,31 +42,23 @@ def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypa
             commit(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_meant(tmp_path):
     with pytest.raises(OSError, match=r"missing/a\.txt"):
         commit(tmp_path / "missing" / "a.txt", b"")
 
 
-def test_what_is_no_regular_file_is_never_replaced(tmp_path):
-    with pytest.raises(ConfigError, match="not a regular file"):
-        commit(tmp_path, b"")
+def test_what_is_no_regular_file_is_never_replaced_and_rights_stay(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match="not a regular file"):
+            commit(place, b"")
     target = tmp_path / "target.txt"
     target.write_text("old")
+    target.chmod(0o600)
     (tmp_path / "link.txt").symlink_to(target)
     commit(tmp_path / "link.txt", b"new")
     assert (tmp_path / "link.txt").is_symlink()
     assert target.read_text() == "new"
-
-
-def test_rights_stay_as_they_were(tmp_path):
-    path = tmp_path / "private.txt"
-    commit(path, b"old")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    path.chmod(0o600)
-    commit(path, b"new")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 def test_folders_are_made_with_those_above_them(tmp_path):
@@ -105,9 +98,6 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="not a regular file"):
         read_bounded(tmp_path / "pipe", 3)
-
-
-def test_a_folder_cannot_be_read_as_a_file(tmp_path):
     with pytest.raises(IsADirectoryError) as found:
         read_bounded(tmp_path, 3)
     assert found.value.filename == str(tmp_path)

@@ -1,8 +1,9 @@
-"""Two drivers in one folder: each trial is trained once, and both see every result."""
+"""The driver of a study: what it trains, what stops it, and other drivers in the same folder."""
 
 import contextlib
-import subprocess
-import sys
+import random
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,17 +11,25 @@ from typing import Any
 
 import pytest
 
-from tests.patience import HANG
-from tests.runner.engines.studies import STUDY as THREE
-from tests.runner.study.test_states import ROOT, STUDY, fabricate
+from tests.runner.engines.studies import ablate, table_of, talk, write_study
+from tests.runner.study import trials
+from tests.runner.study.trials import ROOT, fabricate
 from vitcli.runner.engines import drive
-from vitcli.runner.engines.drivers import join_drivers
+from vitcli.runner.engines.drivers import join_drivers, no_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.engine import Job, Setup
 from vitcli.runner.engines.plan_file import read_plan
-from vitcli.runner.errors import InUseError, StoppedError
+from vitcli.runner.errors import (
+    InputError,
+    InUseError,
+    PartlyError,
+    ResourceError,
+    StoppedError,
+)
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.study import run as study_run
+from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
 from vitcli.runner.train.events import Ended, Message, Stopping, TrialEvent
@@ -31,8 +40,7 @@ Train = Callable[[str], Ended]
 
 @pytest.fixture
 def study(here) -> Study:
-    (here / "mine.yaml").write_text(STUDY)
-    return load_study("mine.yaml")
+    return trials.write_study()
 
 
 class Fake:
@@ -43,16 +51,12 @@ class Fake:
     def __init__(self, train: Train) -> None:
         self.train = train
         self.rounds: list[list[str]] = []
-        self.left: list[bool] = []
         self.stopping = False
 
     def __call__(self, name: str, root: Path, jobs: list[Job], setup: Setup) -> "Fake":
         self.rounds.append([job.folder for job in jobs])
         self.stopping = False
         return self
-
-    def add(self, job: Job) -> None:
-        raise NotImplementedError
 
     def events(self, tick):
         for folder in list(self.rounds[-1]):
@@ -62,14 +66,13 @@ class Fake:
 
     def stop(self, *, leave: bool = False) -> None:
         self.stopping = True
-        self.left.append(leave)
 
 
 @pytest.fixture
 def run(study, monkeypatch) -> Callable[..., tuple[Fake, list[TrialEvent], Any]]:
     monkeypatch.setattr(drive, "POLL_SECONDS", 0.0)
 
-    def run(train: Train, listen=lambda event: None, **options: Any):
+    def run(train: Train, listen=lambda event: None, rerun: tuple[str, ...] = (), **options: Any):
         engine, events = Fake(train), []
         monkeypatch.setattr(drive, "make_engine", engine)
 
@@ -77,7 +80,7 @@ def run(study, monkeypatch) -> Callable[..., tuple[Fake, list[TrialEvent], Any]]
             events.append(event)
             listen(event)
 
-        plan = plan_study(study, ROOT, ("full",))
+        plan = plan_study(study, ROOT, ("full",), rerun=rerun)
         given = Options(jobs=1, device="cpu", command="vitcli ablate mine", **options)
         return engine, events, run_study(plan, given, note)
 
@@ -87,6 +90,65 @@ def run(study, monkeypatch) -> Callable[..., tuple[Fake, list[TrialEvent], Any]]
 def train_here(folder: str) -> Ended:
     fabricate(folder.split("/")[0], int(folder[-1]))
     return Ended(state="finished", score=0.5)
+
+
+def texts_of(events: list[TrialEvent]) -> list[str]:
+    return [each.event.text for each in events if isinstance(each.event, Message)]
+
+
+def test_a_stale_trial_is_renamed_and_trained_again(run):
+    path = fabricate("full", 0).path / "config.yaml"
+    path.write_text(edited := path.read_text().replace("depth: 4", "depth: 5"))
+    engine, events, states = run(train_here)
+    assert engine.rounds == [["full/seed0", "full/seed1"]]
+    assert states["full/seed0"].state == "finished"
+    assert (ROOT / "full/seed0.stale1/config.yaml").read_text() == edited
+    assert "seed0.stale1" in texts_of(events)[0]
+    engine, _, _ = run(train_here, rerun=("full",))
+    assert engine.rounds == [["full/seed0", "full/seed1"]], "--rerun trains finished trials, too"
+
+
+def test_the_next_call_reduces_full_checkpoints_to_weights(run):
+    import torch
+
+    finished = fabricate("full", 0)
+    fabricate("full", 1)
+    shutil.rmtree(finished.checkpoints)
+    finished.checkpoints.mkdir()
+    for step in (1, 2):
+        tensors = {"model.a": torch.ones(2), "optim.a": torch.ones(2)}
+        save_checkpoint(finished.checkpoints, Checkpoint(step, tensors, {"weights": "model"}))
+    run(train_here)
+    (left,) = finished.path.rglob("*.safetensors")
+    assert (left.name, left.parent.name) == ("weights.safetensors", "2")
+
+
+def test_the_budget_ends_a_study_as_partly_done(run):
+    with pytest.raises(PartlyError) as caught:
+        run(train_here, budget=1e-9)
+    assert caught.value.exit_code == 3
+
+
+def test_fail_fast_starts_no_further_trial(run):
+    _, events, states = run(lambda folder: Ended(state="failed", reason="why"), fail_fast=True)
+    assert [event.folder for event in events] == ["full/seed0"]
+    assert states["full/seed1"].state == "missing"
+
+
+def test_missing_images_give_one_error_and_not_one_per_trial(run):
+    events: list[TrialEvent] = []
+    end = Ended(state="failed", reason="no pictures", exit=4, stage="data")
+    with pytest.raises(InputError, match="no pictures"):
+        run(lambda folder: end, events.append)
+    assert events == []
+
+
+def test_too_little_disk_space_is_refused_before_training(run, monkeypatch):
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
+    monkeypatch.setattr(study_run.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ResourceError, match="disk space"):
+        run(train_here)
+    assert not list(ROOT.glob("*/seed*"))
 
 
 def test_a_trial_of_another_driver_is_waited_for_and_its_result_taken(run):
@@ -100,7 +162,7 @@ def test_a_trial_of_another_driver_is_waited_for_and_its_result_taken(run):
             return BUSY
 
         def listen(event: TrialEvent) -> None:
-            if isinstance(event.event, Message) and "waiting" in event.event.text:
+            if isinstance(event.event, Message):
                 other.close()
                 fabricate("full", 1, 0.75)
 
@@ -109,8 +171,7 @@ def test_a_trial_of_another_driver_is_waited_for_and_its_result_taken(run):
     assert [state.state for state in states.values()] == ["finished"] * 2
     ends = [(e.folder, e.event.score) for e in events if isinstance(e.event, Ended)]
     assert ends == [("full/seed0", 0.5), ("full/seed1", 0.75)]
-    (text,) = [e.event.text for e in events if isinstance(e.event, Message)]
-    assert text == "1 trial trained by another process; waiting"
+    assert texts_of(events) == ["1 trial trained by another process; waiting"]
 
 
 def test_a_trial_that_another_driver_gives_up_is_trained_here(run):
@@ -121,27 +182,29 @@ def test_a_trial_that_another_driver_gives_up_is_trained_here(run):
         return BUSY if tried.count(folder) == 1 else train_here(folder)
 
     engine, _, states = run(train)
-    assert engine.rounds == [["full/seed0", "full/seed1"], ["full/seed0"], ["full/seed1"]] or (
-        engine.rounds == [["full/seed0", "full/seed1"]] * 2
-    )
+    assert sorted(tried) == ["full/seed0"] * 2 + ["full/seed1"] * 2
+    assert engine.rounds[0] == ["full/seed0", "full/seed1"]
     assert {state.state for state in states.values()} == {"finished"}
 
 
+class Signal(drive.StopFlag):
+    """A stop flag that a test sets for all."""
+
+    first: int | None = None
+    made: "Signal"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = Signal.first
+        Signal.made = self
+
+
 def test_ctrl_c_ends_the_wait_for_another_driver(run, monkeypatch):
-    class Signal(drive.StopFlag):
-        pass
-
-    flags: list[Signal] = []
-
-    def make() -> Signal:
-        flags.append(Signal())
-        return flags[-1]
-
-    monkeypatch.setattr(drive, "StopFlag", make)
+    monkeypatch.setattr(drive, "StopFlag", Signal)
 
     def listen(event: TrialEvent) -> None:
         if isinstance(event.event, Message):
-            flags[0].number = 2
+            Signal.made.number = 2
 
     with RunDir(ROOT / "full/seed0").lock(), pytest.raises(StoppedError, match="Continue:"):
         run(lambda folder: BUSY, listen)
@@ -149,11 +212,7 @@ def test_ctrl_c_ends_the_wait_for_another_driver(run, monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 2, 15])
 def test_only_a_closed_terminal_leaves_jobs_that_outlive_the_driver(run, monkeypatch, number):
-    class Signal(drive.StopFlag):
-        def __init__(self) -> None:
-            super().__init__()
-            self.number = number
-
+    monkeypatch.setattr(Signal, "first", number)
     monkeypatch.setattr(drive, "StopFlag", Signal)
     monkeypatch.setattr(Fake, "outlives_driver", True)
     events: list[TrialEvent] = []
@@ -172,37 +231,11 @@ def test_the_second_driver_says_so_and_keeps_the_plan_of_the_first(run, study):
     commit_json(ROOT / "plan.json", planned | {"trials": planned["trials"] | {"old/seed0": {}}})
     with join_drivers(ROOT):
         _, events, _ = run(train_here)
-    texts = [e.event.text for e in events if isinstance(e.event, Message)]
-    assert texts == ["another process trains this study, too; each trial is trained once"]
+    assert len(texts_of(events)) == 1
     assert "old/seed0" in read_plan(ROOT)["trials"]
     (ROOT / "full/seed0/status.json").unlink()
     run(train_here)
     assert "old/seed0" not in read_plan(ROOT)["trials"], "alone, a driver writes its own plan"
-
-
-@pytest.mark.ci
-def test_two_commands_at_once_train_each_trial_once(tiny, environment):
-    Path("mine.yaml").write_text(THREE % (4, [0, 1]))
-    words = ["ablate", "mine.yaml", "-j", "1", "--device", "cpu", "--format", "csv"]
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-m", "vitcli", *words, "-o", "both"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    ends = [process.communicate(timeout=HANG) for process in both]
-    assert [process.returncode for process in both] == [0, 0], ends
-    assert ends[0][0] == ends[1][0]
-    assert ends[0][0].count("\n") == 4
-    for path in Path("both").glob("*/seed*/meta.json"):
-        assert RunDir(path.parent).read("meta.json")["sessions"] == [], "trained in one go"
-    trained = [text for end in ends for text in end[1].splitlines() if "test " in text]
-    assert len(list(Path("both").glob("*/seed*/result.json"))) == 6
-    assert len(trained) >= 6
 
 
 @pytest.mark.parametrize(("ends", "trained"), [("fdfdf", 5), ("dffdd", 3)])
@@ -215,3 +248,79 @@ def test_only_failures_in_a_row_end_the_trials(here, monkeypatch, ends, trained)
     seen: list[TrialEvent] = []
     drive.Drive(here, setup, seen.append, max_failures=2).run([*map(str, range(len(ends)))])
     assert len(seen) == trained
+
+
+def test_drivers_have_numbers_of_their_own_and_free_them(tmp_path):
+    assert other_drivers(tmp_path) == 0
+    with join_drivers(tmp_path) as first:
+        assert other_drivers(tmp_path, own=first) == 0
+        with join_drivers(tmp_path) as second:
+            assert (first, second) == (0, 1)
+            assert other_drivers(tmp_path, own=second) == 1
+            assert other_drivers(tmp_path) == 2
+        assert other_drivers(tmp_path, own=first) == 0
+    with join_drivers(tmp_path) as again:
+        assert again == 0
+
+
+@pytest.mark.parametrize("hold", [join_drivers, prepare_folder])
+def test_a_folder_with_a_driver_is_not_removed(tmp_path, hold):
+    with no_drivers(tmp_path):
+        pass
+    with hold(tmp_path), pytest.raises(InUseError, match="this study"), no_drivers(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("hold", [join_drivers, lambda root: hold_folder(root, "in use")])
+def test_a_folder_that_is_renamed_meanwhile_is_named(tmp_path, hold):
+    root = tmp_path / "study"
+
+    def write_after_renaming() -> None:
+        with hold(root):
+            root.rename(tmp_path / "moved")
+            (root / "log.txt").write_text("")
+
+    with pytest.raises(ResourceError, match="study: "):
+        write_after_renaming()
+    with pytest.raises(FileNotFoundError), hold(root):
+        (tmp_path / "elsewhere" / "log.txt").write_text("")
+
+
+@pytest.mark.ci
+def test_two_commands_at_once_train_each_trial_once(tiny, environment):
+    write_study(epochs=4, seeds=(0, 1))
+    output = Path("both")
+    both = [ablate(environment, output, "-j", "1") for _ in range(2)]
+    tables = [table_of(process, output) for process in both]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 3
+    for path in output.glob("*/seed*/meta.json"):
+        assert RunDir(path.parent).read("meta.json")["sessions"] == [], "trained in one go"
+    assert len(list(output.glob("*/seed*/result.json"))) == 6
+    assert talk(output).count("test ") >= 6
+
+
+def epochs_of(folder: Path) -> int:
+    """Return the number of epochs (of 72) that all trials of a study have recorded."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("metrics.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_study_killed_five_times_gives_the_same_table(tiny, environment):
+    write_study(epochs=8, seeds=(0, 1, 2))
+    calm = table_of(ablate(environment, Path("calm"), "-j", "2"), Path("calm"))
+    output, chance, killed = Path("killed"), random.Random(0), 0
+    for _ in range(5):
+        process = ablate(environment, output, "-j", "2")
+        enough = epochs_of(output) + chance.randint(1, 12)
+        while process.poll() is None and epochs_of(output) < enough:
+            time.sleep(0.01)
+        killed += process.poll() is None
+        process.kill()
+        process.communicate()
+        time.sleep(chance.uniform(0, 2))
+        states = [RunDir(path.parent).status()["state"] for path in output.rglob("status.json")]
+        assert "failed" not in states
+    assert killed >= 2, "the study was hardly ever killed while it ran"
+    assert table_of(ablate(environment, output, "-j", "2"), output) == calm
+    assert len(calm) == 3

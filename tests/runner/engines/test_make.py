@@ -1,20 +1,23 @@
-"""The door to the engines: what is unknown, not installed or not meant is refused in one line."""
+"""The door to the engines, and the worker processes of this machine."""
 
-import io
-import re
+import os
+import queue
 import shutil
-import threading
+import signal
 
 import pytest
 
+from tests.patience import HANG
+from vitcli.runner.engines import local as engine
 from vitcli.runner.engines import make
 from vitcli.runner.engines import ray as ray_engine
 from vitcli.runner.engines import slurm as slurm_engine
+from vitcli.runner.engines import worker as process
 from vitcli.runner.engines.engine import Cluster, Job, Setup
-from vitcli.runner.engines.local import LocalEngine
-from vitcli.runner.engines.make import ENGINES, OPTIONS, TAKEN, check_engine, make_engine
+from vitcli.runner.engines.local import LocalEngine, Worker
+from vitcli.runner.engines.make import ENGINES, check_engine, make_engine
 from vitcli.runner.errors import ConfigError
-from vitcli.version import PACKAGE
+from vitcli.runner.train.events import Ended
 
 
 def test_the_local_engine_is_made_from_its_setup(tmp_path):
@@ -23,12 +26,6 @@ def test_the_local_engine_is_made_from_its_setup(tmp_path):
     assert isinstance(engine, LocalEngine)
     assert (engine.count, engine.threads, engine.request) == (2, 2, {"device": "cpu"})
     assert engine.name.format(0) == "worker1.0", "another driver has worker0"
-
-
-def test_a_row_is_all_that_a_new_engine_needs(tmp_path, monkeypatch):
-    monkeypatch.setitem(ENGINES, "mine", lambda root, jobs, setup: "made")
-    monkeypatch.setitem(TAKEN, "mine", ())
-    assert make_engine("mine", tmp_path, [], Setup(threads=1)) == "made"
 
 
 @pytest.mark.parametrize(
@@ -46,35 +43,125 @@ def test_a_mistake_in_the_options_is_named(cluster, text):
         check_engine(cluster)
 
 
-def test_every_option_belongs_to_an_engine():
-    assert {name for taken in TAKEN.values() for name in taken} == OPTIONS.keys()
-
-
 def test_what_is_not_installed_is_named(monkeypatch):
     for module in (ray_engine, slurm_engine):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     for name, package in (("ray", "ray"), ("slurm", "submitit")):
-        with pytest.raises(ConfigError, match=f"needs the package {package}; type: pip install"):
+        with pytest.raises(ConfigError, match=f"pip install.*{package}"):
             check_engine(Cluster(engine=name))
     monkeypatch.setattr(slurm_engine, "find_spec", lambda name: True)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="needs Slurm's program sbatch"):
+    with pytest.raises(ConfigError, match="sbatch"):
         check_engine(Cluster(engine="slurm"))
     assert make.REQUIRED.keys() < ENGINES.keys()
 
 
-@pytest.mark.parametrize(("module", "package"), [("ray", "ray"), ("slurm", "submitit")])
-def test_a_package_is_imported_only_where_it_is_used(module, package):
-    source = (PACKAGE / f"runner/engines/{module}.py").read_text()
-    assert re.search(rf"^ +(import|from) {package}\b", source, re.MULTILINE)
-    assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
+FAKE = """
+import json, os, signal, sys, time
+from pathlib import Path
+from vitcli.runner.train.events import Ended, Started, TrialEvent, to_line
+root = Path(sys.argv[-1])
+for line in sys.stdin:
+    folder = json.loads(line)["folder"]
+    started = dict.fromkeys(("parameters", "num_train", "num_test", "epochs", "steps_per_epoch"), 1)
+    names = dict.fromkeys(("folder", "task", "data", "device", "precision", "kernels"), "")
+    event = Started(**names, **started, first_step=0)
+    print(to_line(TrialEvent(folder, event)), end="", flush=True)
+    with (root / folder).open("a") as file:
+        file.write(os.environ["VITCLI_WORKER_CORES"] + ";")
+    if folder == "killed" and (root / folder).read_text().count(";") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    until = time.monotonic() + 60
+    while not all((root / name).exists() for name in ("calm", "killed")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    print(to_line(TrialEvent(folder, Ended(state="finished"))), end="", flush=True)
+"""
+"""A worker that notes its cores in a file of the trial, and is killed once."""
 
 
-def test_lines_of_other_threads_do_not_mix_with_results():
-    results, log = io.StringIO(), io.StringIO()
-    own = ray_engine.OwnLines(results, log)
-    own.write("result\n")
-    other = threading.Thread(target=own.write, args=("a machine is gone\n",))
-    other.start()
-    other.join()
-    assert (results.getvalue(), log.getvalue()) == ("result\n", "a machine is gone\n")
+def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
+    silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
+    monkeypatch.setattr(engine, "PROGRAM", silent)
+    inbox: queue.Queue = queue.Queue()
+    worker = Worker(tmp_path, "worker0", 1, inbox)
+    assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
+    assert worker.exit_reason() == "its process hung and was killed"
+    assert worker.process.returncode == -signal.SIGKILL
+
+
+def cores_of_trials(folder, monkeypatch, *, pin: bool) -> dict[str, list[str]]:
+    """The cores of the workers that trained each of two trials, on a machine with four cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
+    workers = LocalEngine(folder, [Job("killed"), Job("calm")], count=2, threads=2, pin=pin)
+    ends = [e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)]
+    assert [end.state for end in ends] == ["finished", "finished"]
+    return {name: (folder / name).read_text().split(";")[:-1] for name in ("killed", "calm")}
+
+
+def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(tmp_path, monkeypatch):
+    found = cores_of_trials(tmp_path, monkeypatch, pin=True)
+    assert sorted({*found["killed"], *found["calm"]}) == ["0,1", "2,3"]
+    assert len(found["killed"]) == 2
+    assert len(set(found["killed"])) == 1
+    assert found["calm"] != found["killed"][:1]
+
+
+def test_without_pinning_a_worker_uses_all_cores(tmp_path, monkeypatch):
+    found = cores_of_trials(tmp_path, monkeypatch, pin=False)
+    assert found == {"killed": ["", ""], "calm": [""]}
+
+
+def test_a_worker_pins_itself(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda who, cores: pinned.append((who, {*cores})), raising=False
+    )
+    monkeypatch.setenv(process.CORES_VARIABLE, "")
+    process.use_own_cores()
+    assert pinned == []
+    monkeypatch.setenv(process.CORES_VARIABLE, "2,3")
+    process.use_own_cores()
+    assert pinned == [(0, {2, 3})]
+
+
+FAILING = """
+import json, os, sys
+from vitcli.runner.train.events import Ended, TrialEvent, to_line
+for line in sys.stdin:
+    folder = json.loads(line)["folder"]
+    event = Ended(state="failed", reason=str(os.getpid()), exit=int(folder))
+    print(to_line(TrialEvent(folder, event)), end="", flush=True)
+"""
+"""A worker whose trials fail with the exit code that their folder names."""
+
+
+def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAILING))
+    jobs = [Job("4"), Job("5"), Job("1"), Job("4")]
+    workers = LocalEngine(tmp_path, jobs, count=1, threads=1, pin=False)
+    events = [found.event for found in workers.events(lambda: None)]
+    first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
+    assert first == second, "the data of one trial were bad"
+    assert len({second, third, fourth}) == 3
+
+
+LINGERING = """
+import json, sys, time
+from vitcli.runner.train.events import Ended, TrialEvent, to_line
+for line in sys.stdin:
+    event = TrialEvent(json.loads(line)["folder"], Ended(state="finished"))
+    print(to_line(event), end="", flush=True)
+time.sleep(600)
+"""
+"""A worker that does not end when there are no more trials."""
+
+
+def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", LINGERING))
+    workers = LocalEngine(tmp_path, [Job("a")], count=1, threads=1)
+    assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -179,14 +178,6 @@ def slurm(environment: dict[str, str], *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def running(environment: dict[str, str]) -> list[str]:
-    return sorted(slurm(environment, "squeue", "-h", "-r", "-t", "R", "-o", "%i"))
-
-
-def has_begun(output: Path, count: int) -> bool:
-    return len(list(output.glob("*/*/metrics.jsonl"))) >= count
-
-
 @needs_submitit
 @pytest.mark.slow
 def test_a_study_finishes_although_a_job_is_cancelled_and_one_queued_again(tiny, cluster):
@@ -195,8 +186,8 @@ def test_a_study_finishes_although_a_job_is_cancelled_and_one_queued_again(tiny,
     output = Path("far")
     words = ["--engine", "slurm", "--time-limit", "30m", "--partition", "main"]
     driver = ablate(cluster, output, *words)
-    wait_for(lambda: has_begun(output, 2), driver, output)
-    first, second = running(cluster)
+    wait_for(lambda: len(list(output.glob("*/*/metrics.jsonl"))) >= 2, driver, output)
+    first, second = sorted(slurm(cluster, "squeue", "-h", "-r", "-t", "R", "-o", "%i"))
     slurm(cluster, "scancel", first)
     slurm(cluster, "scontrol", "requeue", second)
     wait_for(lambda: "it was stopped from outside" in talk(output), driver, output)
@@ -209,27 +200,3 @@ def test_a_study_finishes_although_a_job_is_cancelled_and_one_queued_again(tiny,
     assert sum("#SBATCH --array=0-2%" in script for script in scripts) == 1
     assert not list(output.glob("logs/*.events"))
     assert not list(output.glob("logs/slurm/*.json"))
-
-
-@needs_submitit
-@pytest.mark.slow
-def test_a_killed_driver_leaves_the_jobs_and_the_next_one_finds_them(tiny, cluster):
-    write_study(epochs=30)
-    output = Path("far")
-    driver = ablate(cluster, output, "--engine", "slurm")
-    wait_for(lambda: has_begun(output, 2), driver, output)
-    driver.kill()
-    driver.communicate()
-    jobs = slurm(cluster, "squeue", "-h", "-r", "-o", "%i")
-    assert len(jobs) >= 2
-    driver = ablate(cluster, output, "--engine", "slurm")
-    wait_for(lambda: "submitted earlier" in talk(output), driver, output)
-    assert {*slurm(cluster, "squeue", "-h", "-r", "-o", "%i")} <= {*jobs}
-    driver.send_signal(signal.SIGINT)
-    driver.communicate()
-    assert driver.returncode == 130, talk(output)
-    assert slurm(cluster, "squeue", "-h") == []
-    states = [path.read_text() for path in output.glob("*/*/status.json")]
-    assert states
-    assert not [text for text in states if '"running"' in text]
-    assert len(table_of(ablate(cluster, output, "--engine", "slurm"), output)) == 3

@@ -4,7 +4,6 @@ import pytest
 
 from tests.core.specs import REQUIRED
 from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, PretrainSpec, model_spec
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import check, load_experiment
 from vitcli.runner.experiment.diff import changed_fields, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import Document
@@ -57,25 +56,6 @@ def test_what_follows_from_the_data_is_taken_from_the_stored_run(family):
         model=asked.model.replace(**sizes), data=DataSpec(class_names=("a", "b"))
     )
     assert with_data_defaults(asked, stored, {}) == stored
-
-
-def test_the_family_can_be_changed_on_the_command_line():
-    sizes = {"model.img_size": 32, "model.in_chans": 3}
-    assert load_experiment("cifar10-resnet18", sizes).spec.model.family == "resnet18"
-    swin = {f"model.{name}": value for name, value in REQUIRED["swin"].items() if name != "depth"}
-    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in swin.items()}
-    typed = load_experiment("quickstart", {"model.family": "swin"} | plain).spec.model
-    assert typed.depths == swin["model.depths"]
-    with pytest.raises(ConfigError, match="unknown field") as told:
-        load_experiment("cifar10-swin", {"model.windowsize": 4})
-    assert "did you mean 'window_size'?" in str(told.value)
-
-
-def test_a_typo_suggests_a_field_of_the_chosen_family_first():
-    with pytest.raises(ConfigError, match=r"'model\.dept'; did you mean 'depths'\?"):
-        load_experiment("cifar10-swin", {"model.dept": 4})
-    with pytest.raises(ConfigError, match=r"'model\.dept'; did you mean 'depth'\?"):
-        load_experiment("quickstart", {"model.dept": 4})
 
 
 def test_variants_of_a_study_may_be_of_other_families(here):

@@ -47,19 +47,14 @@ def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
     make_run(0)
     make_run(1)
     make_run(0, folder=RUNS / "pets")
-    found = {name: run["variant"] for name, run in runs().items()}
-    assert found == {
+    assert {name: run["variant"] for name, run in runs().items()} == {
         "quickstart/train/seed0": "quickstart/train",
         "quickstart/train/seed1": "quickstart/train",
         "pets": "pets",
     }
-
-
-def test_a_run_alone_and_a_folder_of_seeds_keep_their_names():
-    make_run(0)
     assert [*runs(folder=RUNS / "quickstart/train/seed0")] == ["quickstart/train/seed0"]
-    (run,) = runs(folder=RUNS / "quickstart/train").values()
-    assert (run["name"], run["variant"]) == ("seed0", "seed0")
+    found = runs(folder=RUNS / "quickstart/train")
+    assert [run["variant"] for run in found.values()] == [*found] == ["seed0", "seed1"]
 
 
 def test_configurations_hold_what_differs_from_the_defaults_of_their_model():
@@ -73,13 +68,6 @@ def test_configurations_hold_what_differs_from_the_defaults_of_their_model():
     for run in (vit, swin):
         assert not run["config"].keys() & {"seed", "data.class_names"}
         assert not run["config"].keys() & data["defaults"][run["kind"]].keys()
-
-
-def test_the_folders_of_this_machine_stay_out_of_the_page():
-    make_run(0, folder=RUNS / "pets", changes={"data.name": "imagefolder:/home/me/my pets"})
-    text = json.dumps(collected())
-    assert "imagefolder:my pets" in text
-    assert "/home/me" not in text
 
 
 def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
@@ -121,12 +109,16 @@ def test_a_damaged_run_is_shown_as_damaged(name, content, reason):
     assert found["y"]["state"] == "finished"
 
 
-def test_a_setting_has_four_digits_and_a_reason_no_folder():
-    run = make_run(0, folder=RUNS / "x", changes={"optim.lr": 0.0011781448719376517})
+def test_a_setting_has_four_digits_and_no_folder_is_shown():
+    changes = {"optim.lr": 0.0011781448719376517, "data.name": "imagefolder:/home/me/my pets"}
+    run = make_run(0, folder=RUNS / "x", changes=changes)
     run.set_status("failed", 0, "/home/me/acme/a.png: cannot be read")
     (found,) = runs().values()
-    assert found["settings"] == ["optim.lr=0.001178"]
+    assert "optim.lr=0.001178" in found["settings"]
     assert found["reason"] == "a.png: cannot be read"
+    text = json.dumps(collected())
+    assert "imagefolder:my pets" in text
+    assert "/home/me" not in text
 
 
 def test_an_imported_run_needs_no_result():
@@ -136,9 +128,7 @@ def test_an_imported_run_needs_no_result():
     assert (runs()["x"]["state"], runs()["x"]["reason"]) == ("finished", "")
 
 
-@pytest.mark.parametrize(
-    "value", [7, -1e308, 10**400, True, None, [], {"a": 1}, "\x1b\ud800", ["x"]]
-)
+@pytest.mark.parametrize("value", [7, -1e308, 10**400, True, [], {"a": 1}, "\x1b\ud800", ["x"]])
 def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
     """A run's files may come from anybody."""
     run = make_run(0, folder=RUNS / "x")
@@ -153,23 +143,12 @@ def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
     assert found["curves"]["lr"] == [[1], [0.1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("typed", 7),
-        ("sessions", 7),
-        ("sessions", [7]),
-        ("data", [7]),
-        ("commit", {"a": 1}),
-        ("experiment", "x" * 5000),
-        ("experiment", "a\0.yaml"),
-    ],
-    ids=lambda value: str(value)[:8],
-)
-def test_one_wrong_value_damages_nothing_else(name, value):
-    make_run(0, folder=RUNS / "x", meta={name: value})
-    (found,) = runs().values()
-    assert (found["state"], found["score"]) == ("finished", 0.5)
+def test_one_wrong_value_damages_nothing_else():
+    wrong: list[tuple[str, Any]] = [("typed", 7), ("sessions", 7), ("sessions", [7]), ("data", [7])]
+    wrong += [("commit", {"a": 1}), ("experiment", "x" * 5000), ("experiment", "a\0.yaml")]
+    for i, (name, value) in enumerate(wrong):
+        make_run(0, folder=RUNS / f"x{i}", meta={name: value})
+    assert {(run["state"], run["score"]) for run in runs().values()} == {("finished", 0.5)}
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """The bundled model, and how a bundled model is made."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -14,21 +12,11 @@ from vitcli.runner.evaluate.weights import default_run, load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir, bundled_models, find_run
 from vitcli.runner.run.listing import remove_runs
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import resume_experiment
 
 NAME = "cifar10-pocket"
 POCKET = RunDir(BUNDLED / NAME)
-
-
-@pytest.fixture(scope="module")
-def pack_model() -> ModuleType:
-    path = Path(__file__).parents[3] / "experiments" / "pack_model.py"
-    found = importlib.util.spec_from_file_location("pack_model", path)
-    assert found
-    assert found.loader
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
 
 def test_the_package_holds_one_small_model_that_says_what_it_is():
@@ -46,7 +34,7 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
 def test_it_was_trained_by_the_experiment_of_its_name(here):
     from vitcli.runner.study.repeated_runs import without_data
 
-    file = load_experiment(str(Path(__file__).parents[3] / "experiments" / f"{NAME}.yaml")).spec
+    file = load_experiment(str(EXPERIMENTS / f"{NAME}.yaml")).spec
     meta = POCKET.read("meta.json")
     assert without_data(POCKET.spec(), file, meta["config_hash"]) == file
     assert not meta["dirty"]
@@ -60,6 +48,7 @@ def test_it_is_found_by_name_loads_and_answers(here):
     assert model.head.weight.dtype == torch.float32
 
 
+@pytest.mark.ci
 @pytest.mark.data
 def test_its_card_tells_the_truth(real_places):
     try:
@@ -80,47 +69,14 @@ def test_it_is_only_read(here):
     assert (POCKET.path / "config.yaml").exists()
 
 
-def test_a_run_of_ones_own_goes_before_it(tiny, here):
+def test_a_run_of_ones_own_goes_before_it(copy_of_run, here):
     assert default_run().name == NAME
-    experiment = load_experiment(str(tiny), {"train.epochs": 1})
-    own = start(experiment, Request(output=here / "runs" / NAME)).run
+    own = RunDir(copy_of_run(here / "runs" / NAME))
     assert default_run().path.resolve() == find_run(NAME).path.resolve() == own.path
+    meta = own.read("meta.json")
+    for fact in ({"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"}):
+        (own.path / "meta.json").write_text(json.dumps(meta | fact))
+        assert default_run().is_bundled, "a trial, or a generated data set"
+    (own.path / "meta.json").write_text(json.dumps(meta))
     own.set_status("interrupted", 5)
     assert default_run().is_bundled
-
-
-@pytest.mark.parametrize("fact", [{"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"}])
-def test_trials_and_generated_data_sets_are_not_taken_unasked(tiny, here, fact):
-    experiment = load_experiment(str(tiny), {"train.epochs": 1})
-    own = start(experiment, Request(output=here / "runs" / "mine")).run
-    assert default_run().path.resolve() == own.path
-    meta = own.read("meta.json") | fact
-    (own.path / "meta.json").write_text(json.dumps(meta))
-    assert default_run().is_bundled
-
-
-def test_a_packed_run_gives_nearly_the_same_answers(tiny, here, pack_model):
-    (here / "experiments").mkdir()
-    tiny.rename(tiny := here / "experiments" / tiny.name)
-    experiment = load_experiment(str(tiny), {"train.epochs": 2})
-    run = start(experiment, Request(output=here / "runs" / "tiny")).run
-    packed = pack_model.pack(run, "small", to=here / "packed")
-    images = torch.randn(8, 3, 8, 8)
-    ours, theirs = load_model(run)(images), load_model(packed)(images)
-    assert torch.allclose(ours, theirs, atol=2e-2)
-    assert not ours.equal(theirs), "half precision rounds"
-    size = [sum(p.stat().st_size for p in d.path.rglob("*.safetensors")) for d in (run, packed)]
-    assert size[1] < size[0] / 3
-    result, found = packed.read("result.json"), evaluate_run(str(packed.path))
-    assert result["test_accuracy"] == found.scores.accuracy
-    assert "imagefolder:pictures" in (packed.path / "README.md").read_text()
-    text = "".join(p.read_text() for p in packed.path.glob("*.json"))
-    assert str(here) not in text
-
-
-def test_only_a_finished_run_is_packed(tiny, here, pack_model):
-    run = start(load_experiment(str(tiny), {"train.epochs": 1}), Request(output=here / "x")).run
-    run.set_status("interrupted", 5)
-    with pytest.raises(InputError, match="not finished"):
-        pack_model.pack(run, "small", to=here / "packed")
-    assert not (here / "packed").exists()

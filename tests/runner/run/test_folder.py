@@ -53,10 +53,12 @@ def test_what_is_no_run_is_said(here):
     with pytest.raises(ConfigError, match="empty"):
         find_run("")
     Path("nothing").mkdir()
-    with pytest.raises(InputError, match=r"nothing: not a run folder \(no config\.yaml\)"):
+    with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
     with pytest.raises(InputError, match="no run is called 'unknown'"):
         find_run("unknown")
+    with pytest.raises(InputError, match=r"'x{49}\.{3}x{48}'"):
+        find_run("x" * 300)
     with pytest.raises(ConfigError, match="is a bundled model and is only read"):
         RunDir(BUNDLED / "cifar10-pocket").require_own()
     make("runs/own").require_own()
@@ -80,15 +82,8 @@ def test_runs_are_listed_by_the_time_of_their_last_status(here):
     assert [run.name for run in list_runs()] == ["a", "c", "b"], "without a status: long ago"
 
 
-def test_a_beginning_sweeps_half_written_files(here):
-    run = make("runs/x")
-    (run.path / ".config.yaml.abc").write_text("half")
-    assert temporary_files(run.path)
-    run.create(ExperimentSpec())
-    assert not temporary_files(run.path)
-
-
 def test_a_changed_experiment_has_a_folder_of_its_own():
+    assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash", "it is no option"
     spec = ExperimentSpec(seed=3)
     assert default_path("tiny", spec, changed=False) == Path("runs/tiny/train/seed3")
     changed = default_path("tiny", spec, changed=True)
@@ -128,6 +123,10 @@ def test_a_folder_is_held_by_one(here):
 
 def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     run = make("runs/x")
+    (run.path / ".config.yaml.abc").write_text("half")
+    assert temporary_files(run.path)
+    run.create(ExperimentSpec())
+    assert not temporary_files(run.path)
     assert run.metrics() == []
     run.set_metrics([{"step": 5, "loss": 0.5}])
     with (run.path / "metrics.jsonl").open("a") as file:
@@ -139,15 +138,6 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="cannot be read"):
         run.metrics()
-
-
-def test_a_printed_command_takes_no_run_for_an_option():
-    assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash"
-
-
-def test_a_name_that_is_too_long_is_cut_in_the_error(here):
-    with pytest.raises(InputError, match=r"'x{49}\.{3}x{48}': File name too long$"):
-        find_run("x" * 300)
 
 
 def test_a_plain_name_names_a_folder_under_runs():

@@ -1,11 +1,21 @@
-"""Search files: what they may say, and one line for what they may not."""
+"""Search files: what they may say, and the samplers that they name."""
 
+from datetime import datetime, timedelta
+from typing import Any
+
+import optuna
 import pytest
+from optuna.trial import TrialState, create_trial
 
 from tests.runner.search.made_up import SPACE, sizes, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
+from vitcli.runner.search.samplers import (
+    EvolutionSampler,
+    distributions,
+    make_sampler,
+)
 from vitcli.runner.search.space import Choices, Range
 from vitcli.runner.search.validate import validate
 
@@ -28,56 +38,45 @@ def test_set_changes_the_experiment_and_the_search(here):
     assert search.base.train.epochs == 5
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"trails": "3"}, "made.yaml:9: unknown field 'search.trails'; did you mean 'trials'?"),
-        ({"space": "{model.dept: [1, 2]}"}, "unknown field 'model.dept'; did you mean"),
-        ({"space": "{model.depth: [1]}"}, "search.space: model.depth: needs two choices or more"),
-        ({"space": "{model.depth: [1, 1]}"}, "model.depth: a value appears twice"),
-        ({"space": "{model.depth: 3}"}, "model.depth: give a list of choices, or {low: 1, high"),
-        ({"space": "{optim.lr: {low: 2.0, high: 1.0}}"}, "optim.lr: low must be below high"),
-        ({"space": "{optim.lr: {low: 0, high: 1, log: true}}"}, "log needs low above 0"),
-        ({"space": "{optim.lr: {low: 1, hihg: 2}}"}, "'high' is missing"),
-        ({"space": "{data.augment.policy: [[1], [2]]}"}, "choices are numbers, texts, true,"),
-        ({"space": "{seed: [1, 2]}"}, "a search cannot vary 'seed'"),
-        ({"space": "{data.val_split: [1, 2]}"}, "a search cannot vary 'data.val_split'"),
-        ({"space": "{}"}, "search.space: needs at least 1"),
-        ({"sampler": "annealing"}, "search.sampler: should be 'random', 'grid', 'tpe', 'nsga2'"),
-        ({"sampler": "nsga2"}, "nsga2 needs a second objective; set search.cost: parameters"),
-        ({"sampler": "evolution", "cost": "parameters"}, "evolution has one objective; set"),
-        ({"cost": "parameters", "pruning": "median"}, "pruning needs one objective; remove"),
-        ({"sampler": "evolution", "population": "3"}, "must not be above search.population (3)"),
-        ({"trials": "null"}, "search.trials: set the number of configurations to train"),
-        (
-            {"sampler": "grid", "space": "{optim.lr: {low: 0.1, high: 0.2}}"},
-            "a grid needs lists of choices",
-        ),
-        ({"rules": "{exclude: [{model.deph: 1}]}"}, "'model.deph' is not in the space; did you"),
-        ({"rules": "{max_params: 5}"}, "unknown field 'search.rules.max_params'"),
-        ({"final": "{seeds: [0, 1]}"}, "the search itself trains with seed 0; choose fresh seeds"),
-        ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
-        ({"space": "{task.name: [classify, mae]}"}, "a search cannot vary 'task.name'"),
-        ({"space": "{train.init: [null, a]}"}, "a search cannot vary 'train.init'"),
-        ({"space": "{optim.lr: {low: 0.1, high: 0.2, step: 1.0}}"}, "optim.lr: has one value, 0.1"),
-        (
-            {"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"},
-            "model.depth: step must be an integer, as low and high are",
-        ),
-        (
-            {"final": "{seeds: [1], changes: {train.epoch: 5}}"},
-            "made.yaml:9: unknown field 'train.epoch'; did you mean",
-        ),
-        (
-            {"final": "{seeds: [1], changes: {train: {epochs: -1}}}"},
-            "made.yaml:9: train.epochs: should be greater than",
-        ),
-        (
-            {"final": "{seeds: [1], changes: {model.depth: 3}}"},
-            "search.final.changes: the final stage cannot change 'model.depth'",
-        ),
-    ],
-)
+def lr(text: str) -> dict[str, str]:
+    return {"space": f"{{optim.lr: {text}}}"}
+
+
+MISTAKES: list[tuple[dict[str, str], str]] = [
+    ({"trails": "3"}, ":9: unknown field 'search.trails'; did you mean 'trials'?"),
+    ({"space": "{model.dept: [1, 2]}"}, "unknown field 'model.dept'; did you mean"),
+    (lr("[1]"), "two choices"),
+    (lr("[1, 1]"), "optim.lr: a value appears twice"),
+    (lr("3"), "optim.lr: give a list of choices"),
+    (lr("{low: 2.0, high: 1.0}"), "low must be below high"),
+    (lr("{low: 0, high: 1, log: true}"), "low above 0"),
+    (lr("{low: 1, hihg: 2}"), "'high' is missing"),
+    (lr("{low: 0.1, high: 0.2, step: 1.0}"), "optim.lr: has one value, 0.1"),
+    ({"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"}, "step must be an integer"),
+    ({"space": "{data.augment.policy: [[1], [2]]}"}, "choices are"),
+    *(
+        ({"space": f"{{{name}: [1, 2]}}"}, f"cannot vary {name!r}")
+        for name in ("seed", "data.val_split", "task.name", "train.init")
+    ),
+    ({"space": "{}"}, "search.space: needs at least 1"),
+    ({"sampler": "annealing"}, "search.sampler: should be 'random', 'grid', 'tpe', 'nsga2'"),
+    ({"sampler": "nsga2"}, "set search.cost"),
+    ({"sampler": "evolution", "cost": "parameters"}, "one objective"),
+    ({"cost": "parameters", "pruning": "median"}, "one objective"),
+    ({"sampler": "evolution", "population": "3"}, "search.population (3)"),
+    ({"trials": "null"}, "search.trials: set"),
+    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "lists of choices"),
+    ({"rules": "{exclude: [{model.deph: 1}]}"}, "'model.deph' is not in the space; did you"),
+    ({"rules": "{max_params: 5}"}, "unknown field 'search.rules.max_params'"),
+    ({"final": "{seeds: [0, 1]}"}, "fresh seeds"),
+    ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
+    ({"final": "{seeds: [1], changes: {train.epoch: 5}}"}, ":9: unknown field 'train.epoch'"),
+    ({"final": "{seeds: [1], changes: {train: {epochs: -1}}}"}, ":9: train.epochs: should be"),
+    ({"final": "{seeds: [1], changes: {model.depth: 3}}"}, "cannot change 'model.depth'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), MISTAKES, ids=lambda value: str(value)[:40])
 def test_a_mistake_is_one_line_with_its_place(here, fields, told):
     with pytest.raises(ConfigError) as caught:
         load_search(write_search(**fields))
@@ -97,9 +96,9 @@ def test_a_field_that_a_search_cannot_vary_is_not_suggested(here, field):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"data.val_split": 0}, "--set: data.val_split: a search needs a validation split"),
-        ({"train.init": "other"}, "train.init: a search trains from scratch"),
-        ({"pretrain.task.name": "mae"}, "pretrain: a search trains from scratch"),
+        ({"data.val_split": 0}, "--set: data.val_split: "),
+        ({"train.init": "other"}, "train.init: "),
+        ({"pretrain.task.name": "mae"}, "pretrain: "),
         ({"search": 3}, "search: should be a mapping with 'space'"),
     ],
 )
@@ -109,12 +108,9 @@ def test_settings_that_no_search_has_are_refused(here, changes, told):
 
 
 def test_other_files_name_the_command_that_runs_them():
-    with pytest.raises(
-        ConfigError, match="a study, not a search; run it: vitcli ablate ablation-q"
-    ):
-        load_search("ablation-quickstart")
-    with pytest.raises(ConfigError, match="without 'search'; train it: vitcli train quickstart"):
-        load_search("quickstart")
+    for name, told in (("ablation-quickstart", "ablate"), ("quickstart", "train")):
+        with pytest.raises(ConfigError, match=f"vitcli {told} {name}"):
+            load_search(name)
 
 
 def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
@@ -171,3 +167,95 @@ def test_a_search_is_validated_with_its_base(here):
     assert not validate(write_search(trials="-1")).ok
     assert validate(write_search(rules="{exclude: [{model.depth: 4}]}")).ok
     assert validate("quickstart").parameters == found.parameters
+
+
+@pytest.fixture
+def search(here):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 32, 48], model.num_heads: [1, 2]}"
+    return load_search(write_search(space=space, sampler="evolution"))
+
+
+def make_study(search, scores: list[float], direction: Any = "maximize"):
+    """Return a study of different points with these scores, finished in this order."""
+    study = optuna.create_study(direction=direction)
+    for i, (point, score) in enumerate(zip(search.space.points(), scores, strict=False)):
+        study.add_trial(
+            create_trial(
+                params=point,
+                distributions=distributions(search.space),
+                value=score,
+                state=TrialState.COMPLETE,
+            )
+        )
+        storage: Any = study._storage
+        trial = storage._studies[0].trials[i]  # the time of the test must not matter
+        trial.datetime_complete = datetime(2026, 1, 1) + timedelta(seconds=i)
+    return study
+
+
+def propose(search, study, seed: int, population: int = 4, sample: int = 4) -> dict:
+    study.sampler = EvolutionSampler(distributions(search.space), population, sample, seed)
+    trial = study.ask(distributions(search.space))
+    study.tell(trial, state=TrialState.FAIL)
+    return dict(trial.params)
+
+
+def distance(one: dict, other: dict) -> int:
+    return sum(one[field] != other[field] for field in one)
+
+
+def test_a_child_differs_from_the_best_of_the_sample_in_one_field(search):
+    study = make_study(search, [0.1, 0.2, 0.9, 0.3])
+    best = study.trials[2].params
+    changed = set()
+    for seed in range(40):
+        child = propose(search, study, seed)
+        assert distance(child, best) == 1
+        changed |= {field for field in child if child[field] != best[field]}
+    assert changed == set(best), "every field mutates"
+
+
+def test_the_oldest_die_even_the_best_of_them(search):
+    study = make_study(search, [0.9, 0.1, 0.2, 0.3, 0.4])
+    dead, heir = study.trials[0].params, study.trials[4].params
+    children = [propose(search, study, seed) for seed in range(20)]
+    assert all(distance(child, heir) == 1 for child in children)
+    assert not all(distance(child, dead) == 1 for child in children)
+    few = [propose(search, study, seed, sample=1) for seed in range(30)]
+    assert max(distance(child, heir) for child in few) > 1, "a small sample gives others a chance"
+
+
+def test_smaller_is_better_if_the_search_says_so(search):
+    study = make_study(search, [0.9, 0.1, 0.2, 0.3], "minimize")
+    assert all(
+        distance(propose(search, study, seed), study.trials[1].params) == 1 for seed in range(10)
+    )
+
+
+def test_ranges_mutate_too(search):
+    space = "{optim.lr: {low: 0.001, high: 0.1, log: true}, model.depth: {low: 1, high: 4}}"
+    search = load_search(write_search(space=space, sampler="evolution"))
+    study = optuna.create_study(direction="maximize")
+    for lr, depth in ((0.01, 1), (0.02, 2), (0.03, 3), (0.04, 4)):
+        params = {"optim.lr": lr, "model.depth": depth}
+        known = distributions(search.space)
+        study.add_trial(create_trial(params=params, distributions=known, value=float(depth)))
+    children = [propose(search, study, seed) for seed in range(20)]
+    best = {"optim.lr": 0.04, "model.depth": 4}
+    assert {distance(child, best) for child in children} == {1}
+    assert all(0.001 <= child["optim.lr"] <= 0.1 for child in children)
+
+
+def test_every_name_of_a_sampler_has_a_sampler(search):
+    names = {
+        "random": "RandomSampler",
+        "tpe": "TPESampler",
+        "nsga2": "NSGAIISampler",
+        "evolution": "EvolutionSampler",
+    }
+    space = distributions(search.space)
+    for name, kind in names.items():
+        fields = search.fields.replace(sampler=name)
+        assert type(make_sampler(fields, space, 0)).__name__ == kind
+        assert type(make_sampler(fields, space, 0, is_stuck=True)).__name__ == "RandomSampler"

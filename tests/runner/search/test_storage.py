@@ -44,34 +44,37 @@ def move(monkeypatch) -> Callable[[str], None]:
     return to
 
 
-@pytest.mark.parametrize("pruning", ["none", "median", "halving"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(
+    ("sampler", "pruning"),
+    [
+        *(("random", "none"), ("grid", "none"), ("tpe", "median"), ("evolution", "halving")),
+        ("nsga2", "none"),
+    ],
+)
 def test_a_search_continues_elsewhere_as_it_would_have_here(made, move, tmp_path, sampler, pruning):
-    if pruning != "none" and sampler == "nsga2":
-        pytest.skip("a search with two objectives cannot prune")
     fields = {"sampler": sampler, "pruning": pruning} | SAMPLERS[sampler]
     Engine.behave = staticmethod(lambda spec: "diverged" if spec.model.depth == 1 else "finished")
-    whole = search_all(trials=20, **fields)
+    whole = search_all(trials=16, **fields)
     states = [result.state for result in whole.results.values()]
     assert ("pruned" in states) == (pruning != "none")
     move("second")
-    search_all(save=tmp_path / "saved", trials=14, **fields)
+    search_all(save=tmp_path / "saved", trials=12, **fields)
     move("third")
-    objective = search_all(save=tmp_path / "saved", trials=20, **fields)
+    objective = search_all(save=tmp_path / "saved", trials=16, **fields)
     assert objective.results == whole.results
     assert asked(objective) == asked(whole)
-    assert len(Engine.trained) == 6
+    assert len(Engine.trained) == 4
     assert make_result(objective) == make_result(whole)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", ["random", "evolution", "tpe", "nsga2"])
 def test_after_a_kill_at_any_byte_a_search_asks_for_the_same_points(made, move, sampler):
     fields = {"sampler": sampler, "trials": 12} | SAMPLERS[sampler]
     if sampler != "nsga2":  # which may choose other parents after a kill while it chooses them
         fields["pruning"] = "median"
     whole = search_all(**fields)
     content = whole.place.journal.read_bytes()
-    for i in range(1, 8):
+    for i in (1, 3, 5, 7):
         move(f"machine{i}")
         Path(f"machine{i}").mkdir()
         cut = content[: len(content) * i // 8 + i]
@@ -83,14 +86,10 @@ def test_after_a_kill_at_any_byte_a_search_asks_for_the_same_points(made, move, 
             assert again.results == whole.results
 
 
-def test_a_lock_of_a_killed_process_holds_nothing_up(made):
-    path = search_all(trials=2).place.journal
-    path.with_name(f"{path.name}.lock").touch()
-    assert len(search_all(trials=3).results) == 3
-
-
 def test_the_journal_of_a_search_without_save_is_taken_along(made, tmp_path):
     first = search_all(trials=4)
+    first.place.journal.with_name(f"{first.place.journal.name}.lock").touch()  # of a killed process
+    assert search_all(trials=4).results == first.results
     assert search_all(trials=4, save=tmp_path / "saved").results == first.results
     assert len(Engine.trained) == 4
 
@@ -106,9 +105,7 @@ def test_saved_results_in_another_precision_are_refused_and_kept(made, tmp_path)
     path = search_all(save=tmp_path / "saved", trials=4).place.journal
     content = path.read_text().replace('"precision":null', '"precision":"tf32"')
     path.write_text(content)
-    with pytest.raises(
-        ConfigError, match="this search has trials in tf32, and this machine trains"
-    ):
+    with pytest.raises(ConfigError, match="tf32"):
         make_objective(save=tmp_path / "saved", trials=6)
     assert path.read_text() == content
 
@@ -122,59 +119,61 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def as_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+def make_other(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Return a change that puts something else in the place of a file."""
+
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
 
 
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+def replace(old: str, new: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(path.read_text().replace(old, new))
 
 
-def as_sparse_file(path: Path) -> None:
-    os.truncate(path, 1 << 40)
+def result(**fields: Any) -> Callable[[Path], object]:
+    return lambda path: edit(path, lambda result: result.update(fields))
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "pipe": as_pipe,
-    "folder": as_folder,
-    "sparse": as_sparse_file,
+    "pipe": make_other(os.mkfifo),
+    "folder": make_other(os.mkdir),
+    "sparse": lambda path: os.truncate(path, 1 << 40),
     "noise": lambda path: path.write_bytes(os.urandom(300) + b"\n" + path.read_bytes()),
     "json": lambda path: path.write_text(path.read_text() + "3\n"),
     "operation": lambda path: path.write_text(path.read_text() + '{"op_code": 99}\n'),
-    "lost line": lambda path: path.write_text(path.read_text().partition("\n")[2]),
-    "flipped": lambda path: path.write_text(
-        path.read_text().replace('"values":[0.', '"values":[7.')
-    ),
-    "score": lambda path: edit(path, lambda result: result.update(score=0.99)),
-    "no share": lambda path: edit(path, lambda result: result.update(score=7.5, curve=[[2, 7.5]])),
-    "no score": lambda path: edit(path, lambda result: result.update(score=None)),
-    "negative": lambda path: edit(path, lambda result: result.update(parameters=-1)),
-    "type": lambda path: edit(path, lambda result: result.update(curve="x")),
-    "hash": lambda path: edit(path, lambda result: result.update(config_hash="../../x")),
-    "seed": lambda path: edit(path, lambda result: result.update(seed=[])),
-    "unknown": lambda path: edit(path, lambda result: result.update(folder="../../x")),
-    "space": lambda path: path.write_text(path.read_text().replace("[16, 32, 48]", "[16, 32, 47]")),
-    "objectives": lambda path: path.write_text(
-        path.read_text().replace('"directions":[2]', '"directions":[1]')
-    ),
+    "flipped": replace('"values":[0.', '"values":[7.'),
+    "score": result(score=0.99),
+    "no share": result(score=7.5, curve=[[2, 7.5]]),
+    "curve": result(curve=[[2, 0.125]]),
+    "type": result(curve="x"),
+    "hash": result(config_hash="../../x"),
+    "unknown": result(folder="../../x"),
+    "space": replace("[16, 32, 48]", "[16, 32, 47]"),
+    "objectives": replace('"directions":[2]', '"directions":[1]'),
 }
 
 
-@pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_storage_is_one_line_that_names_it(made, damage, writes):
+def test_a_damaged_storage_is_one_line_that_names_it(made, damage):
     objective = search_all(trials=3)
     path = objective.place.journal
     DAMAGE[damage](path)
-    if damage == "lost line":  # the study itself is gone, so the search begins anew
-        assert search_all(trials=3).results == objective.results
-        return
-    with pytest.raises(InputError) as caught:
-        Objective(objective.search, objective.place, objective.options, writes=writes)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for writes in (False, True):
+        with pytest.raises(InputError) as caught:
+            Objective(objective.search, objective.place, objective.options, writes=writes)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_journal_without_its_study_begins_anew_and_takes_the_runs(made):
+    objective = search_all(trials=3)
+    path = objective.place.journal
+    path.write_text(path.read_text().partition("\n")[2])
+    assert search_all(trials=3).results == objective.results
+    assert len(Engine.trained) == 3
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -196,7 +195,7 @@ def test_any_value_of_a_journal_may_be_another_and_the_search_runs_or_says_one_l
     begun.next_folder()
     make_objective(trials=9, **fields).recover()  # its question waits in the queue
     lines = [json.loads(line) for line in begun.place.journal.read_text().splitlines()]
-    for i in range(60):
+    for i in range(40):
         changed = copy.deepcopy(lines)
         part: Any = rng.choice(changed)
         *path, last = rng.choice(places(part))

@@ -1,4 +1,6 @@
-"""A made-up study, and the cells of its table."""
+"""A made-up study, the cells of its table, and a strict reader of pages."""
+
+from html.parser import HTMLParser
 
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.table import build
@@ -12,6 +14,11 @@ ROWS: dict[str, list[float | str]] = {
     "wide": ["failed", "running", "running"],
 }
 SOURCE = {"baseline": 93.1, "no-ffn": 86.7, "no-residual": 81.0, "single-head": 89.9}
+VOID = {"meta", "img", "br", "link"}
+ALLOWED = (
+    "html head meta title style body main h1 h2 p pre div table caption thead tbody tr th td ol li"
+    " figure img figcaption dl dt dd code"
+)
 
 
 def cells(doc: StudyResult) -> list[dict[str, str]]:
@@ -22,3 +29,35 @@ def cells(doc: StudyResult) -> list[dict[str, str]]:
 
 def cell(doc: StudyResult, variant: str, header: str) -> str:
     return next(row[header] for row in cells(doc) if row["variant"] == variant)
+
+
+class Page(HTMLParser):
+    """Attributes, cells and text of a page, whose tags must be allowed and balance."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in ALLOWED.split(), tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data

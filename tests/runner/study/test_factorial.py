@@ -1,13 +1,17 @@
-"""Factorial studies: effects by hand, from known effects, and with unequal variances."""
-
-import itertools
+"""Factorial studies: effects by hand and from known ones, and a study from file to table."""
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from tests.fabricated_study import make_reference, make_study
+from tests.runner.study.trials import write_study
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.combinations import cells
+from vitcli.runner.study.effects import build_effects, cell_scores, chance_score
 from vitcli.runner.study.factorial import alone, effects, higher_interactions
+from vitcli.runner.study.page import write_report
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.table import build, read_document, render
 
 PARTS = ("a", "b", "c")
 
@@ -33,13 +37,6 @@ def values(found):
     return {"".join(each.parts): each.value for each in found}
 
 
-def test_cells_are_all_combinations():
-    assert ["".join(sorted(cell)) for cell in cells(PARTS)] == [
-        "", "a", "b", "c", "ab", "ac", "bc", "abc"
-    ]  # fmt: skip
-    assert len(cells("abcde")) == 32
-
-
 def test_effects_by_hand():
     # a alone costs 4, b alone 2, both 10: the effect of a is -4 without b and -8 with b.
     y = {"": [50, 52], "a": [46, 48], "b": [48, 50], "ab": [40, 42]}
@@ -52,22 +49,6 @@ def test_known_effects_are_found():
     main, pairs = {"a": -10.0, "b": 3.0, "c": 0.0}, {("a", "b"): 5.0, ("b", "c"): -1.0}
     exact = values(effects(PARTS, scores(main, pairs)))
     assert exact == pytest.approx({"a": -10, "b": 3, "c": 0, "ab": 5, "ac": 0, "bc": -1}, abs=1e-9)
-
-
-def test_the_error_is_the_sum_of_what_each_cell_says():
-    made = scores({"a": 1.0}, {}, noise=1.0)
-    table = np.array([list(row.values()) for row in made.values()])  # 8 cells, 3 seeds
-    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    variances = (rest**2).sum(1) / 2 * 8 / 7  # seeds take one of 8 parts of the residuals
-    error = (variances.sum() / 3 / 4**2) ** 0.5
-    freedom = variances.sum() ** 2 / (variances**2 / 2).sum()
-    by_part = {"".join(each.parts): each for each in effects(PARTS, made)}
-    half = stats.t.ppf(0.975, freedom) * error
-    assert by_part["a"].freedom == pytest.approx(freedom)
-    assert (by_part["a"].high - by_part["a"].low) / 2 == pytest.approx(half)
-    assert (by_part["ab"].high - by_part["ab"].low) / 2 == pytest.approx(2 * half)
-    assert by_part["a"].p == pytest.approx(2 * stats.t.sf(abs(by_part["a"].value) / error, freedom))
-    assert by_part["a"].p_holm >= by_part["a"].p
 
 
 def test_a_wild_cell_leaves_few_degrees_of_freedom():
@@ -115,15 +96,84 @@ def test_effects_need_a_second_seed_and_every_level():
     assert effects(PARTS, {}) == ()
 
 
-@pytest.mark.parametrize(("wild", "low", "high"), [(1, 0.95, 0.99), (5, 0.91, 0.97)])
-def test_intervals_hold_the_truth_about_as_often_as_they_say(wild, low, high):
-    held = []
-    for seed in range(200):
-        made = scores({"a": 2.0}, {}, noise=1.0, seeds=2, seed=seed, wild=wild)
-        found = effects(PARTS, made)
-        truth = dict.fromkeys(
-            ("".join(p) for n in (1, 2) for p in itertools.combinations(PARTS, n)), 0
-        )
-        truth["a"] = 2.0
-        held += [each.low <= truth["".join(each.parts)] <= each.high for each in found]
-    assert low <= np.mean(held) <= high
+STUDY = """
+base: quickstart
+seeds: [0, 1]
+design: factorial
+variants:
+  full: {}
+  no-norm: {model.norm: none}
+  one-head: {model.num_heads: 1}
+"""
+SCORES = {
+    "full": [0.90, 0.92],
+    "no-norm": [0.80, 0.82],
+    "one-head": [0.88, 0.90],
+    "no-norm+one-head": [0.60, 0.62],
+}
+
+
+def made(**changes: list[float | str]) -> StudyResult:
+    rows = SCORES | {name.replace("_", "-"): value for name, value in changes.items()}
+    return make_study(rows, parts=("no-norm", "one-head"), data="cifar10")
+
+
+def test_every_combination_is_a_variant(here):
+    study = write_study(STUDY)
+    assert study.parts == ("no-norm", "one-head")
+    assert [each.name for each in study.variants] == list(SCORES)
+    both = study.variants[-1].spec.model
+    assert (both.norm, both.num_heads) == ("none", 1)
+    assert len(study.trials()) == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("  one-head: {model.num_heads: 1}\n", "", "2 to 7 variants"),
+        ("one-head:", "one+head:", r"\+ joins"),
+        ("model.num_heads: 1", "experiment: cifar10-tiny", "cannot be crossed"),
+        ("model.num_heads: 1", "model.norm: rms", "model.norm, and so does 'no-norm'"),
+        ("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [0.1]}\nseeds:", "cannot tune"),
+        ("factorial", "fractional", "design"),
+    ],
+)
+def test_what_cannot_be_crossed_is_refused(here, old, new, problem):
+    with pytest.raises(ConfigError, match=problem):
+        write_study(STUDY.replace(old, new))
+
+
+def test_the_table_shows_cells_and_effects_by_hand():
+    doc = made()
+    assert {"difference [95 % CI]", "p (Holm)"}.isdisjoint(
+        column.header for column in build(doc).columns
+    )
+    rows = build_effects(doc).rows
+    # no-norm costs 10 alone and 28 with one head: -19, and an interaction of -18.
+    assert rows[0][:2] == ("no-norm", "\u221219.00 [\u221219.00, \u221219.00]")
+    assert rows[1][:2] == ("one-head", "\u221211.00 [\u221211.00, \u221211.00]")
+    assert rows[2][:2] == ("no-norm x one-head", "\u221218.00 [\u221218.00, \u221218.00]")
+    assert read_document(render(doc, "json")) == doc
+
+
+def test_a_diverged_cell_counts_as_chance_and_is_also_left_out():
+    doc = made(one_head=["diverged", 0.9])
+    assert chance_score(doc) == 10
+    assert cell_scores(doc)[frozenset({"one-head"})] == {0: 10, 1: 90}
+    table = build_effects(doc)
+    assert table.columns[-1].header == "without diverged cells"
+    assert table.rows[0][-1] == "not known"  # three of four cells cannot tell effects apart
+
+
+def test_cells_are_not_compared_with_a_source():
+    doc = made().replace(reference=make_reference(dict.fromkeys(SCORES, 90.0)))
+    text = render(doc, "text").lower()
+    assert not [word for word in ("source", "verdict") if word in text]
+
+
+def test_effects_wait_for_a_second_seed_and_have_a_figure(tmp_path):
+    doc = made(**{name: row[:1] for name, row in SCORES.items()})
+    assert build_effects(doc).rows == ()
+    paths = {path.name for path in write_report(doc, tmp_path)}
+    assert {"effects.png", "effects.svg", "curves.png", "report.html"} <= paths
+    assert "forest.png" not in paths

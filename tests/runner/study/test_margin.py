@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from tests.runner.study.test_states import ROOT, STUDY, fabricate
+from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.collect import read_results
@@ -19,10 +19,11 @@ from vitcli.runner.study.statistics import compare
 
 TODAY = date.today().isoformat()
 
+pytestmark = pytest.mark.usefixtures("here")
 
-def study_with(here, margin: str) -> Study:
-    (here / "mine.yaml").write_text(f"{STUDY}\n{margin}")
-    return load_study("mine.yaml")
+
+def study_with(margin: str) -> Study:
+    return write_study(f"{STUDY}\n{margin and f'equivalence_margin: {margin}'}")
 
 
 def declare(study: Study) -> None:
@@ -37,65 +38,52 @@ def margins(study: Study) -> list[tuple[float | None, int]]:
     return [(each.points, each.num_finished) for each in doc.margins]
 
 
-def test_a_margin_keeps_its_day_and_the_trials_that_were_known(here):
-    study = study_with(here, "equivalence_margin: 1.0")
+def test_a_margin_keeps_its_day_and_the_trials_that_were_known():
+    study = study_with("1.0")
     declare(study)
     fabricate("full", 0)
     declare(study)
     assert margins(study) == [(1.0, 0)]
-    changed = study_with(here, "equivalence_margin: 2.0")
-    assert margins(changed) == [(1.0, 0), (2.0, 1)]
+    changed = study_with("2.0")
     declare(changed)
     fabricate("full", 1)
     assert margins(changed) == [(1.0, 0), (2.0, 1)]
-    withdrawn = study_with(here, "")
+    doc = read_results(changed, ROOT)
+    assert notes(doc, compare(doc))["effect"].count(f"declared on {TODAY}") == 2
+    withdrawn = study_with("")
     assert margins(withdrawn) == [(1.0, 0), (2.0, 1), (None, 2)]
-    doc = read_results(withdrawn, ROOT)
-    assert doc.margin is None
+    assert read_results(withdrawn, ROOT).margin is None
 
 
-def test_trials_that_are_not_asked_for_count_as_known(here):
-    study_with(here, "equivalence_margin: 1.0")
+def test_trials_that_are_not_asked_for_count_as_known():
+    study_with("1.0")
     for seed in (0, 1):
         fabricate("no-norm", seed)
     study = load_study("mine.yaml", seeds=[0])
-    ROOT.mkdir(parents=True, exist_ok=True)
     assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
     write_plan(plan_study(study, ROOT, ("full",)), Options())
     assert margins(study) == [(1.0, 2)]
 
 
-def test_a_change_is_printed_below_the_table(here):
-    study = study_with(here, "equivalence_margin: 1.0")
-    declare(study)
-    fabricate("full", 0)
-    changed = study_with(here, "equivalence_margin: 2.5")
-    doc = read_results(changed, ROOT)
-    text = notes(doc, compare(doc))["effect"]
-    assert f"1 percentage point declared on {TODAY}, when 0 trials had a result" in text
-    assert f"then 2.5 percentage points declared on {TODAY}, when 1 trial had a result" in text
-
-
-def test_a_study_without_a_margin_says_nothing_of_it(here):
-    study = study_with(here, "")
+def test_a_study_without_a_margin_says_nothing_of_it():
+    study = study_with("")
     declare(study)
     assert json.loads((ROOT / PLAN).read_text())["margins"] == []
     assert margins(study) == []
 
 
-def test_the_declaration_travels_with_the_saved_trials(here):
-    study = study_with(here, "equivalence_margin: 1.0")
+def test_the_declaration_travels_with_the_saved_trials():
+    study = study_with("1.0")
     declare(study)
     fabricate("full", 0)
     save_results(plan_study(study, ROOT, ()), SAVED)
     shutil.rmtree(ROOT)
-    assert margins(study) == [(1.0, 0)]
     declare(study)
     fabricate("full", 1)
     assert margins(study) == [(1.0, 0)]
 
 
 @pytest.mark.parametrize("margin", ["0", "-1.0", "wide"])
-def test_a_margin_is_a_positive_number(here, margin):
+def test_a_margin_is_a_positive_number(margin):
     with pytest.raises(ConfigError, match="equivalence_margin"):
-        study_with(here, f"equivalence_margin: {margin}")
+        study_with(margin)

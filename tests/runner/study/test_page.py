@@ -1,10 +1,13 @@
-"""The page of a study: complete, inert, and always the same bytes."""
+"""The page, figures and checklist of a study: complete, inert, and always the same bytes."""
 
+import itertools
 import re
-from html.parser import HTMLParser
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fabricated_study import (
     HOSTILE,
@@ -13,94 +16,68 @@ from tests.fabricated_study import (
     make_row,
     make_study,
 )
+from tests.figure_checks import faults
+from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
+from vitcli.runner.figure_style import encode
+from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
+from vitcli.runner.study.figures import (
+    BLUE,
+    FIGURES,
+    VERMILION,
+    curve,
+    curves,
+    figures_of,
+    forest,
+    keep_between,
+    spread,
+)
 from vitcli.runner.study.images import ImageScores, contrast
-from vitcli.runner.study.page import write_report
+from vitcli.runner.study.page import html
 from vitcli.runner.study.publish import publish
-from vitcli.runner.study.result import Candidate, StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
-VOID = {"meta", "img", "br", "link"}
-ALLOWED = (
-    "html head meta title style body main h1 h2 p pre div table caption thead tbody tr th td ol li"
-    " figure img figcaption dl dt dd code"
-)
+
+def words(doc: StudyResult) -> str:
+    return " ".join(Page(html(doc, {})).text.split())
 
 
-class Page(HTMLParser):
-    """Elements, attributes and text of a page whose tags must balance."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        assert tag in ALLOWED.split(), tag
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def test_a_page_shows_what_the_classes_lose(tmp_path):
-    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]})
-    base = ImageScores({0: np.array([100.0, 100]), 1: np.array([100.0, 100])}, np.array([0, 1]))
-    less = ImageScores({0: np.array([100.0, 0]), 1: np.array([100.0, 0])}, np.array([0, 1]))
-    row = doc.rows[1].replace(contrast=contrast(less, base, ACCURACY))
-    text = Page(page(doc.replace(rows=(doc.rows[0], row)), tmp_path)).text
-    assert "Images and classes" in text
-    assert "class 0class 1images" in re.sub(r"\s+", "", text.replace(" ", "~")).replace("~", " ")
-    assert "less0.0\u2212100.01" in re.sub(r"\s+", "", text)
-    assert "Images and classes" not in Page(page(doc, tmp_path)).text
-
-
-def test_the_classes_of_a_known_data_set_have_their_names(tmp_path):
-    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]}, data="cifar10")
+@pytest.mark.parametrize("data", ["shapes", "cifar10"])
+def test_a_page_shows_what_the_classes_lose(data):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]}, data=data)
     labels = np.arange(10)
-    base = ImageScores({0: np.full(10, 100.0), 1: np.full(10, 100.0)}, labels)
-    less = ImageScores({0: 10.0 * labels, 1: 10.0 * labels}, labels)
+    base = ImageScores(dict.fromkeys((0, 1), np.full(10, 100.0)), labels)
+    less = ImageScores(dict.fromkeys((0, 1), 10.0 * labels), labels)
     row = doc.rows[1].replace(contrast=contrast(less, base, ACCURACY))
-    text = Page(page(doc.replace(rows=(doc.rows[0], row)), tmp_path)).text
-    assert "airplaneautomobilebird" in re.sub(r"\s+", "", text)
+    rows = Page(html(doc.replace(rows=(doc.rows[0], row)), {})).rows
+    names = ["airplane", "automobile", "bird"] if data == "cifar10" else ["class 0", "class 1"]
+    head = next(i for i, row in enumerate(rows) if names[0] in row)
+    start = rows[head].index(names[0])
+    assert rows[head][start : start + len(names)] == names
+    assert rows[head + 1][start : start + 2] == ["\u2212100.0", "\u221290.0"]
 
 
-def page(doc: StudyResult, folder) -> str:
-    return write_report(doc, folder)[-1].read_text()
-
-
-@pytest.fixture
-def doc() -> StudyResult:
+def test_the_page_shows_the_results():
     rows = (
         make_row("baseline", [0.931, 0.934]),
         make_row("no-ffn", [0.867, "diverged"], changes={"model.ffn": "none"}),
         make_row("slow", ["failed", "missing"], changes={"experiment": "other"}),
     )
-    return make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
-
-
-def test_the_page_shows_the_results(doc, tmp_path):
-    seen = Page(page(doc, tmp_path))
-    shown = " ".join(seen.text.split())
-    for cell in [cell for row in build(doc).rows for cell in row]:
+    doc = make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
+    shown = words(doc)
+    for cell in (cell for row in build(doc).rows for cell in row):
         assert " ".join(cell.split()) in shown
     for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):
         assert text in shown
-    assert "diverged: loss or gradient is not finite in epoch 2" in shown
+    assert "diverged: loss" in shown
     assert "failed: RuntimeError: out of memory" in shown
     assert "3 of 6 trials finished" in shown
 
 
-def test_hostile_names_leave_the_page_inert(tmp_path):
-    text = page(make_hostile_study(), tmp_path)
+def test_hostile_names_leave_the_page_inert():
+    text = html(make_hostile_study(), {})
     seen = Page(text)
     policies = [value for tag, name, value in seen.attributes if name == "content"]
     assert any("default-src 'none'" in policy and "script" not in policy for policy in policies)
@@ -113,22 +90,152 @@ def test_hostile_names_leave_the_page_inert(tmp_path):
     assert not re.search(r"https?://", text.partition("</style>")[0])
 
 
-def test_a_tuned_study_shows_its_settings(tmp_path):
-    settings = tuple(
-        Candidate(setting={"optim.lr": lr}, val_accuracy=value)
-        for lr, value in ((0.001, 0.8), (0.01, None))
-    )
-    row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.001})
-    shown = Page(page(make_study({}, rows=(row,)), tmp_path)).text
-    assert "lr=0.001 (chosen)" in shown
-    assert "80.00" in shown
-
-
-def test_publishing_twice_writes_the_files_once(doc, tmp_path):
+def test_publishing_twice_writes_the_files_once(tmp_path):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]})
     first = publish(doc, tmp_path)
     content = {path: path.read_bytes() for path in first}
-    assert {path.name for path in first} >= {"report.html", "results.json", "table.tex"}
+    names = {"report.html", "results.json", "table.tex", "forest.svg", "curves.png"}
+    assert {path.name for path in first} >= names
     assert publish(doc, tmp_path) == []
     (tmp_path / "results.json").unlink()
     assert publish(doc, tmp_path) == first
     assert {path: path.read_bytes() for path in first} == content
+
+
+def section(text: str, number: int) -> str:
+    return text.partition(f"## {number}. ")[2].partition("\n## ")[0]
+
+
+def test_the_answers_come_from_the_study_or_are_left_to_the_author():
+    text = checklist(make_study({"full": [0.9, 0.8], "less": [0.7, "missing"]}))
+    for number, fact in ((4, "vitcli ablate made-up"), (4, "Seeds: 0, 1;"), (8, "AMD EPYC")):
+        assert fact in section(text, number)
+    assert "1 of 4 trials" in section(text, 4)
+    assert "10,000 training and 2,000 test images" in section(text, 6)
+    unknown = checklist(make_study({"full": [0.9]}, data="imagefolder:mine"))
+    for number in (5, 6, 8, 12):
+        assert TO_DO in section(unknown, number)
+
+
+def test_hostile_names_add_no_headings_and_no_markup():
+    text = checklist(make_hostile_study())
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert len(headings) == 1 + len(ITEMS)
+    assert "<script" not in text.replace("\\<", "")
+    assert "\x1b" not in text
+
+
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.93, 0.94, 0.92],
+    "no-ffn": [0.86, 0.89, 0.87],
+    "no-residual": [0.8, "diverged", "missing"],
+    "no-layernorm": ["diverged", "failed", "running"],
+}
+CROSSED: dict[str, list[float | str]] = {
+    "full": [0.90, 0.92],
+    "no-norm": [0.80, 0.83],
+    "no-ffn": [0.88, 0.90],
+    "no-norm+no-ffn": [0.60, 0.62],
+}
+DOCUMENTS = {
+    "mixed": make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7})),
+    "hostile": make_hostile_study(),
+    "one row": make_study({"baseline": [0.9, 0.8]}),
+    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
+    "one seed": make_study({"baseline": [0.9], "less": [0.8]}),
+    "no rows": make_study({}),
+    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
+    "crossed": make_study(CROSSED, parts=("no-norm", "no-ffn")),
+    "crossed, nothing finished": make_study(
+        {name: ["missing"] for name in CROSSED}, parts=("no-norm", "no-ffn")
+    ),
+}
+
+
+def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
+    """Return (figure, document) for every figure of every document."""
+    return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
+
+
+@pytest.mark.parametrize("form", FIGURE_FORMATS)
+@pytest.mark.parametrize(
+    ("figure", "name"), [("forest", "mixed"), ("curves", "hostile"), ("effects", "crossed")]
+)
+def test_a_document_is_drawn_to_the_same_bytes_again(name, form, figure):
+    first, again = (encode(lambda: FIGURES[figure](DOCUMENTS[name]), form) for _ in range(2))
+    assert first == again
+    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
+    assert b"<script" not in first
+
+
+def points(doc: StudyResult, colour: str) -> list[list[float]]:
+    """Return the x values of each line of this colour in the forest plot."""
+    lines = forest(doc).axes[0].get_lines()
+    return [np.asarray(line.get_xdata()).tolist() for line in lines if line.get_color() == colour]
+
+
+def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
+    doc = DOCUMENTS["mixed"]
+    found = compare(doc)[1]
+    assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
+    assert len(points(doc, BLUE)) == 3, "no-residual has a mean of one pair and no interval"
+    assert points(doc, VERMILION) == [[-6.4]]
+    lines = forest(doc).axes[0].get_lines()
+    pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(pairs[0], [-7, -5, -5])
+    assert [len(p) for p in pairs] == [3, 1, 0]
+    texts = [text.get_text() for text in forest(doc).axes[0].texts]
+    assert texts[0].endswith("n = 3")
+    assert texts[1].endswith("n = 1, 1 diverged, 1 not finished")
+    assert texts[2] == "1 diverged, 2 not finished"
+
+
+def test_curves_are_means_of_finished_seeds_over_common_epochs():
+    row = make_row("a", [0.6, 0.9, "diverged"])
+    epochs, values = curve(row, 100)
+    assert list(epochs) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(values[:, -1], [60, 90])
+    short = row.trials[0].model_copy(update={"curve": ((2, 0.5), (4, 0.6))})
+    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])), 100)
+    assert list(epochs) == [2, 4]
+    assert values.shape == (2, 2)
+    assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
+    doc = make_study({"a": [0.6, 0.9], "b": ["missing", "missing"]})
+    lines = curves(doc).axes[0].get_lines()
+    assert len(lines) == 1, "a variant without a result has no line"
+    np.testing.assert_allclose(lines[0].get_ydata()[-1], 75)
+
+
+def one_epoch(doc: StudyResult) -> StudyResult:
+    """Return the study as it is after one epoch."""
+    rows = [
+        row.replace(trials=tuple(t.model_copy(update={"curve": t.curve[:1]}) for t in row.trials))
+        for row in doc.rows
+    ]
+    return doc.model_copy(update={"rows": tuple(rows)})
+
+
+LEGIBLE = DOCUMENTS | {
+    "one epoch": one_epoch(make_study(ROWS)),
+    "long names": make_study(
+        {
+            f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]
+            for i in range(8)
+        },
+        name="northern_flying_squirrel_with_acorn_and_more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("figure", "name"), drawn(LEGIBLE))
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
+    assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_names_are_apart_and_stay_beside_the_curves(values):
+    assert spread([50.0], 1) == [50.0]
+    step = 100 / 11
+    places = keep_between(spread(sorted(values), step), step, 0, 100)
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))

@@ -1,22 +1,35 @@
-"""The files of saved trials: what a kill leaves, what a new seed changes, and older versions."""
+"""The files of saved trials: what a kill leaves, what a seed changes, older versions and damage."""
 
+import io
+import json
+import os
+import runpy
 import shutil
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.runner.study.test_saved import LINES, save_all, study, value_of
-from tests.runner.study.test_states import ROOT, fabricate
+from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
+from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, sha256, to_hashed_json
 from vitcli.runner.run import store
-from vitcli.runner.run.store import read_lines, read_store
+from vitcli.runner.run.store import hash_of, read_lines, read_store
 from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
 
-__all__ = ["study"]
+JOIN = Path(__file__).parents[3] / ".ci/join_trials.py"
+
+
+def accuracies() -> dict[str, float | None]:
+    """Return variant -> accuracy of the saved trials of seed 0, whose predictions are checked."""
+    found = {each.value["variant"]: each.check().record for each in read_store(SAVED)}
+    return {name: record.result.test_accuracy for name, record in found.items()}
 
 
 def write_as_before(path: Path) -> list[Path]:
@@ -44,6 +57,7 @@ def test_a_kill_while_saving_loses_no_saved_trial(study, monkeypatch, suffix, is
     if not is_new:
         fabricate("full", 0, 0.75)
     save_all(study)
+    before = accuracies()
     fabricate("full", 0, 0.25)
 
     def die(path: Path, content: bytes) -> None:
@@ -56,23 +70,22 @@ def test_a_kill_while_saving_loses_no_saved_trial(study, monkeypatch, suffix, is
         patch.setattr(store, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             save_results(plan, SAVED, "full/seed0")
-    found = {each.value["variant"]: each.check().record for each in read_store(SAVED)}
-    assert {name: record.result.test_accuracy for name, record in found.items()} == (
-        {"no-norm": 0.5} if is_new else {"no-norm": 0.5, "full": 0.75}
-    )
+    assert accuracies() == before
     save_results(plan, SAVED, "full/seed0")
-    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
-    assert value_of("no-norm")["record"]["result"]["test_accuracy"] == 0.5
+    assert accuracies() == {"no-norm": 0.5, "full": 0.25}
 
 
-def test_a_new_seed_changes_no_file_of_another(study):
+def test_a_saved_trial_stays_unless_it_is_trained_again(study):
     fabricate("full", 0, 0.75)
     save_all(study)
     before = {path: path.read_bytes() for path in SAVED.rglob("seed*")}
+    fabricate("full", 0, 0.25)
     fabricate("full", 1, 0.25)
     save_all(study)
     assert {path: path.read_bytes() for path in before} == before
     assert len(read_store(SAVED)) == 2
+    save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
+    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
 
 
 def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
@@ -81,19 +94,212 @@ def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
     save_all(study)
     whole = read_results(study, ROOT)
     (single, _) = write_as_before(LINES)
-    shutil.rmtree(ROOT)
     fabricate("full", 1, 0.5)
     save_all(study)
     shutil.rmtree(ROOT)
-    found = read_results(study, ROOT, (), SavedTrials(SAVED))
-    assert found.rows[0].trials[0] == whole.rows[0].trials[0]
-    assert [trial.state for row in found.rows for trial in row.trials] == [
-        *("finished", "finished", "diverged", "missing"),
-    ]
+    saved = SavedTrials(SAVED)
+    assert read_results(study, ROOT, (), saved).rows[0].trials[0] == whole.rows[0].trials[0]
+    assert list(states(study, saved).values()) == ["finished", "diverged", "finished", "missing"]
     fabricate("full", 0, 0.25)
     save_all(study)
     assert not LINES.exists(), "a saved trial is kept"
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
+    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
     assert not single.exists()
     assert not single.with_suffix(".npz").exists()
+
+
+def test_the_files_of_an_earlier_version_can_be_joined(study, monkeypatch):
+    fabricate("full", 0, 0.75)
+    fabricate("no-norm", 0, state="diverged")
+    save_all(study)
+    lines = sorted(LINES.read_text().splitlines())
+    write_as_before(LINES)
+    script = runpy.run_path(str(JOIN))
+    monkeypatch.setattr("sys.argv", ["join_trials.py", str(SAVED)])
+    script["main"]()
+    script["main"]()
+    assert sorted(LINES.read_text().splitlines()) == lines
+    assert {path.name for path in SAVED.rglob("seed*")} == {"seed0.jsonl", "seed0.npz"}
+
+
+Change = Callable[[dict], object]
+PREDICTIONS = LINES.with_suffix(".npz")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Return a folder with a study and one saved trial."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("saved"))
+        study = write_study()
+        fabricate("full", 0, 0.75)
+        save_all(study)
+        read(study)
+    return folder
+
+
+@pytest.fixture
+def stored(made, here) -> Study:
+    """Return the study in a copy of that folder."""
+    shutil.copytree(made, here, dirs_exist_ok=True)
+    return load_study("mine.yaml")
+
+
+def forge(change: Change) -> None:
+    """Change the content of the saved trial and make its hash again."""
+    value = json.loads(LINES.read_text())
+    del value["sha256"]
+    change(value)
+    body = json.dumps(value)
+    LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
+
+
+def forge_single(path: Path, change: Change) -> None:
+    value = json.loads(path.read_text())
+    del value["sha256"]
+    change(value)
+    path.write_bytes(to_hashed_json(value))
+
+
+def result(**fields: object) -> Change:
+    return lambda value: value["record"]["result"].update(fields)
+
+
+def record(**fields: object) -> Change:
+    return lambda value: value["record"].update(fields)
+
+
+FORGERIES: dict[str, Change] = {
+    "another accuracy": result(test_accuracy=0.99),
+    "1e308": result(val_accuracy=1e308),
+    "a curve above 1": record(curve=[[1, 75.0]]),
+    "no accuracy": result(test_accuracy=None),
+    "a loss of 1e308": result(test_loss=1e308),
+    "1e308 seconds": result(train_seconds=1e308),
+    "2^70 epochs": record(epochs=1 << 70),
+    "a curve before epoch 0": record(curve=[[-5, 0.75]]),
+    "fewer images": result(num_test=1000),
+    "no sessions": record(sessions=[]),
+    "a seed that is none": record(seed="0"),
+    "a record that is none": lambda value: value.update(record=3),
+    "a variant that is none": lambda value: value.update(variant=None),
+    "no configuration": lambda value: value.pop("config"),
+    "an unknown task": lambda value: value["config"].update({"task.name": "x"}),
+    "no format": lambda value: value.pop("format"),
+    "no hash of predictions": lambda value: value.update(predictions_sha256=None),
+    "a hash of predictions that is none": lambda value: value.update(predictions_sha256=3),
+}
+
+
+def read(study) -> None:
+    """Read the saved trial as ``ablate`` does."""
+    SavedTrials(SAVED).find_matches(study, study.trials(), ())
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_record_is_refused_by_name(stored, name):
+    forge(FORGERIES[name])
+    with pytest.raises(InputError, match=r"seed0\.jsonl:1: damaged.*; restore it, or delete"):
+        read(stored)
+
+
+def members(**arrays: object) -> None:
+    """Write other predictions, and make every hash again."""
+    found = {name: np.array(array) for name, array in arrays.items()}
+    digest = hash_of(found)
+    forge(lambda value: value.update(predictions_sha256=digest))
+    named = {f"full/{digest[:16]}/{name}": each for name, each in found.items()}
+    np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
+
+
+def reverse_images() -> None:
+    """Write predictions of the same accuracy in another order."""
+    with np.load(PREDICTIONS) as archive:
+        found = {name: array[::-1] for name, array in archive.items()}
+    np.savez(PREDICTIONS, **found)
+
+
+def claim_many_entries() -> None:
+    """Write predictions whose header claims 2^50 entries."""
+    with zipfile.ZipFile(PREDICTIONS) as archive:
+        names = archive.namelist()
+    with zipfile.ZipFile(PREDICTIONS, "w") as archive, io.BytesIO() as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for name in names:
+            archive.writestr(name, file.getvalue() + bytes(8))
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES: dict[str, Callable[[], object]] = {
+    "an array without a dimension": lambda: members(label=1, prediction=1),
+    "labels below 0": lambda: members(label=[-1], prediction=[0]),
+    "other predictions of the same accuracy": reverse_images,
+    "2^50 entries": claim_many_entries,
+    "a pipe": lambda: pipe(LINES),
+    "a pipe of predictions": lambda: pipe(PREDICTIONS),
+    "a sparse file": lambda: os.truncate(LINES, 1 << 40),
+    "sparse predictions": lambda: os.truncate(PREDICTIONS, 1 << 40),
+    "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
+    "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
+    "without its line break": lambda: LINES.write_bytes(LINES.read_bytes()[:-1]),
+    "a number of 5,000 digits": lambda: LINES.write_text("9" * 5000 + "\n"),
+    "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
+    "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
+    "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
+    "no predictions": PREDICTIONS.unlink,
+    "predictions of another trial": lambda: members(label=[0] * 2000, prediction=[0] * 2000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name(stored, damage):
+    DAMAGES[damage]()
+    with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
+        read(stored)
+
+
+@pytest.mark.parametrize("damage", ["a pipe of predictions", "other predictions", "many brackets"])
+def test_no_trial_is_added_to_a_damaged_file(stored, damage):
+    DAMAGES[damage]()
+    before = LINES.read_bytes()
+    fabricate("no-norm", 0, 0.75)
+    with pytest.raises(InputError, match=r"seed0\.(jsonl:1|npz): damaged"):
+        save_all(stored)
+    assert LINES.read_bytes() == before
+
+
+SINGLES: dict[str, Callable[[Path], object]] = {
+    "a forged accuracy": lambda path: forge_single(path, result(test_accuracy=0.99)),
+    "another accuracy": lambda path: path.write_text(path.read_text().replace("0.75", "0.85")),
+    "a pipe": pipe,
+    "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
+    "no predictions": lambda path: path.with_suffix(".npz").unlink(),
+    "a list": lambda path: path.write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", SINGLES)
+def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(stored, damage):
+    (path,) = write_as_before(LINES)
+    read(stored)
+    SINGLES[damage](path)
+    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
+        read(stored)
+
+
+def test_other_documents_are_no_saved_trials(stored):
+    (SAVED / "table.json").write_text('{"rows": []}')
+    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep saved trials in"):
+        SavedTrials(SAVED)
+
+
+def test_a_later_format_is_refused(stored):
+    forge(lambda value: value.update(format=9))
+    with pytest.raises(InputError, match="format 2; update vitcli"):
+        read_store(SAVED)

@@ -1,323 +1,221 @@
-"""The state of a trial's folder, and which trials enter the table."""
+"""The state of a trial's folder, which trials enter the table, and which are trained."""
 
 import io
 import json
 import os
 import shutil
-from pathlib import Path
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.fabricated import make_run
+from tests.runner.study.trials import (
+    CHANGES,
+    ROOT,
+    STUDY,
+    TUNED,
+    fabricate,
+    save_all,
+    states,
+    write_study,
+)
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import FILES, RunDir
-from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.study import states
+from vitcli.runner.study import gpu_memory
+from vitcli.runner.study import states as room
 from vitcli.runner.study.collect import collect, ranges, read_results
 from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.gpu_memory import WORKER_BYTES, limit_workers
+from vitcli.runner.study.plan import Options, estimate_study, plan_study, total_seconds
+from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 
-STUDY = """
-base: quickstart
-seeds: [0, 1]
-variants:
-  full: {}
-  no-norm: {model.norm: none}
-"""
-CHANGES = {"full": {}, "no-norm": {"model.norm": "none"}}
-ROOT = Path("runs/mine")
 
-
-@pytest.fixture
-def study(here) -> Study:
-    (here / "mine.yaml").write_text(STUDY)
-    return load_study("mine.yaml")
-
-
-def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunDir:
-    """Make a trial that looks trained, with 2,000 predictions of the given accuracy."""
-    folder = ROOT / variant / f"seed{seed}"
-    meta = {"threads": 1, "device": "cpu"} | options.pop("meta", {})
-    changes = CHANGES[variant] | options.pop("changes", {})
-    run = make_run(
-        seed, folder=folder, accuracy=accuracy, meta=meta, changes=changes or None, **options
-    )
-    import torch
-
-    if val := options.get("result", {}).get("val_accuracy"):
-        run.set_metrics([record | {"val_accuracy": val} for record in run.metrics()])
-    labels = torch.zeros(2000, dtype=torch.long)
-    logits = torch.zeros(2000, 2)
-    logits[round(2000 * accuracy) :, 1] = 1
-    save_outputs(run.path / "predictions.npz", {"logits": logits, "labels": labels})
-    return run
-
-
-def test_a_trial_without_a_folder_is_missing(study):
-    assert {state.state for state in trial_states(study, ROOT).values()} == {"missing"}
-
-
-def test_a_finished_trial_is_finished_and_counted(study):
+def test_a_result_enters_the_table_whole(study):
+    assert {*states(study).values()} == {"missing"}
     fabricate("full", 0, 0.75)
-    assert pair(study) == ("finished", "")
-    first = read_results(study, ROOT).rows[0].trials[0]
-    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 8)
-    assert first.curve[-1] == (8, 0.75)
-
-
-def pair(study: Study) -> tuple[str, str]:
-    """Return the state and reason of the first trial."""
-    found = trial_states(study, ROOT)["full/seed0"]
-    return found.state, found.reason
-
-
-def stale(study: Study) -> str:
-    state, reason = pair(study)
-    assert state == "stale"
-    trial = read_results(study, ROOT).rows[0].trials[0]
-    assert trial.test_accuracy is None, "a stale trial has no number"
-    return reason
-
-
-def test_a_folder_edited_by_hand_is_stale(study):
-    run = fabricate("full", 0)
-    config = run.path / "config.yaml"
-    config.write_text(config.read_text().replace("depth: 4", "depth: 5"))
-    assert stale(study) == "model.depth is 5 in its folder, 4 in the study"
-    config.write_text("model: [")
-    assert "config.yaml cannot be read" in stale(study)
-
-
-def test_a_study_that_was_edited_makes_its_trials_stale(study, here):
-    fabricate("full", 0)
-    (here / "mine.yaml").write_text(STUDY + "train: {epochs: 9}\n")
-    assert stale(load_study("mine.yaml")) == "train.epochs is 8 in its folder, 9 in the study"
-
-
-def test_a_trial_with_other_threads_is_stale(study):
-    fabricate("full", 0, meta={"threads": 2})
-    assert stale(study) == "trained with 2 threads; the study uses 1"
-    fabricate("full", 0, meta={"threads": 1, "sessions": [{"threads": 4}]})
-    assert "4 threads" in stale(study)
-
-
-def test_threads_do_not_matter_on_a_gpu(study):
-    fabricate("full", 0, meta={"threads": 8, "device": "cuda:0"})
-    assert trial_states(study, ROOT)["full/seed0"].state == "finished"
-
-
-def test_an_accuracy_unlike_its_predictions_is_stale(study):
-    run = fabricate("full", 0, 0.5)
-    commit_json(run.path / "result.json", run.read("result.json") | {"test_accuracy": 0.99})
-    assert stale(study) == "its result.json says 0.9900, but its predictions give 0.5000"
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04nonsense"])
-def test_damaged_predictions_are_stale(study, content):
-    run = fabricate("full", 0)
-    (run.path / "predictions.npz").write_bytes(content)
-    assert "predictions.npz is missing or damaged" in stale(study)
-
-
-def test_predictions_are_never_unpickled(study):
-    run = fabricate("full", 0)
-    np.savez(
-        run.path / "predictions.npz",
-        logits=np.array([{"a": 1}], dtype=object),
-        labels=np.zeros(1),
-        allow_pickle=True,
-    )
-    assert "damaged" in stale(study)
-
-
-def test_a_finished_trial_without_its_result_has_failed(study):
-    run = fabricate("full", 0)
-    (run.path / "result.json").write_text("{")
-    assert pair(study) == ("failed", "its result.json is missing or damaged")
-
-
-def test_a_trial_whose_process_is_gone_is_interrupted(study):
-    fabricate("full", 0, state="running")
-    assert trial_states(study, ROOT)["full/seed0"].state == "interrupted"
-
-
-def test_a_trial_of_another_process_is_running(study):
-    run = fabricate("full", 0, state="running")
-    with run.lock():
-        assert trial_states(study, ROOT)["full/seed0"].state == "running"
-
-
-def test_a_diverged_trial_is_a_result_without_numbers(study):
-    fabricate("full", 0, state="diverged")
-    trial = read_results(study, ROOT).rows[0].trials[0]
-    assert (trial.state, trial.test_accuracy, trial.epochs) == ("diverged", None, 3)
-
-
-def test_foreign_folders_are_ignored(study):
-    fabricate("full", 0, 0.5)
+    fabricate("full", 1, state="diverged")
+    fabricate("no-norm", 0, meta={"commit": "f" * 40, "dirty": True})
     make_run(0, folder=ROOT / "elsewhere" / "seed0", accuracy=0.9)
     make_run(5, folder=ROOT / "full" / "seed5", accuracy=0.9)
     doc = read_results(study, ROOT)
-    assert [row.variant for row in doc.rows] == ["full", "no-norm"]
-    assert [trial.seed for trial in doc.rows[0].trials] == [0, 1]
-
-
-def test_trials_on_different_images_are_not_compared(study):
-    fabricate("full", 0)
-    fabricate("no-norm", 0, meta={"data_hash": "e" * 64})
-    with pytest.raises(InputError, match=r"different images .*--rerun"):
-        read_results(study, ROOT)
-
-
-def test_the_document_says_where_its_numbers_come_from(study):
-    fabricate("full", 0)
-    fabricate("no-norm", 0, meta={"commit": "f" * 40, "dirty": True})
-    doc = read_results(study, ROOT)
-    assert doc.commits == ("c" * 40, "f" * 40)
-    assert doc.dirty
+    assert [row.variant for row in doc.rows] == ["full", "no-norm"], "foreign folders are ignored"
+    first, diverged = doc.rows[0].trials
+    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 8)
+    assert first.curve[-1] == (8, 0.75)
+    assert (diverged.state, diverged.test_accuracy, diverged.epochs) == ("diverged", None, 3)
+    assert (doc.commits, doc.dirty) == (("c" * 40, "f" * 40), True)
     assert (doc.data, doc.data_hash, doc.num_test) == ("scenes", "d" * 64, 2000)
-    assert doc.date == "2026-11-20"
-    assert doc.command == "vitcli ablate mine.yaml"
+    assert (doc.date, doc.command) == ("2026-11-20", "vitcli ablate mine.yaml")
     assert doc.num_comparisons == 1
+    assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
 
 
-def test_the_command_names_the_requested_seeds_and_variants(study):
-    other = load_study("mine.yaml", [0, 1, 2, 3, 9])
-    found = trial_states(other, ROOT, ["full"])
-    doc = collect(other, ROOT, found, {}, ["full"])
-    assert doc.command == "vitcli ablate mine.yaml --seeds 0-3,9 --only full"
-    assert [row.variant for row in doc.rows] == ["full"]
-    assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
+def change_config(old: str, new: str) -> Callable[[RunDir], object]:
+    def change(run: RunDir) -> None:
+        path = run.path / "config.yaml"
+        path.write_text(path.read_text().replace(old, new))
+
+    return change
 
 
-def damage(run: RunDir, name: str, content: object) -> None:
-    if isinstance(content, bytes):
-        (run.path / name).write_bytes(content)
-    else:
-        commit_json(run.path / name, content)
+def write(name: str, content: Any) -> Callable[[RunDir], object]:
+    def change(run: RunDir) -> None:
+        if isinstance(content, bytes):
+            (run.path / name).write_bytes(content)
+        else:
+            commit_json(run.path / name, content)
+
+    return change
 
 
-def arrays(**values) -> bytes:
+def result(**fields: Any) -> Callable[[RunDir], object]:
+    return lambda run: write("result.json", run.read("result.json") | fields)(run)
+
+
+def meta(**fields: Any) -> Callable[[RunDir], object]:
+    return lambda run: write("meta.json", run.read("meta.json") | fields)(run)
+
+
+def arrays(**values: Any) -> bytes:
     with io.BytesIO() as file:
         np.savez(file, **values)
         return file.getvalue()
 
 
-FAULTS = {
-    "no predictions": ("predictions.npz", arrays(logits=np.zeros((0, 2)), labels=np.zeros(0))),
-    "few predictions": ("predictions.npz", arrays(logits=np.eye(2), labels=np.array([0, 0]))),
-    "another kind of file": ("predictions.npz", b"\x93NUMPY"),
-    "another trial's meta": ("meta.json", {"config_hash": "b" * 64, "threads": 1}),
-    "no meta": ("meta.json", {}),
-    "sessions are no list": ("meta.json", {"threads": 1, "sessions": None}),
-    "sessions of text": ("meta.json", {"threads": 1, "sessions": ["x"]}),
-    "a metrics line without epoch": ("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'),
-    "a metrics line of text": ("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'),
+STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
+    "another configuration": (change_config("depth: 4", "depth: 5"), "model.depth is 5 in its"),
+    "no configuration": (write("config.yaml", b"model: ["), "config.yaml cannot be read"),
+    "other threads": (meta(threads=2), "2 threads"),
+    "other threads later": (meta(sessions=[{"threads": 4}]), "4 threads"),
+    "another accuracy": (result(test_accuracy=0.99), "0.9900, but its predictions give 0.5000"),
+    "empty predictions": (write("predictions.npz", b""), "predictions.npz is missing or damaged"),
+    "no archive": (write("predictions.npz", b"PK\x03\x04nonsense"), "missing or damaged"),
+    "pickled": (
+        write("predictions.npz", arrays(logits=np.array([{}]), labels=np.zeros(1))),
+        "missing or damaged",
+    ),
+    "few predictions": (
+        write("predictions.npz", arrays(logits=np.eye(2), labels=np.array([0, 0]))),
+        "",
+    ),
+    "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
+    "no meta": (write("meta.json", {}), ""),
+    "sessions are no list": (write("meta.json", {"threads": 1, "sessions": None}), ""),
+    "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
+    "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
+    **{
+        f"{name} is text": (result(**{name: "0.5"}), "")
+        for name in ("train_seconds", "train_loss", "val_accuracy")
+    },
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", STALE)
 def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
-    good, bad = fabricate("full", 1), fabricate("full", 0)
-    damage(bad, *FAULTS[fault])
-    state, reason = pair(study)
-    assert state == "stale"
-    assert reason
-    doc = read_results(study, ROOT)
-    assert [trial.state for trial in doc.rows[0].trials] == ["stale", "finished"]
-    assert good.exists
+    change, reason = STALE[fault]
+    fabricate("full", 1)
+    change(fabricate("full", 0))
+    found = trial_states(study, ROOT)["full/seed0"]
+    assert found.state == "stale"
+    assert found.reason
+    assert reason in found.reason
+    first, second = read_results(study, ROOT).rows[0].trials
+    assert (first.state, first.test_accuracy, second.state) == ("stale", None, "finished")
 
 
-@pytest.mark.parametrize("field", ["train_seconds", "train_loss", "val_accuracy"])
-def test_text_for_a_number_makes_a_trial_stale(study, field):
-    fabricate("full", 0, result={field: "0.5"})
-    assert trial_states(study, ROOT)["full/seed0"].state == "stale"
+def test_a_study_that_was_edited_makes_its_trials_stale(study):
+    fabricate("full", 0)
+    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
+    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"
+
+
+def test_threads_do_not_matter_on_a_gpu(study):
+    fabricate("full", 0, meta={"threads": 8, "device": "cuda:0"})
+    assert states(study)["full/seed0"] == "finished"
+
+
+def test_a_trial_without_a_result_is_failed_running_or_interrupted(study):
+    run = fabricate("full", 0)
+    write("result.json", b"{")(run)
+    assert states(study)["full/seed0"] == "failed"
+    fabricate("full", 0, state="running")
+    assert states(study)["full/seed0"] == "interrupted", "its process is gone"
+    with run.lock():
+        assert states(study)["full/seed0"] == "running"
 
 
 def test_a_copied_seed_does_not_count_twice(study):
     run = fabricate("full", 0)
-    copy = ROOT / "full" / "seed1"
-    shutil.copytree(run.path, copy)
-    config = copy / "config.yaml"
-    config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
-    assert trial_states(study, ROOT)["full/seed1"].state == "stale"
+    copy = RunDir(shutil.copytree(run.path, ROOT / "full" / "seed1"))
+    change_config("seed: 0", "seed: 1")(copy)
+    assert states(study)["full/seed1"] == "stale"
+
+
+def test_trials_on_different_images_are_not_compared(study):
+    fabricate("full", 0)
+    fabricate("no-norm", 0, meta={"data_hash": "e" * 64})
+    with pytest.raises(InputError, match="--rerun"):
+        read_results(study, ROOT)
 
 
 def test_the_document_ignores_stale_trials(study):
     fabricate("full", 0)
     fabricate("full", 1, result={"num_test": 7, "precision": "bogus"})
     doc = read_results(study, ROOT)
-    assert [trial.state for trial in doc.rows[0].trials] == ["finished", "stale"]
     assert (doc.num_test, doc.precision) == (2000, ("fp32",))
     assert doc.rows[0].parameters == 140618
 
 
-def test_the_base_config_has_no_tuned_fields(here):
-    study = tuned(here, {"0.001": [0.6], "0.002": [0.9]})
-    assert "optim.lr" not in read_results(study, ROOT).base_config
-    assert "data.val_split" in read_results(study, ROOT).base_config
-
-
-def test_the_command_of_the_baseline_alone(study):
-    doc = collect(study, ROOT, trial_states(study, ROOT, ["full"]), {}, ["full"])
-    assert doc.command == "vitcli ablate mine.yaml --only full"
-
-
-def test_seeds_are_written_as_ranges():
+@pytest.mark.parametrize(
+    ("seeds", "only", "words"),
+    [([0, 1, 2, 3, 9], ["full"], " --seeds 0-3,9 --only full"), (None, ["full"], " --only full")],
+)
+def test_the_command_names_the_requested_seeds_and_variants(study, seeds, only, words):
+    asked = load_study("mine.yaml", seeds)
+    doc = collect(asked, ROOT, trial_states(asked, ROOT, only), {}, only)
+    assert doc.command == f"vitcli ablate mine.yaml{words}"
+    assert [row.variant for row in doc.rows] == only
+    assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
 
 
-TUNED = STUDY + "data: {val_split: 1000}\ntune: {optim.lr: [1.0e-3, 2.0e-3]}\n"
-
-
-def tuned(here, scores: dict[str, list[float | None]]) -> Study:
+def tuned(scores: dict[str, list[float | None]]) -> Study:
     """Return a study with ``full`` trained in two settings; a score None is a diverged trial."""
-    (here / "mine.yaml").write_text(TUNED)
     for lr, values in scores.items():
         for seed, val in enumerate(values):
-            run = fabricate(
+            fabricate(
                 "full",
                 seed,
                 0.5 if lr == "0.001" else 0.25,
+                folder=ROOT / "full" / f"lr={lr}" / f"seed{seed}",
                 state="finished" if val is not None else "diverged",
                 changes={"data.val_split": 1000, "optim.lr": float(lr)},
                 result={"val_accuracy": val},
             )
-            target = ROOT / "full" / f"lr={lr}" / f"seed{seed}"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            run.path.rename(target)
-    return load_study("mine.yaml")
+    return write_study(TUNED)
 
 
-def test_the_setting_with_the_best_validation_accuracy_is_chosen(here):
-    study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9, 0.5]})
-    row = read_results(study, ROOT).rows[0]
-    assert row.chosen == {"optim.lr": 0.002}
-    assert [trial.test_accuracy for trial in row.trials] == [0.25, 0.25], "not the best on test"
-    assert [c.val_accuracy for c in row.candidates] == pytest.approx([0.65, 0.7])
-
-
-def test_no_setting_is_chosen_before_all_have_results(here):
-    study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9]})
-    row = read_results(study, ROOT).rows[0]
-    assert row.chosen is None
-    assert {trial.state for trial in row.trials} == {"missing"}
-    assert {trial.test_accuracy for trial in row.trials} == {None}
-
-
-def test_a_diverged_setting_is_not_chosen(here):
-    study = tuned(here, {"0.001": [0.6, 0.6], "0.002": [0.9, None]})
-    row = read_results(study, ROOT).rows[0]
-    assert row.chosen == {"optim.lr": 0.001}
-    assert row.candidates[1].num_diverged == 1
-
-
-def test_the_document_survives_json(study):
-    fabricate("full", 0)
-    doc = read_results(study, ROOT)
-    assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
+@pytest.mark.parametrize(
+    ("first", "second", "chosen"),
+    [([0.6, 0.7], [0.9, 0.5], 0.002), ([0.6, 0.6], [0.9, None], 0.001), ([0.6, 0.7], [0.9], None)],
+    ids=["not the best on test", "a setting diverged", "a trial is missing"],
+)
+def test_the_setting_with_the_best_validation_accuracy_is_chosen(here, first, second, chosen):
+    doc = read_results(tuned({"0.001": first, "0.002": second}), ROOT)
+    row = doc.rows[0]
+    assert row.chosen == (None if chosen is None else {"optim.lr": chosen})
+    accuracies = {0.002: {0.25}, 0.001: {0.5}, None: {None}}
+    assert {trial.test_accuracy for trial in row.trials} == accuracies[chosen]
+    assert row.candidates[0].val_accuracy == pytest.approx(np.mean(first))
+    assert row.candidates[1].num_diverged == second.count(None)
+    assert "optim.lr" not in doc.base_config
+    assert "data.val_split" in doc.base_config
 
 
 def test_a_bug_does_not_make_finished_trials_stale(study, monkeypatch):
@@ -327,41 +225,113 @@ def test_a_bug_does_not_make_finished_trials_stale(study, monkeypatch):
     def broken(*_: object) -> None:
         raise KeyError("a mistake in the program")
 
-    monkeypatch.setattr(states, "differences", broken)
+    monkeypatch.setattr(room, "differences", broken)
     with pytest.raises(KeyError):
         trial_states(study, ROOT)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "predictions.npz", "metrics.jsonl"])
 def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
-    run = fabricate("full", 0)
-    (run.path / name).unlink()
-    (run.path / name).mkdir()  # even root cannot read a folder as a file
-    with pytest.raises(InputError, match=f"{name}: cannot be read"):
+    path = fabricate("full", 0).path / name
+    path.unlink()
+    path.mkdir()  # even root cannot read a folder as a file
+    with pytest.raises(InputError, match=name):
         trial_states(study, ROOT)
-    assert (run.path / "config.yaml").exists()
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_pipe_or_an_endless_file_is_damage_and_read_by_no_one(study, name):
     path = fabricate("full", 0).path / name
-    for make in (
-        os.mkfifo,
-        lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 41),
-    ):
-        path.unlink()
-        make(path)
-        assert trial_states(study, ROOT)["full/seed0"].state != "finished"
+    os.truncate(path, 1 << 41)
+    assert states(study)["full/seed0"] != "finished"
+    path.unlink()
+    os.mkfifo(path)
+    assert states(study)["full/seed0"] != "finished"
 
 
 def test_a_diverged_trial_takes_no_images_from_the_finished_ones(study):
     for variant in CHANGES:
         for seed in (0, 1):
             fabricate(variant, seed)
-    both = read_results(load_study("mine.yaml", seeds=[0, 1, 2]), ROOT).rows[1]
+    three = load_study("mine.yaml", seeds=[0, 1, 2])
+    both = read_results(three, ROOT).rows[1]
     diverged = fabricate("no-norm", 2, state="diverged")
     (diverged.path / "predictions.npz").unlink()
-    row = read_results(load_study("mine.yaml", seeds=[0, 1, 2]), ROOT).rows[1]
+    row = read_results(three, ROOT).rows[1]
     assert [trial.state for trial in row.trials] == ["finished", "finished", "diverged"]
     assert row.contrast is not None
     assert (row.images, row.contrast) == (both.images, both.contrast)
+
+
+GIB = 2**30
+FREE = {"bytes": 0}
+
+
+def test_a_rerun_trains_only_the_named_variants(study):
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
+    plan = plan_study(study, ROOT, (), rerun=("no-norm",))
+    assert plan.replaced == {"no-norm/seed0"}
+    folders = [trial.folder for trial in plan.trials]
+    assert folders == ["no-norm/seed0", "full/seed1", "no-norm/seed1"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "count", "total"),
+    [
+        ([3.0, 3.0, 3.0], 2, 6.0),  # the third trial waits
+        ([4.0, 1.0, 2.0, 1.0], 2, 4.0),  # one worker trains three short trials
+        ([], 1, 0.0),
+    ],
+)
+def test_a_free_worker_takes_the_next_trial(trials, count, total):
+    assert total_seconds(trials, count) == total
+
+
+def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
+    fabricate("full", 0, result={"train_seconds": 3.0})
+    save_all(study)
+    estimate = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: estimate)
+    options = Options(jobs=1, device="cpu")
+    own = estimate_study(plan_study(study, ROOT, ()), options)
+    assert own.by_variant == {"full": 3.0, "no-norm": 1000.0}
+    ROOT.rename("elsewhere")
+    plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
+    found = estimate_study(plan, options, spent_seconds=3.0)
+    assert found.by_variant["full"] == 1000.0
+    assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Names of the measured variants; a GPU with 10 GiB free, of which a trial needs 2 GiB."""
+    names: list[str] = []
+
+    def make_estimate(experiment, device):
+        names.append(experiment.variant)
+        return SimpleNamespace(memory_bytes=2 * GIB - WORKER_BYTES)
+
+    monkeypatch.setattr(gpu_memory, "pick_device", torch.device)
+    monkeypatch.setattr(gpu_memory, "make_estimate", make_estimate)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE["bytes"], 80 * GIB))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("device", "jobs", "free", "count"),
+    [
+        *(("cuda", 8, *case) for case in ((10, 8), (8, 8), (5, 2), (1, 1))),
+        *(("cpu", 8, 1, 8), ("cuda", 1, 1, 1)),
+    ],
+)
+def test_as_many_trials_as_fit_are_trained_at_once(here, measured, device, jobs, free, count):
+    FREE["bytes"] = free * GIB
+    text = "base: quickstart\nseeds: [0, 1]\nvariants: {full: {}, wide: {model.embed_dim: 128}}\n"
+    plan = plan_study(write_study(text), ROOT, ())
+    messages: list[str] = []
+    assert limit_workers(plan, Options(device=device), jobs, messages.append) == count
+    is_measured = (device, jobs) == ("cuda", 8)
+    assert measured == (["wide"] if is_measured else []), "the largest variant"
+    assert bool(messages) == (count < jobs)

@@ -61,22 +61,6 @@ def test_a_baseline_has_no_difference_and_no_test():
     assert [getattr(base, name) for name in nothing] == [None] * len(nothing)
 
 
-def test_one_value_has_no_spread_and_one_pair_no_interval():
-    base, less = compare(make_study({"base": [0.9], "less": [0.8]}))
-    assert (base.score_mean, base.score_sd) == (90.0, None)
-    assert (less.difference, less.num_pairs) == (-10.0, 1)
-    assert (less.ci_low, less.ci_high) == (None, None)
-
-
-def test_only_seeds_that_finished_in_both_are_paired():
-    base, less = compare(
-        make_study({"base": [0.9, "failed", 0.5, 0.8], "less": ["missing", 0.1, 0.4, 0.6]})
-    )
-    # Seeds 2 and 3: 40 - 50 and 60 - 80. The means of the rows would differ by -36.67.
-    assert (less.num_pairs, less.difference) == (2, -15.0)
-    assert (base.n, less.n) == (3, 3)
-
-
 def test_pairs_share_a_seed_and_not_a_position():
     doc = make_study({"base": [0.1, 0.5, 0.3], "less": [0.1, 0.5, 0.3]})
     base, less = doc.rows
@@ -119,16 +103,6 @@ def test_p_needs_enough_pairs(m, needed):
             assert row.p_holm == m * 2 / 2**n <= 0.05
 
 
-def test_variants_that_are_not_shown_count_in_holms_m():
-    base = EIGHT
-    rows = {"base": base, "less": shifted(base, 1, 2), "same": shifted(base, 1, -1)}
-    shown = compare(make_study(rows, num_comparisons=2))
-    some = compare(make_study(rows, num_comparisons=5))
-    assert [row.p for row in shown] == [row.p for row in some] == [None, 2 / 256, 1.0]
-    assert [row.p_holm for row in shown] == [None, 4 / 256, 1.0]
-    assert [row.p_holm for row in some] == [None, 10 / 256, 1.0]
-
-
 def test_equivalence_needs_a_declared_margin_and_a_narrow_interval():
     rows = {"base": EIGHT, "same": shifted(EIGHT, 0.1, -0.1), "less": shifted(EIGHT, 3, 3.1)}
     assert [row.effect for row in compare(make_study(rows))] == [None, "undecided", "worse"]
@@ -143,21 +117,6 @@ def test_equivalence_needs_a_declared_margin_and_a_narrow_interval():
     assert [row.effect for row in compare(gone)] == [None, "undecided", "worse"]
 
 
-@pytest.mark.parametrize("where", ["base", "less"])
-def test_a_row_with_a_failed_trial_has_no_verdict(where):
-    rows = {"base": [0.9] * 9, "less": [0.8, 0.79, 0.8] * 3}
-    rows[where] = [*rows[where][:8], "failed"]
-    doc = make_study(rows, reference=make_reference({"base": 90, "less": 80}))
-    row = compare(doc)[1]
-    assert row.p is not None
-    assert (row.effect, row.verdict) == ("incomplete", "incomplete")
-
-
-def verdicts(rows, reference, **changes):
-    doc = make_study(rows, reference=make_reference(reference), **changes)
-    return [row.verdict for row in compare(doc)]
-
-
 def test_the_sources_drop_has_no_rounding_noise():
     assert 84.4 - 93.1 != -8.7
     rows = {"base": [0.937, 0.927, 0.93], "less": [0.85, 0.84, 0.843]}
@@ -166,30 +125,6 @@ def test_the_sources_drop_has_no_rounding_noise():
     row = compare(doc)[1]
     assert (row.source_drop, row.ci_low, row.ci_high) == (-8.7, -8.7, -8.7)
     assert compare(doc.replace(same_setting=True))[1].verdict == "replicates"
-
-
-def test_no_verdict_without_an_interval_or_without_the_sources_number():
-    rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8]}
-    source = {"base": 90, "less": 80}
-    assert verdicts(rows, source, same_setting=True) == [None, "undecided"]
-    both = rows | {"other": [0.8, 0.81, 0.8]}
-    assert verdicts(both, source, same_setting=True) == [None, "replicates", None]
-    assert verdicts(rows, {"base": 90}) == [None, None]
-    assert verdicts(rows, {"less": 80}) == [None, None]
-    two = {name: values[:2] for name, values in rows.items()}
-    assert verdicts(two, source) == [None, None]
-    assert [row.verdict for row in compare(make_study(rows))] == [None, None]
-
-
-@pytest.mark.parametrize("where", ["base", "less"])
-def test_a_diverged_trial_is_the_verdict(where):
-    rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8], "other": [0.8, 0.79, 0.8]}
-    rows[where] = [*rows[where][:2], "diverged"]
-    found = verdicts(rows, dict.fromkeys(rows, 90.0) | {"base": 91.0})
-    if where == "base":  # the rows' own trials did not diverge
-        assert found == [None, "baseline diverged", "baseline diverged"]
-    else:
-        assert found == [None, "diverged", "undecided"], "no other row to pool the seeds with"
 
 
 def test_sampling_error_by_hand():
@@ -270,22 +205,39 @@ def check_order(found: RowStatistics) -> None:
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
 
 
-def test_a_row_with_a_diverged_trial_has_no_p():
-    rows: dict[str, list[float | str]] = {
-        "base": [0.9 + i / 1000 for i in range(9)],
-        "less": [0.8 + i / 500 for i in range(9)],
-    }
-    assert compare(make_study(rows))[1].p is not None
-    for name in rows:
-        found = compare(make_study(rows | {name: ["diverged", *rows[name][1:]]}))[1]
-        assert (found.p, found.p_holm, found.num_pairs) == (None, None, 8)
+def test_variants_that_are_not_shown_count_in_holms_m():
+    rows = {"base": EIGHT, "less": shifted(EIGHT, 1, 2), "same": shifted(EIGHT, 1, -1)}
+    for m in (2, 5):
+        _, less, same = compare(make_study(rows, num_comparisons=m))
+        assert (less.p, less.p_holm) == (2 / 256, 2 * m / 256)
+        assert (same.p, same.p_holm) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("where", ["base", "less"])
-def test_more_seeds_are_not_asked_for_where_they_give_no_p(where):
-    rows: dict[str, list[float | str]] = {"base": [0.9] * 4, "less": [0.8, 0.79, 0.8, 0.8]}
-    assert compare(make_study(rows))[1].seeds_missing == 2
-    doc = make_study(rows | {where: ["diverged", *rows[where][1:]]})
-    found = compare(doc)
-    assert found[1].seeds_missing is None
-    assert "test" not in notes(doc, found)
+def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
+    for count, missing in ((9, None), (4, 2)):
+        values = [0.9 + i / 1000 for i in range(count)]
+        rows: dict[str, list[float | str]] = {"base": [*values], "less": shifted(values, 1, 2)}
+        whole = compare(make_study(rows))[1]
+        assert (whole.seeds_missing, whole.p is None) == (missing, missing is not None)
+        doc = make_study(rows | {where: ["diverged", *rows[where][1:]]})
+        found = compare(doc)
+        assert (found[1].p, found[1].p_holm, found[1].seeds_missing) == (None, None, None)
+        assert found[1].num_pairs == count - 1
+        assert "test" not in notes(doc, found)
+
+
+@pytest.mark.parametrize(
+    ("source", "seeds", "verdict"),
+    [
+        ({"base": 90, "less": 80}, 3, "replicates"),
+        ({"base": 90, "less": 80}, 2, None),
+        ({"base": 90}, 3, None),
+        ({"less": 80}, 3, None),
+    ],
+)
+def test_no_verdict_without_an_interval_or_without_the_sources_number(source, seeds, verdict):
+    rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8], "other": [0.8, 0.81, 0.8]}
+    short = {name: values[:seeds] for name, values in rows.items()}
+    doc = make_study(short, reference=make_reference(source), same_setting=True)
+    assert [row.verdict for row in compare(doc)] == [None, verdict, None]

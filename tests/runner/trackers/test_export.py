@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from tests.fabricated import make_run, record
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.trackers import mlflow_store
 from vitcli.runner.trackers.csv_files import write_csv
-from vitcli.runner.trackers.exported import ExportedRun, differing, find_runs, read_run, read_runs
+from vitcli.runner.trackers.exported import ExportedRun, differing, find_runs, read_runs
 from vitcli.runner.trackers.mlflow_store import MAX_TEXT, STATUS, check_mlflow, write_mlflow
 
 pytestmark = pytest.mark.usefixtures("here")
-needs_mlflow = pytest.mark.skipif(not find_spec("mlflow"), reason="needs pip install mlflow")
 STORE = Path("store")
 
 
 def three_runs() -> list[ExportedRun]:
-    """Two trainings with different settings, and one that was killed."""
-    first = make_run(0, accuracy=0.75)
+    """Return two trainings with different settings, and one that was killed."""
+    first = make_run(0, accuracy=0.75, changes={"data.name": "imagefolder:/home/me/pets"})
     first.set_metrics([record(epoch, 0.75) for epoch in range(1, 301)])  # several batches
     make_run(1, accuracy=0.1 + 0.2, changes={"optim.lr": 5e-4})
     make_run(2, state="interrupted", meta={"dirty": True})
@@ -36,33 +36,31 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_csv_has_a_row_for_each_run_with_every_digit_of_its_numbers():
+def test_csv_has_every_number_of_every_run_and_epoch():
     runs = three_runs()
-    files = write_csv(runs, Path("table"))
-    found = rows(files[0])
-    assert [row["run"] for row in found] == [f"quickstart/train/seed{i}" for i in range(3)]
-    assert [row["state"] for row in found] == ["finished", "finished", "interrupted"]
-    assert [float(row["test_accuracy"]) for row in found] == [0.75, 0.1 + 0.2, 0.5]
-    assert [row["commit"] for row in found] == ["c" * 40] * 3
-    assert [row["dirty"] for row in found] == ["false", "false", "true"]
-    assert [row["test_loss"] for row in found] == ["1.5", "1.5", ""]
-    settings = {name for name in found[0] if name.startswith("config.")}
-    assert settings == {"config.seed", "config.optim.lr"}, "only what differs"
-    assert found[1]["config.optim.lr"] == "0.0005"
-    assert [row["config.seed"] for row in found] == ["0", "1", "2"]
-
-
-def test_csv_has_every_number_of_every_epoch():
-    runs = three_runs()
-    _, path = write_csv(runs, Path("table"))
-    found = {(row["run"], int(row["step"]), row["metric"]): row["value"] for row in rows(path)}
-    expected = {
+    table, curves = map(rows, write_csv(runs, Path("table")))
+    columns = {
+        "run": [f"quickstart/train/seed{i}" for i in range(3)],
+        "state": ["finished", "finished", "interrupted"],
+        "commit": ["c" * 40] * 3,
+        "dirty": ["false", "false", "true"],
+        "test_loss": ["1.5", "1.5", ""],
+        "config.seed": ["0", "1", "2"],
+        "config.data.name": ["imagefolder:pets", "scenes", "scenes"],
+    }
+    assert {name: [row[name] for row in table] for name in columns} == columns
+    assert [float(row["test_accuracy"]) for row in table] == [0.75, 0.1 + 0.2, 0.5]
+    settings = {name for name in table[0] if name.startswith("config.")}
+    assert settings == {"config.seed", "config.optim.lr", "config.data.name"}, "what differs"
+    assert table[1]["config.optim.lr"] == "0.0005"
+    assert differing(runs[:1]) == []
+    found = {(row["run"], int(row["step"]), row["metric"]): float(row["value"]) for row in curves}
+    assert found == {
         (run.name, point.step, name): value
         for run in runs
         for point in run.curve
         for name, value in point.values.items()
     }
-    assert {key: float(value) for key, value in found.items()} == expected
     assert ("quickstart/train/seed1", 300, "train_loss") in found
     assert not any(metric == "grad_norm" for _, _, metric in found), "it was null"
 
@@ -73,12 +71,10 @@ def test_a_csv_keeps_names_with_commas_and_quotes():
     assert rows(path)[0]["run"] == r'a, "b"\n', "control characters are escaped"
 
 
-def test_one_run_has_no_setting_that_differs():
-    make_run(0)
-    assert differing(read_runs(find_runs(()))[0]) == []
-
-
 def test_runs_are_found_by_folder_and_by_name_and_counted_once():
+    for texts in ([], ["nothing"], [""]):
+        with pytest.raises(UserError):
+            find_runs(texts)
     make_run(0)
     make_run(1)
     make_run(0, experiment="cifar10-tiny")
@@ -88,59 +84,29 @@ def test_runs_are_found_by_folder_and_by_name_and_counted_once():
     assert [run.name for run in find_runs(["cifar10-pocket"])] == ["cifar10-pocket"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        ([], "no runs yet; start with: vitcli train"),
-        (["nothing"], "no run is called 'nothing'"),
-        ([""], "the name of a run is empty"),
-    ],
-)
-def test_a_run_that_is_not_there_is_named(texts, told):
-    with pytest.raises((InputError, ConfigError), match=told):
-        find_runs(texts)
-
-
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "meta.json", "result.json"])
 def test_a_damaged_run_is_named_and_the_others_are_exported(name):
     make_run(0)
-    broken = make_run(1)
-    (broken.path / name).write_text("{\n")
-    read, damaged = read_runs(find_runs(()))
+    (make_run(1).path / name).write_text("{\n")
+    read, (damaged,) = read_runs(find_runs(()))
     assert [run.name for run in read] == ["quickstart/train/seed0"]
-    assert len(damaged) == 1
-    assert name in str(damaged[0])
+    assert name in str(damaged)
 
 
-def test_folders_of_this_machine_stay_here():
-    run = make_run(0, changes={"data.name": "imagefolder:/home/me/pets"})
-    assert read_run(run).config["data.name"] == "imagefolder:pets"
-
-
-def test_a_missing_package_is_one_line_that_says_what_to_type(monkeypatch):
-    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.find_spec", lambda _: None)
+def test_a_store_needs_its_package_and_an_empty_folder(monkeypatch):
+    monkeypatch.setattr(mlflow_store, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="pip install mlflow"):
         check_mlflow(STORE)
-
-
-def test_a_store_is_not_added_to(monkeypatch):
-    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.find_spec", lambda _: "found")
+    monkeypatch.setattr(mlflow_store, "find_spec", lambda _: "found")
     STORE.mkdir()
     check_mlflow(STORE)
+    monkeypatch.setattr(mlflow_store.sys, "executable", "false")
+    with pytest.raises(UserError):
+        write_mlflow(three_runs(), STORE)
+    assert list(STORE.iterdir()) == [], "a store that cannot be written leaves nothing"
     (STORE / "own.txt").touch()
-    with pytest.raises(ConfigError, match="-o store exists already and is not empty"):
+    with pytest.raises(ConfigError, match="-o store"):
         check_mlflow(STORE)
-
-
-def test_a_store_that_cannot_be_written_leaves_nothing(monkeypatch):
-    runs = three_runs()
-    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.sys.executable", "false")
-    with pytest.raises(UserError, match="the store could not be written: no message"):
-        write_mlflow(runs, STORE)
-    assert list(STORE.iterdir()) == []
-
-
-def test_every_state_has_a_status_of_mlflow():
     assert STATUS.keys() == {"running", "interrupted", "finished", "diverged", "failed"}
 
 
@@ -152,7 +118,7 @@ def test_the_child_gets_no_server(monkeypatch):
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://example.org")
-    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.subprocess.run", run)
+    monkeypatch.setattr(mlflow_store.subprocess, "run", run)
     write_mlflow(three_runs(), STORE)
     assert "MLFLOW_TRACKING_URI" not in seen["env"]
     assert seen["env"]["MLFLOW_DISABLE_TELEMETRY"] == "true"
@@ -179,35 +145,24 @@ json.dump(found, sys.stdout)
 """
 
 
-def read_back() -> dict[str, Any]:
-    """Read the store with MLflow, in another process."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ_MLFLOW],
-        env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@needs_mlflow
+@pytest.mark.skipif(not find_spec("mlflow"), reason="needs pip install mlflow")
 def test_a_store_is_read_back_by_mlflow():
     runs = three_runs()
-    check_mlflow(STORE)
-    files = write_mlflow(runs, STORE)
-    assert all(path.stat().st_size > 0 for path in files)
-    found = read_back()
-    assert found.keys() == {run.name for run in runs}
+    empty = make_run(3, state="failed")
+    empty.set_metrics([])
+    write_mlflow([*runs, *read_runs([empty])[0]], STORE)
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    words = [sys.executable, "-c", READ_MLFLOW]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found.keys() == {run.name for run in runs} | {"quickstart/train/seed3"}
     for run in runs:
         stored = found[run.name]
         assert stored["experiment"] == "quickstart"
         for metric in ("train_loss", "test_accuracy"):
             expected = [[point.step, point.values[metric]] for point in run.curve]
             assert stored["curves"][metric] == expected
-        last = run.curve[-1].step
-        final = run.numbers["test_accuracy"]
+        last, final = run.curve[-1].step, run.numbers["test_accuracy"]
         assert stored["curves"]["result/test_accuracy"] == [[last, final]]
         assert float(stored["config"]["optim.lr"]) == run.config["optim.lr"]
         assert stored["tags"]["vitcli.state"] == run.state
@@ -216,11 +171,3 @@ def test_a_store_is_read_back_by_mlflow():
     assert first["end"] - first["start"] == 200_500
     assert first["tags"]["mlflow.source.git.commit"] == "c" * 40
     assert all(len(value) <= MAX_TEXT for value in first["config"].values())
-
-
-@needs_mlflow
-def test_a_run_without_an_epoch_is_in_the_store():
-    run = make_run(0, state="failed")
-    run.set_metrics([])
-    write_mlflow(read_runs([run])[0], STORE)
-    assert read_back().keys() == {"quickstart/train/seed0"}

@@ -1,0 +1,145 @@
+"""Families, sizes and pre-trainings of an experiment."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.config import Experiment, config_hash, fit_to_data, load_experiment
+
+LARGEST = {"resnet18": 11_173_962}
+"""Parameters of families of one size; all others are small."""
+
+
+def fitted(experiment: Experiment) -> ExperimentSpec:
+    return fit_to_data(experiment.spec, describe_data(experiment.spec.data))
+
+
+@pytest.mark.parametrize("base", ["cifar10-vit", "cifar10-swin"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_typed_over_any_experiment(family, base):
+    before = load_experiment(base)
+    after = load_experiment(base, {"model.family": family})
+    if family == before.spec.model.family:
+        assert (after.spec, after.note) == (before.spec, "")
+        return
+    assert after.changed
+    assert after.note.startswith(f"model.family={family} replaces the experiment's model by a ")
+    assert after.spec.replace(model=before.spec.model) == before.spec, "the rest stays"
+    spec = fitted(after)
+    module = new_module(spec)
+    assert count_parameters(module) <= LARGEST.get(family, 400_000)
+    assert module(torch.randn(2, 3, *(spec.model.img_size or ()))).shape == (2, 10)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_small_model_takes_other_images(family):
+    size = 28
+    sizes = {"img_size": [size, size], "in_chans": 1, "num_classes": 3}
+    changes = {f"model.{name}": value for name, value in sizes.items()}
+    other = "cifar10-resnet18" if family == "vit" else "cifar10-tiny"
+    spec = load_experiment(other, {"model.family": family, **changes}).spec
+    assert spec.model.family == family
+    module = new_module(spec)
+    assert module(torch.randn(2, 1, size, size)).shape == (2, 3)
+
+
+def test_other_changes_apply_to_the_new_model_and_the_sizes_stay(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("model: {num_classes: 7, embed_dim: 96, depth: 2}\n")
+    spec = load_experiment(str(path), {"model.depths": [1, 1], "model.family": "pit"}).spec
+    assert (spec.model.family, spec.model.depths, spec.model.num_classes) == ("pit", (1, 1), 7)
+    assert spec.model.embed_dim == FAMILIES["pit"].small["embed_dim"] != 96
+
+
+def test_a_recipe_that_the_new_family_does_not_support_is_refused():
+    with pytest.raises(ConfigError, match=r"^--set: optim\.name: muon takes .*; take adamw"):
+        load_experiment("quickstart", {"model.family": "resnet18"})
+    changes = {"model.family": "resnet18", "optim.name": "adamw"}
+    assert load_experiment("quickstart", changes).spec.model.family == "resnet18"
+
+
+@pytest.mark.parametrize(("value", "shown"), [("resnet19", "'resnet19'"), (["vit"], "a list")])
+def test_a_family_that_does_not_exist_is_refused_as_any_other_value(value, shown):
+    with pytest.raises(ConfigError, match=rf"^--set: model\.family: should be 'vit', .*{shown}"):
+        load_experiment("quickstart", {"model.family": value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "facts", "hint"),
+    [
+        ({}, {"img_size": (30, 40)}, "-s data.resize=[28,40] or -s data.resize=[32,40]"),
+        ({"model.patch_size": 48}, {"img_size": (1020, 1020)}, "-s data.resize=1008"),
+        ({"model.patch_size": 8}, {"img_size": (3, 30)}, "-s data.resize=[8,24] or -s data.resiz"),
+        ({"model.img_size": [40, 48]}, {}, "-s data.resize=[40,48]"),
+        ({}, {"in_chans": 10**9}, "model.in_chans: "),
+    ],
+)
+def test_sizes_that_fit_the_patches_are_named(fields, facts, hint):
+    spec = load_experiment("quickstart", fields).spec
+    found = replace(describe_data(spec.data), **facts)
+    with pytest.raises(ConfigError) as caught:
+        fit_to_data(spec, found)
+    assert hint in str(caught.value)
+    assert ("data.resize" in str(caught.value)) == ("in_chans" not in facts)
+    for setting in re.findall(r"data.resize=(\S+)", str(caught.value)):
+        changes = {"data.resize": yaml.safe_load(setting)}
+        size = load_experiment("quickstart", changes).spec.data.resize
+        fit_to_data(spec, replace(found, img_size=size))
+
+
+FIRST = {"pretrain.train.epochs": 1, "pretrain.train.batch_size": 16, "pretrain.optim.lr": 1e-3}
+
+
+def test_an_experiment_gives_the_fields(tiny):
+    Path("first.yaml").write_text(
+        "question: x\ndata: {name: scenes, augment: {flip: random}}\n"
+        "optim: {lr: 0.5}\ntrain: {epochs: 3}\n"
+    )
+    changes = {"pretrain.experiment": "./first.yaml", "pretrain.train.batch_size": 8}
+    spec = load_experiment(str(tiny), changes).spec
+    assert spec.pretrain is not None
+    assert (spec.pretrain.optim.lr, spec.pretrain.train.epochs) == (0.5, 3)
+    assert (spec.pretrain.train.batch_size, spec.pretrain.augment.flip) == (8, "random")
+    first = spec.pretraining
+    assert first is not None
+    assert (first.model, first.data.name, first.seed) == (spec.model, spec.data.name, spec.seed)
+    assert config_hash(spec) != config_hash(load_experiment(str(tiny)).spec)
+    Path("plain.yaml").write_text("question: x\ntrain: {epochs: 3}\n")
+    plain = load_experiment(str(tiny), {"pretrain.experiment": "./plain.yaml"}).spec
+    assert plain.pretrain is not None
+    assert (plain.pretrain.augment.flip, plain.data.augment.flip) == ("none", "random")
+
+
+@pytest.mark.parametrize("uses_labels", [True, False])
+def test_only_a_task_with_labels_is_limited_to_the_labelled_images(tiny, monkeypatch, uses_labels):
+    spec = load_experiment(str(tiny), FIRST | {"data.labels": 20}).spec
+    monkeypatch.setitem(TASKS, "classify", replace(TASKS["classify"], uses_labels=uses_labels))
+    first = spec.pretraining
+    assert first is not None
+    assert first.data.labels == (20 if uses_labels else None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"pretrain.experiment": "nowhere"}, "no experiment is called 'nowhere'"),
+        ({"pretrain.experiment": 3}, "must name an experiment, got 3"),
+        ({"pretrain.experiment": "ablation-quickstart"}, "a study, not an experiment"),
+        ({"pretrain.train.epoch": 3}, "did you mean 'epochs'"),
+        ({"pretrain.train.init": "x"}, "a pre-training starts from random weights"),
+        ({"pretrain.train.epochs": 1, "train.init": "x"}, "starts from 'pretrain'"),
+        ({"pretrain.optim.name": "muon", "model.depth": 0}, "muon takes the matrices"),
+    ],
+)
+def test_a_wrong_pre_training_is_refused(tiny, changes, problem):
+    with pytest.raises(ConfigError, match=problem):
+        load_experiment(str(tiny), changes)
