@@ -1,16 +1,11 @@
 """Suggestions, tables and lines that fit a terminal, and the common style of figures."""
 
-import re
-
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
-from vitcli.runner.columns import TextColumn, lay_out, make_column, narrow, wrap_line
 
-from tests.fabricated_study import make_reference, make_study
 from vitcli.runner.figure_style import encode
-from vitcli.runner.study.table import build, render
-from vitcli.runner.text import closest, did_you_mean, portable, quantity, shorten, without_folders
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
@@ -79,106 +74,6 @@ SCORES = {
     "no-ffn": ("diverged", 0.8012, "diverged"),
     "single-head": ("failed", "failed", "interrupted"),
 }
-
-
-def study():
-    """A study with all kinds of notes: diverged, missing and failed trials, and a source."""
-    return make_study(
-        SCORES,
-        question="what does each part of the model contribute to its accuracy on these pictures?",
-        reference=make_reference({"baseline": 93.1, LONG: 84.4}, parameters=5.7e6, hours=4.5),
-    )
-
-
-def words(text: str) -> list[str]:
-    return [word for word in text.split() if set(word) != {"-"}]
-
-
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_a_study_fits_and_keeps_every_word_and_every_cell(width):
-    text = render(study(), "text", width)
-    name = shorten(LONG, width)
-    lines = [line for line in text.splitlines() if "vitcli " not in line]
-    assert max(map(len, lines)) <= width
-    table = build(study())
-    everything = " ".join([table.caption, *table.notes, *(c.header for c in table.columns)])
-    known = {*words(render(study(), "text")), *words(everything), name}
-    assert set(words(text)) <= known, "a word is broken"
-    for row in table.rows:
-        for cell in row[1:]:
-            ascii_cell = cell.replace("\u2212", "-").replace("\u00b1", "+-")
-            assert set(ascii_cell.split()) <= set(words(text))
-    for interval in re.findall(r"\[[^\]]+\]", render(study(), "text")):
-        assert interval in text, "an interval is broken"
-
-
-def columns(*cells: str) -> list[TextColumn]:
-    """A table of one row; the headers are a, b, c ..."""
-    return [make_column(chr(97 + i), [cell], right=i > 0, limit=0) for i, cell in enumerate(cells)]
-
-
-def lines(*cells: str, width: int) -> list[list[str]]:
-    return [[*block.head, *block.body] for block in lay_out(columns(*cells), width)]
-
-
-@pytest.mark.parametrize(
-    ("cells", "width", "blocks"),
-    [
-        (("name", "11", "22"), 12, [["a      b   c", "name  11  22"]]),
-        (
-            ("name", "11111", "22222"),
-            11,
-            [["a         b", "name  11111"], ["a         c", "name  22222"]],
-        ),
-        (("a-long-name", "11", "22"), 12, [["a", "   b   c", "a-long-name", "  11  22"]]),
-        (("the-long-name", "11"), 12, [["a", "   b", "the-l...name", "  11"]]),
-    ],
-    ids=["one block", "columns below", "a name above its cells", "a short name"],
-)
-def test_columns_follow_below_or_their_name_stands_above(cells, width, blocks):
-    assert lines(*cells, width=width) == blocks
-
-
-def test_words_wrap_in_their_column_before_columns_move():
-    def make(limit):
-        cells = ("name", "three short words here and more of them")
-        return [make_column("h", [c], right=False, limit=limit * i) for i, c in enumerate(cells)]
-
-    (block,) = lay_out(narrow(make, 30), 30)
-    assert block.body == ["name  three short words here", "      and more of them"]
-
-
-@pytest.mark.parametrize(
-    ("line", "wrapped"),
-    [
-        ("fits", "fits"),
-        ("mean      0.50, 0.51, 0.52", "mean      0.50, 0.51,\n          0.52"),
-        ("  share   of the test 9.8 %", "  share   of the test\n          9.8 %"),
-        ("hash      0123456789abcdef", "hash\n    0123456789abcdef"),
-        ("a note of some length that wraps", "a note of some length\n  that wraps"),
-        ("a long sentence; then  type: this", "a long sentence; then\n  type: this"),
-        (" " * 20 + "far to the right", "far to the right"),
-        ("type: vitcli train mine", "type:\n  vitcli train mine"),
-        ("mean --data 'my photos'?", "mean --data\n  'my photos'?"),
-        ("the model's one and the users' own", "the model's one and\n  the users' own"),
-    ],
-)
-def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):
-    assert wrap_line(line, 22) == wrapped
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (1, "epoch", "1 epoch"),
-        (3, "epoch", "3 epochs"),
-        (2, "class", "2 classes"),
-        (2, "batch", "2 batches"),
-        (2000, "test image", "2,000 test images"),
-    ],
-)
-def test_a_number_has_its_noun(number, noun, text):
-    assert quantity(number, noun) == text
 
 
 def draw() -> Figure:

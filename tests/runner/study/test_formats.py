@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vitcli.runner.study.formats import LATEX
 
 from tests.fabricated_study import make_reference, make_row, make_study
 from tests.patience import HANG
@@ -19,7 +18,9 @@ from tests.runner.study.tables import ROWS, Page, cell, cells
 from vitcli.runner.errors import InputError
 from vitcli.runner.study.result import Candidate, State, StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import FORMATS, build, read_document, render, signed
+from vitcli.runner.study.table import FORMATS, build, read_document, render
+from vitcli.runner.tables import LATEX
+from vitcli.runner.text import signed
 
 DIFFERENCE = "difference [95 % CI]"
 

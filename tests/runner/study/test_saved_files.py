@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import runpy
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
-
-JOIN = Path(__file__).parents[3] / ".ci/join_trials.py"
 
 
 def accuracies() -> dict[str, float | None]:
@@ -107,20 +104,6 @@ def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
     assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
     assert not single.exists()
     assert not single.with_suffix(".npz").exists()
-
-
-def test_the_files_of_an_earlier_version_can_be_joined(study, monkeypatch):
-    fabricate("full", 0, 0.75)
-    fabricate("no-norm", 0, state="diverged")
-    save_all(study)
-    lines = sorted(LINES.read_text().splitlines())
-    write_as_before(LINES)
-    script = runpy.run_path(str(JOIN))
-    monkeypatch.setattr("sys.argv", ["join_trials.py", str(SAVED)])
-    script["main"]()
-    script["main"]()
-    assert sorted(LINES.read_text().splitlines()) == lines
-    assert {path.name for path in SAVED.rglob("seed*")} == {"seed0.jsonl", "seed0.npz"}
 
 
 Change = Callable[[dict], object]
