@@ -5,7 +5,6 @@ import threading
 import pytest
 import torch
 
-from vitcli.core.data import ahead
 from vitcli.core.data.ahead import THREAD, DrawnAhead
 
 
@@ -48,14 +47,3 @@ def test_a_thread_ends_although_nobody_takes_its_draw():
     may_go.set()
     thread.join()
     assert not drawing_threads()
-
-
-def test_a_training_on_a_cpu_starts_no_thread(tiny, monkeypatch):
-    from vitcli.runner.experiment.config import load_experiment
-    from vitcli.runner.train.start import Request, start
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("a thread was started")
-
-    monkeypatch.setattr(ahead, "ThreadPoolExecutor", refuse)
-    start(load_experiment(str(tiny), {"train.epochs": 2}), Request())

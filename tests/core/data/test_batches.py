@@ -12,7 +12,6 @@ from vitcli.core.data.batches import (
     epoch_rows,
     eval_batches,
     make_batch,
-    num_batches,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images, channel_stats
@@ -53,12 +52,12 @@ def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return one.isclose(other, atol=1e-5).flatten(1).all(1)
 
 
-def test_without_augmentation_an_epoch_is_the_shuffled_data_set():
-    assert_close(by_image(AugmentSpec()), normal(images().pixels))
-    order = epoch_order(40, 0, 0)
+def test_each_epoch_is_the_data_set_in_an_order_of_its_own():
+    orders = [epoch_order(40, *key) for key in ((0, 0), (0, 1), (1, 0))]
     labels = torch.cat([batch["targets"] for batch in batches(AugmentSpec())])
-    assert torch.equal(labels, images().labels[order])
-    assert sorted(order.tolist()) == list(range(40)) != order.tolist()
+    assert torch.equal(labels, images().labels[orders[0]])
+    assert all(sorted(order.tolist()) == list(range(40)) for order in orders)
+    assert len({tuple(order.tolist()) for order in orders}) == 3
 
 
 def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
@@ -83,16 +82,6 @@ def test_augmented_pixels_do_not_depend_on_the_batch():
     assert not torch.equal(by_image(spec), by_image(spec, seed=1))
 
 
-def test_generators_differ_by_purpose():
-    draws = [torch.rand(4, generator=keyed_generator(0, 0, name)) for name in ("crop", "flip")]
-    assert not torch.equal(*draws)
-
-
-def test_too_few_images_for_a_batch_is_an_error():
-    with pytest.raises(ValueError, match="40 images do not fill one batch of 41"):
-        num_batches(40, 41)
-
-
 def test_random_flips_mirror_half_of_the_images():
     flips = []
     for epoch in range(20):
@@ -109,22 +98,6 @@ def test_alternating_flips_show_both_sides_in_any_two_epochs():
     assert torch.equal(sides[0], ~sides[1])
     assert torch.equal(sides[0], sides[2])
     assert 5 < sides[0].sum() < 35
-
-
-def test_crops_are_windows_of_the_padded_image():
-    spec, pixels = AugmentSpec(crop_padding=2), images().pixels
-    padded = torch.nn.functional.pad(pixels, (2, 2, 2, 2))
-    seen, places = by_image(spec), set()
-    for image, wide in zip(seen, padded, strict=True):
-        matches = [
-            (y, x)
-            for y in range(5)
-            for x in range(5)
-            if torch.allclose(image, normal(wide[:, y : y + 8, x : x + 8]), atol=1e-5)
-        ]
-        assert len(matches) == 1
-        places.add(matches[0])
-    assert len(places) > 10
 
 
 def test_erasing_erases_one_box_of_the_documented_area():

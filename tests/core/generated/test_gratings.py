@@ -21,12 +21,3 @@ def test_the_strongest_wave_has_the_direction_and_the_period_of_the_class(name):
     wanted = {"upright": 0, "diagonal": 45, "level": 90}[orientation]
     assert angle.median().item() == pytest.approx(wanted, abs=12)
     assert orientation in TANGENTS
-
-
-def test_both_diagonals_are_one_class():
-    """The mirror image of a grating has the same class, so views may be mirrored."""
-    pixels = draw(CLASSES["coarse-diagonal"], 200, torch.Generator().manual_seed(2)).double()
-    gray = pixels.mean(1) - pixels.mean((1, 2, 3))[:, None, None]
-    power = torch.fft.fft2(gray).abs().square()
-    rising, falling = power[:, 1:4, 1:4].sum((1, 2)), power[:, 1:4, -3:].sum((1, 2))
-    assert 60 < (rising > falling).sum() < 140

@@ -47,13 +47,6 @@ def test_colours_fill_the_range_and_do_not_depend_on_scale_and_shift():
     assert_close(same, shares)
 
 
-def test_equal_features_have_equal_colours():
-    features = draw([5.0, 3.0, 2.0, 1.0])
-    features[2, 4] = features[0, 1]
-    colours, _ = patch_colours(features)
-    assert_close(colours[2, 4], colours[0, 1])
-
-
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_missing_component_is_grey(width):
     features = torch.zeros(2, 3, width)

@@ -11,7 +11,6 @@ from vitcli.core.inspect.maps import (
     check_layers,
     default_method,
     head_maps,
-    query_shares,
     raw_weights,
 )
 from vitcli.core.inspect.rollout import grad_rollout, rollout
@@ -110,11 +109,6 @@ def test_the_method_cls_without_a_cls_token_is_refused():
 def test_the_default_map_without_cls_needs_a_class_or_is_a_rollout(by_class, method):
     assert default_method(build(pool="mean"), by_class=by_class) == method
     assert default_method(build(), by_class=by_class) == "cls"
-
-
-def test_a_patch_outside_the_grid_is_refused():
-    with pytest.raises(ValueError, match=r"\(4, 0\) is outside the grid of 4x4"):
-        query_shares(make_request(build(), query=(4, 0)))
 
 
 def test_layers_are_counted_from_1_or_backwards():

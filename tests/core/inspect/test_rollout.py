@@ -25,17 +25,6 @@ def test_rollout_equals_the_result_by_hand():
         rollout([])
 
 
-@pytest.mark.parametrize("fields", [{}, {"reg_tokens": 2}, {"pool": "mean"}, {"residual": "none"}])
-def test_rows_sum_to_1_over_all_tokens(fields):
-    model = build(**fields)
-    weights = model.attention_weights(pictures()).values()
-    through = rollout(weights, residual=model.spec.residual != "none")
-    assert_close(through.sum(-1), torch.ones_like(through[..., 0]))
-    assert (through >= 0).all()
-    for layer in weights:
-        assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
-
-
 @pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
 def test_logits_with_weights_equal_those_of_the_fused_path(place, pool):
@@ -86,29 +75,3 @@ def test_the_relevance_equals_finite_differences_of_the_logit(place):
         assert_close(relevance, by_hand(model, image, 3), rtol=1e-6, atol=1e-8)
         assert_close(logits, model(image))
     assert not relevance.requires_grad
-
-
-def test_each_image_uses_its_own_class():
-    model, images = build(), pictures(3)
-    both, logits = grad_rollout(model, images)
-    for i in range(3):
-        one, _ = grad_rollout(model, images[i : i + 1], logits[i].argmax()[None])
-        assert_close(both[i], one[0])
-    other, _ = grad_rollout(model, images, (logits.argmax(1) + 1) % 5)
-    assert not torch.allclose(both, other), "another class has another map"
-
-
-def test_without_positions_permuted_patches_permute_the_map():
-    images = pictures(1)
-    order = torch.randperm(16)
-    patches = images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # (1, 3, 16, 4, 4)
-    shuffled = (
-        patches[:, :, order].unflatten(2, (4, 4)).permute(0, 1, 2, 4, 3, 5).reshape(1, 3, 16, 16)
-    )
-    tokens = torch.cat([torch.zeros(1, dtype=torch.long), order + 1])  # CLS stays first
-    for pos_embed, same in (("none", True), ("learned", False)):
-        model = build(pos_embed=pos_embed)
-        maps = [rollout(model.attention_weights(x).values()) for x in (images, shuffled)]
-        maps += [grad_rollout(model, x)[0] for x in (images, shuffled)]
-        for before, after in ((maps[0], maps[1]), (maps[2], maps[3])):
-            assert torch.allclose(before[:, tokens][:, :, tokens], after) is same

@@ -34,8 +34,3 @@ def test_an_image_does_not_vote_for_itself():
     others = leave_one_out_knn(features, random, 3, neighbours=1).argmax(1)
     assert torch.equal(own, random), "the control: the nearest image is the image itself"
     assert not torch.equal(others, random)
-
-
-def test_more_neighbours_than_images_are_all_images():
-    features, labels = blobs(9, 0)
-    assert leave_one_out_knn(features, labels, 3, neighbours=50).shape == (9, 3)

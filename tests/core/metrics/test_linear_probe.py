@@ -1,7 +1,5 @@
 """The linear probe is the optimum of its objective, and only training images choose anything."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,12 +8,9 @@ from torch.testing import assert_close
 
 from vitcli.core.metrics.linear_probe import (
     DEFAULT_STRENGTH,
-    STRENGTHS,
-    apply,
     fit_layers,
     held_out,
     linear_probe,
-    standardise,
 )
 
 
@@ -49,20 +44,6 @@ def test_a_strong_penalty_leaves_the_shares_of_the_classes():
     shares = torch.bincount(labels).double() / len(labels)
     assert_close(layer[-1].softmax(0), shares, atol=1e-3, rtol=0)
     assert layer[:-1].abs().max() < 1e-3
-
-
-def test_a_path_of_strengths_ends_where_each_alone_does():
-    features, labels = draw()
-    norms = []
-    for strength, layer in zip(
-        STRENGTHS[:4], fit_layers(features, labels, 4, STRENGTHS), strict=False
-    ):
-        (alone,) = fit_layers(features, labels, 4, [strength])
-        assert_close(
-            apply(layer, features).softmax(1), apply(alone, features).softmax(1), atol=2e-3, rtol=0
-        )
-        norms.append(layer[:-1].norm().item())
-    assert norms == sorted(norms), "a weaker penalty allows larger weights"
 
 
 def test_every_fifth_image_of_each_class_is_held_out():
@@ -101,23 +82,9 @@ def test_the_scale_of_a_feature_does_not_matter():
     assert_close(plain.logits, scaled.logits, atol=1e-3, rtol=1e-3)
 
 
-def test_a_constant_feature_is_harmless():
-    train, test = standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([[2.0, 6.0]]))
-    assert train.tolist() == [[-1, 0], [1, 0]]
-    assert test.tolist() == [[0, 1]]
-
-
 def test_few_labels_have_the_default_strength():
     features, labels = draw(40, 2)
     few = torch.cat([(labels == label).nonzero().flatten()[:3] for label in (0, 1)])
     found = linear_probe(features[few], labels[few], features, 2)
     assert (found.strength, found.is_chosen) == (DEFAULT_STRENGTH, False)
     assert found.logits.isfinite().all()
-
-
-def test_features_of_an_evaluation_can_be_fitted():
-    """Tensors of inference mode take part in no backward pass."""
-    with torch.inference_mode():
-        features, labels = draw()
-        found = linear_probe(features[:200].float(), labels[:200], features[200:].float(), 4)
-    assert math.isfinite(found.logits.sum().item())

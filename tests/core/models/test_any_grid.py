@@ -67,11 +67,6 @@ def test_positions_are_resized_like_an_image_and_the_prefix_stays():
     torch.testing.assert_close(found[:, :1], table[:, :1])
 
 
-@pytest.mark.parametrize("pos_embed", TABLES)
-def test_a_smaller_image_has_fewer_tokens(pos_embed):
-    assert vit(pos_embed=pos_embed).encode(images(8, 12)).shape == (2, 1 + 6, 16)
-
-
 def test_a_side_that_the_patch_does_not_divide_is_refused():
     with pytest.raises(ValueError, match="patch_size 4 does not divide images of 16x10"):
         vit().encode(images(16, 10))
@@ -97,11 +92,6 @@ def test_a_model_that_needs_its_grid_refuses_another(fields, name):
 
 
 KEEP = torch.tensor([[0], [1]])
-
-
-@pytest.mark.parametrize("attention", ["softmax", "performer", "linear"])
-def test_a_model_that_needs_no_grid_says_so(attention):
-    assert vit(attention=attention).spec.no_other_grid is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing import assert_close
 
 from tests.core.specs import REQUIRED, changed, classify
 from tests.core.trainings import training_on
@@ -108,12 +107,6 @@ def test_the_options_of_a_layer_have_the_values_of_the_named_fields():
     assert layers[Centred].epsilon == 0.5
 
 
-@pytest.mark.usefixtures("own_rows")
-def test_a_field_that_the_row_does_not_name_is_refused():
-    with pytest.raises(ValueError, match="attention 'own' has no attn_clamp"):
-        changed(**OWN, attn_clamp=True)
-
-
 def test_every_option_of_a_row_is_an_attribute_of_some_family():
     specs = [row.spec for row in FAMILIES.values()]
     fields = {name for spec in specs for name in [*spec.model_fields, *dir(spec)]}
@@ -125,11 +118,3 @@ def test_every_option_of_a_row_is_an_attribute_of_some_family():
     }
     assert named
     assert named <= fields
-
-
-def test_a_layer_keeps_its_own_default_of_an_option_that_the_family_lacks():
-    swin = changed(family="swin", **REQUIRED["swin"])
-    assert not hasattr(swin, "attn_scale")
-    rule = build_model(swin).stages[0].blocks[0].attn.inner.attend
-    assert_close(rule.scale(), 8**-0.5)
-    assert rule.dropout == swin.attn_drop

@@ -14,7 +14,6 @@ from tests.core.ops.gradients import error
 from tests.core.specs import REQUIRED, changed
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.spec import model_spec
 from vitcli.core.train.ema import Ema
@@ -133,20 +132,6 @@ def test_torch_computes_the_ops_that_kernels_do_not_support(fields, calls, nativ
     assert {name: found[name] for name in calls} == calls
 
 
-class Opposite(Softmax):
-    def forward(self, *arguments: Any) -> torch.Tensor:
-        return -super().forward(*arguments)
-
-
-def test_a_subclass_of_softmax_is_computed_by_its_own_code():
-    model = build_vit(changed(pool="mean", depth=1, ffn="none", final_norm=False)).eval()
-    attn, tokens = model.blocks[0].attn.inner, torch.randn(2, 17, 24)
-    nn.init.zeros_(attn.proj.bias)
-    before = attn(tokens)
-    attn.attend = Opposite(model.token_shape)
-    assert_close(attn(tokens), -before)
-
-
 VARIANTS = [
     {},
     {"pool": "mean", "pos_embed": "rope2d"},
@@ -253,27 +238,3 @@ def test_recomputed_blocks_give_the_same_gradients(native_machine):
             model(images).float().square().mean().backward()
         found.append([p.grad for p in model.parameters()])
     assert_close(found[0], found[1], rtol=0, atol=0)
-
-
-def test_in_fp32_the_kernels_for_bf16_change_nothing(native):
-    plain = build_vit(changed(**WIDE)).eval()
-    other = copy.deepcopy(plain)
-    use_backend(other, native)
-    images = torch.randn(4, 3, 16, 16)
-    plain_logits, plain_maps = plain.forward_with_weights(images)
-    logits, maps = copy.deepcopy(other).forward_with_weights(images)
-    assert_close(other(images), plain(images), rtol=0, atol=0)
-    assert_close(logits, plain_logits, rtol=0, atol=0)
-    assert_close(maps, plain_maps, rtol=0, atol=0)
-
-
-def test_attention_weights_are_available_under_autocast(native_machine):
-    model = build_vit(changed(**WIDE)).eval()
-    images = torch.randn(4, 3, 16, 16)
-    exact, exact_maps = model.forward_with_weights(images)
-    choose_kernels(model, CPU, BF16)
-    with torch.autocast("cpu", BF16):
-        logits, maps = model.forward_with_weights(images, [1])
-        assert_close(model(images).float(), exact, rtol=0.05, atol=0.05)
-    assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
-    assert_close(maps[1].float(), exact_maps[1], rtol=0.05, atol=0.01)

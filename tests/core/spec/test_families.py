@@ -80,11 +80,6 @@ def test_an_error_names_the_field(model, loc):
     assert caught.value.errors()[0]["loc"] == loc
 
 
-def test_a_vit_is_the_default():
-    assert model_spec() == VitSpec() == ExperimentSpec().model
-    assert model_spec(depth=3) == VitSpec(depth=3)
-
-
 class OtherSpec(VitSpec):
     """A family of another package."""
 

@@ -87,19 +87,6 @@ def test_the_optimisers_take_the_steps_of_torch(name, monkeypatch):
     assert all(map(torch.equal, ours, trained()))
 
 
-def test_muon_is_the_one_that_computes_in_fp32_on_a_cpu():
-    muon, _ = build_optimizers(Tiny(), OptimSpec(name="muon"))
-    assert isinstance(muon, Muon)
-
-
-def test_a_learning_rate_factor_of_zero_stops_every_group():
-    model = Tiny()
-    optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
-    assert {*learning_rates(optimizers, 0.5)} == {0.125, 0.25}
-    set_learning_rates(optimizers, learning_rates(optimizers, 0.0))
-    assert {g["lr"] for o in optimizers for g in o.param_groups} == {0.0}
-
-
 def test_ema_equals_its_closed_form():
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(model.weight)

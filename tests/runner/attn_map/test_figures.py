@@ -10,7 +10,6 @@ import torch
 
 from tests.figure_checks import faults
 from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD
-from vitcli.runner.attn_map.captions import caption
 from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, token_ticks
 from vitcli.runner.attn_map.overlay import draw_figure
@@ -78,13 +77,3 @@ def test_matrices_have_ticks_at_the_rows_of_patches():
         assert [tick.get_text() for tick in each.get_yticklabels()] == (
             ["CLS", *map(str, range(2, 9))] if place[1] == 0 else []
         )
-
-
-def test_grad_cam_says_why_it_reads_the_layer_before_the_last():
-    text = caption(explanation("gradcam"), "run")
-    assert "layer 3 of 4" in text
-    assert text.endswith("after layer 4, no patch reaches the classifier.")
-    pooled = caption(explanation("gradcam", has_cls=False, num_prefix_tokens=0), "run")
-    assert pooled.endswith("after layer 4, attention has mixed the class into every patch.")
-    assert "after layer" not in caption(explanation("gradcam", layers=(1,)), "run")
-    assert "after layer" not in caption(explanation("rollout", layers=(3,)), "run")

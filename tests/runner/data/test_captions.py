@@ -95,16 +95,6 @@ def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
     )
 
 
-def test_equal_pictures_are_sorted_by_their_captions():
-    pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
-    captions = torch.tensor([[98], [97]], dtype=torch.uint8)
-    found = [
-        texts(in_order(Images(pixels, labels, {"caption": captions[order]})))
-        for order in ([0, 1], [1, 0])
-    ]
-    assert found[0] == found[1]
-
-
 def test_extra_tensors_survive_what_is_done_to_images():
     values = torch.arange(6)
     pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
@@ -167,12 +157,3 @@ def test_a_file_that_is_no_list_of_captions_is_refused(root, content, message):
     with pytest.raises(InputError) as error:
         load(root)
     assert message in str(error.value)
-
-
-def test_text_that_is_not_utf8_and_captions_without_end_are_refused(root):
-    (root / "captions.csv").write_bytes(b"file,caption\ncat/0.png,caf\xe9\n")
-    with pytest.raises(InputError, match="is not UTF-8 text"):
-        load(root)
-    write(root / "captions.csv", [*pairs(), ("cat/3.png", "x" * 5000)])
-    with pytest.raises(InputError, match=r"captions of cat/3.png have 5,008 bytes, at most 4,096"):
-        load(root)

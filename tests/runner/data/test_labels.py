@@ -1,13 +1,11 @@
 """``data.labels``: a part of the labels, and all images."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from tests.runner.data.original_files import in_order
 from vitcli.core.data.source import Images
-from vitcli.core.spec import TASKS, DataSpec, ExperimentSpec
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError
@@ -50,11 +48,3 @@ def test_a_wrong_number_of_labels_is_refused(count):
         ConfigError, match=rf"data\.labels {count} must be at least 4, one for each"
     ):
         keep_labels(images(), count)
-
-
-def test_a_task_that_reads_no_labels_refuses_a_number_of_them(monkeypatch):
-    fields = {"data": DataSpec(labels=30)}
-    ExperimentSpec(**fields)
-    monkeypatch.setitem(TASKS, "classify", replace(TASKS["classify"], uses_labels=False))
-    with pytest.raises(ValueError, match=r"data\.labels: task 'classify' reads no labels"):
-        ExperimentSpec(**fields)

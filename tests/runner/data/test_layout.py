@@ -66,14 +66,6 @@ def test_a_class_may_have_the_name_of_a_split(root, name):
             list_folder(flat)
 
 
-def test_a_test_set_without_class_folders_says_what_it_has(root):
-    pictures = list((root / "test").glob("*/*.png"))
-    for i, path in enumerate(pictures):
-        path.rename(root / "test" / f"{i}.png")
-    with pytest.raises(InputError, match="4 pictures without a class folder"):
-        load(root)
-
-
 def test_a_split_that_is_a_dangling_link_is_an_error(root):
     (root / "test").rename(root / "away")
     (root / "test").symlink_to(root / "nowhere")

@@ -59,19 +59,6 @@ def test_kernels_are_deterministic_in_their_block_only():
         assert found["cublas"] == ":4096:8"
 
 
-def test_a_users_own_workspace_of_cublas_is_kept(monkeypatch):
-    monkeypatch.setenv(module.CUBLAS_VARIABLE, ":16:8")
-    with chosen_kernels(CUDA, deterministic=True):
-        assert os.environ[module.CUBLAS_VARIABLE] == ":16:8"
-    monkeypatch.undo()
-
-
-def test_without_determinism_cudnn_tries_its_kernels():
-    with chosen_kernels(CUDA, deterministic=False):
-        assert torch.backends.cudnn.benchmark is True
-        assert not torch.are_deterministic_algorithms_enabled()
-
-
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_a_cpu_has_no_such_settings(deterministic, before):
     with chosen_kernels(CPU, deterministic):
@@ -105,10 +92,3 @@ def test_tf32_is_refused_on_a_gpu_without_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     assert name_precision("tf32", CUDA) == "tf32"
     assert pick_precision("tf32", CUDA) is None, "tensors stay fp32"
-
-
-def test_auto_never_means_tf32(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
-    assert name_precision("auto", CUDA) == "fp32"
-    with pytest.raises(ConfigError, match="precision fp8: write fp32, tf32"):
-        name_precision("fp8", CUDA)

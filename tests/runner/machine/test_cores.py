@@ -43,16 +43,6 @@ def test_a_system_without_cpuinfo(tmp_path, monkeypatch):
     assert (found.physical, found.hertz, fp32_peak(found), found.is_amd) == (None,) * 3 + (False,)
 
 
-def test_an_unknown_clock_and_a_model_in_words():
-    found = parse_cores(cpu_info(2, **{"cpu MHz": "Unknown", "model": "IBM,9009"}))
-    assert (found.hertz, found.model, found.physical) == (None, 0, 2)
-
-
-def test_an_arm_machine_has_no_known_peak():
-    text = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd bf16\n\n"
-    assert fp32_peak(parse_cores(text)) is None
-
-
 @pytest.mark.parametrize(
     ("files", "group", "quota"),
     [

@@ -84,11 +84,6 @@ def test_no_advice_where_it_would_not_help(changes):
     assert obstacles(seen(**changes)) == []
 
 
-def test_on_busy_cores_mkl_is_not_blamed():
-    (line,) = obstacles(seen(load=3.0, products=products(t1=20, t2=40)))
-    assert "MKL" not in line
-
-
 def test_the_version_of_mkl():
     build = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605"
     assert mkl_version(build) == (2024, 2)

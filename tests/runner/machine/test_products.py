@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from tests.runner.machine.processors import AVX2, ZEN4
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import products
 from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
-from vitcli.runner.train.start import Request, start
 
 
 @pytest.fixture
@@ -56,14 +54,6 @@ def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf
     assert {(THIN, "fp32"), (LARGE, "fp32"), (THIN, "bf16")} <= {call[:2] for call in calls}
 
 
-def test_one_and_two_threads_are_compared(monkeypatch):
-    calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": 80.0})
-    with products.num_threads(3):
-        assert measure_products().by_threads.keys() == {1, 2}
-        assert torch.get_num_threads() == 3, "the number of threads is restored"
-    assert [threads for *_, threads in calls] == [3, 3, 3, 3, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("cpu", "precision", "bf16", "told"),
     [
@@ -86,13 +76,3 @@ def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, told)
         assert said[0].startswith("warning: this CPU emulates bf16: ")
     if (cpu, precision) != (AVX2, "bf16"):
         assert calls == [], "nothing is measured in vain"
-
-
-def test_a_training_itself_says_nothing_so_workers_are_silent(tiny, here, monkeypatch):
-    rate_of(monkeypatch, {"fp32": 80.0, "bf16": 1.0})
-    monkeypatch.setattr(products, "this_processor", lambda: AVX2)
-    changes = {"train.precision": "bf16", "train.epochs": 1, "optim.warmup_epochs": 0}
-    said: list[str] = []
-    experiment = load_experiment(str(tiny), changes)
-    start(experiment, Request(output=here / "run", device="cpu"), on_message=said.append)
-    assert "emulates" not in "".join(said)

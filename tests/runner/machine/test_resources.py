@@ -7,7 +7,6 @@ from typer.testing import CliRunner
 from tests.same_run import assert_same_run
 from vitcli.cli.main import app
 from vitcli.core.train.training import Training
-from vitcli.runner.evaluate import scores
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.folder import RunDir
@@ -93,16 +92,3 @@ def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch):
     resumed = start(load_experiment(str(tiny)), request)
     calm = start(load_experiment(str(tiny)), Request(output=here / "calm", device="cpu"))
     assert_same_run(calm.run, resumed.run)
-
-
-def test_other_commands_end_the_same_way(copy_of_run, here, monkeypatch):
-    copy_of_run(here / "runs" / "done")
-
-    def fail(*_, **__):
-        raise gpu_error(LOST)
-
-    monkeypatch.setattr(scores, "evaluate_run", fail)
-    done = CliRunner().invoke(app, ["eval", "done"])
-    assert done.exit_code == 5
-    assert done.stderr.count("\n") == 1
-    assert LOST in done.stderr

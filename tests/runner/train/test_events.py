@@ -15,31 +15,11 @@ from vitcli.runner.train.events import (
     to_line,
 )
 
+STARTED = dict.fromkeys(Started.__dataclass_fields__, 1) | {"folder": "runs/mine/full/seed0"}
+PROGRESS = dict.fromkeys(Progress.__dataclass_fields__, 1) | {"scalars": {"loss": 0.5}}
 EVENTS = [
-    Started(
-        folder="runs/mine/full/seed0",
-        task="classify",
-        data="shapes",
-        device="cpu",
-        precision="fp32",
-        kernels="torch",
-        parameters=1,
-        num_train=2,
-        num_test=3,
-        epochs=4,
-        steps_per_epoch=5,
-        first_step=6,
-    ),
-    Progress(
-        epoch=1,
-        batch=2,
-        step=3,
-        scalars={"loss": 0.5},
-        lr=0.1,
-        images_per_second=10.0,
-        seconds_left=1.0,
-        gpu_bytes=None,
-    ),
+    Started(**STARTED),
+    Progress(**PROGRESS | {"gpu_bytes": None}),
     EpochDone(record={"step": 1}),
     Message(text="a note"),
     Stopping(),

@@ -232,9 +232,3 @@ def test_a_fragment_is_the_same_explorer_for_another_page():
         "inside",
     )
     assert not [tag for tag, _ in inside.tags if tag in ("style", "html", "body", "meta")]
-
-
-def test_a_page_is_the_same_twice():
-    model = build(reg_tokens=1)
-    scene = scene_of(model, images(model))
-    assert page([scene]) == page([scene])

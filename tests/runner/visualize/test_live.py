@@ -10,7 +10,6 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from torch import nn
-from torch.testing import assert_close
 
 from tests.core.specs import build
 from tests.explorer_page import parse
@@ -21,7 +20,6 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.files import policy_hash
-from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.explorer.live import LiveExplorer
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 
@@ -148,19 +146,3 @@ def test_too_many_weights_are_refused(predictor):
     told = r"^--live: the weights need 67 MiB, and the limit is 32 MiB; leave out --live"
     with pytest.raises(ConfigError, match=told):
         LiveExplorer(explainer, all_layers=True)
-
-
-def test_the_page_says_where_the_weights_come_from(predictor, written):
-    assert "cifar10-pocket, trained on cifar10. The model is inside" in written.decode()
-    foreign = Predictor(RunDir(Path("vit.pt")), "cpu", (predictor.spec, predictor.model))
-    explainer = Explainer(foreign, by_class=False)
-    page = LiveExplorer(explainer, all_layers=True).page(explainer.explain(str(SHIP)))
-    assert "vit.pt, weights of timm. The model is inside" in page.decode()
-
-
-def test_a_model_on_another_device_is_copied_and_not_read_again(predictor):
-    foreign = Predictor(RunDir(Path("vit.pt")), "cpu", (predictor.spec, predictor.model))
-    foreign.device = torch.device("meta")
-    model = LiveExplorer(Explainer(foreign, by_class=False), all_layers=True).model
-    assert model is not predictor.model
-    assert_close(model.head.weight, predictor.model.head.weight)

@@ -11,7 +11,6 @@ from vitcli.core.objectives.clip.captions import (
     KINDS,
     TEMPLATES,
     change_captions,
-    class_captions,
     fill,
     most_frequent,
     phrase,
@@ -36,18 +35,6 @@ def test_no_prompt_is_a_training_caption_and_all_its_words_are_trained(kind):
     assert words(prompts) <= words(book.train)
     assert {len(row) for row in book.train} == {len(book.train[0])}
     assert {len(row) for row in prompts} == {len(book.held_out[0])}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_prompts_of_the_own_classes_are_the_held_out_captions(kind):
-    book = KINDS[kind].book(NAMES)
-    assert KINDS[kind].prompts(NAMES) == tuple(book.held_out[s] for s in book.plain)
-
-
-def test_class_captions_name_their_class_and_no_other():
-    for name, row in zip(NAMES, class_captions(NAMES).train, strict=True):
-        for text in row:
-            assert {word for word in split_words(text) if word in NAMES} == {name}
 
 
 def test_templates_differ_and_have_articles():
@@ -91,14 +78,6 @@ def test_superclasses_of_known_data_sets():
     assert {len(row.split()) for row in CIFAR100.values()} == {5}
     with pytest.raises(ValueError, match="superclasses are known for the classes of cifar10"):
         superclass_captions(("cat", "dog"))
-
-
-def test_the_names_are_those_of_the_data_sets():
-    from vitcli.core.generated.shapes import CLASS_NAMES
-    from vitcli.runner.data.catalogue import CATALOGUE
-
-    for names in (CLASS_NAMES, *(CATALOGUE[n].info.class_names for n in ("cifar10", "cifar100"))):
-        assert superclasses_of(names) is not None
 
 
 def test_the_most_frequent_words_are_kept_whatever_their_order():

@@ -20,12 +20,6 @@ def test_blur_is_the_mean_of_a_box(levels):
     assert_close(found[:, :, 0, 0], corner)
 
 
-def test_grey_has_equal_channels_of_the_same_mean(levels):
-    found = changes.grey(levels)
-    assert_close(found[:, 0], found[:, 2])
-    assert_close(found.mean(1), levels.mean(1))
-
-
 def test_contrast_scales_around_the_mean(levels):
     found = changes.contrast(levels, 0.5)
     assert_close(found.mean((1, 2, 3)), levels.mean((1, 2, 3)))

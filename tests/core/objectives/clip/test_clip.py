@@ -66,28 +66,6 @@ def drawn(task, data: DataSet, epoch: int = 0, first: int = 0) -> dict[int, list
     return found
 
 
-@pytest.mark.parametrize("captions", ["templates", "superclasses", "folder"])
-def test_captions_are_functions_of_seed_epoch_and_image(captions):
-    data = data_set()
-    task, other = (new_task(captions=captions, batch_size=size) for size in (8, 20))
-    first = drawn(task, data)
-    assert len(first) == 40
-    assert drawn(other, data) == first, "whatever the batches"
-    assert drawn(task, data, 1) != first
-    later = drawn(task, data, first=3)
-    assert len(later) == 16
-    assert later.items() <= first.items(), "a resumed epoch"
-
-
-def test_a_caption_names_the_class_of_its_image():
-    task, data = new_task(), data_set()
-    words = task.module.text.words()
-    for level, tokens in drawn(task, data).items():
-        name = NAMES[(level // 6) % 10]
-        said = {words[token - 4] for token in tokens if token > UNKNOWN}
-        assert said & {*NAMES} == {name}
-
-
 def test_each_caption_of_a_folder_belongs_to_its_image():
     task, data = new_task(captions="folder"), data_set()
     assert {"number", "the", "0", "39"} <= {*task.module.text.words()}
@@ -110,14 +88,6 @@ def test_equal_captions_have_equal_numbers():
     assert same.sum() > 40
 
 
-def test_the_folder_must_have_captions():
-    spec = experiment(captions="folder")
-    data = data_set()
-    bare = DataSet(**(vars(data) | {"train": Images(data.train.pixels, data.train.labels)}))
-    with pytest.raises(ValueError, match=r"the folder has no captions.csv"):
-        ContrastiveTask.read_data(ContrastiveTask.make_module(spec), spec, bare)
-
-
 def test_a_held_out_class_is_not_trained_and_its_word_is_known():
     held = ("cat", "truck")
     task, data = new_task(captions="superclasses", held_out_classes=held), data_set()
@@ -127,17 +97,6 @@ def test_a_held_out_class_is_not_trained_and_its_word_is_known():
     assert {*held} <= {*task.module.text.words()}
     plain = new_task(captions="superclasses")
     assert {*drawn(plain, data)} > levels, "the control"
-
-
-def test_no_image_has_a_held_out_pair_and_all_others_occur():
-    task, data = new_task(captions="transformations", batch_size=40), data_set()
-    seen = set()
-    for epoch in range(60):
-        for batch in task.batches(data, epoch):
-            seen |= {*batch["subject"].tolist()}
-    everything = set(range(10 * len(CHANGES)))
-    assert seen == everything - {*task.book.unseen}
-    assert len(task.book.unseen) == 10
 
 
 def test_an_image_has_the_transformation_that_its_caption_names():
@@ -153,18 +112,6 @@ def test_an_image_has_the_transformation_that_its_caption_names():
     words = task.module.text.words()
     says_grey = (batch["tokens"] == 4 + words.index("grey")).any(1)
     assert torch.equal(says_grey, is_grey)
-
-
-def test_the_loss_reaches_all_weights_but_the_head():
-    task, data = new_task(batch_size=40), data_set()
-    (batch,) = task.batches(data, 0)
-    scalars = task.losses(batch)
-    assert scalars.keys() == {*task.reports}
-    scalars["loss"].backward()
-    missing = {n for n, p in task.module.named_parameters() if p.grad is None}
-    assert missing == {"encoder.head.weight", "encoder.head.bias"}
-    assert task.module.logit_scale.grad.abs() > 0
-    assert scalars["loss"] > scalars["floor"] > 0
 
 
 def test_the_scale_is_limited_after_a_step():
@@ -258,17 +205,6 @@ def test_pictures_show_what_an_image_and_a_caption_find(captions):
     tokens = tokenize([grid.row_names[0]], task.module.text.encoder(), task.module.text.length)
     best = (images @ task.embed_tokens(task.module, tokens)[0]).argmax()
     assert torch.equal(grid.cells[0, 0], data.test.pixels[best])
-
-
-def test_mirror_images_are_averaged():
-    task = new_task()
-    images = data_set().test
-    pixels = torch.randint(256, images.pixels.shape, dtype=torch.uint8)
-    both = [Images(p, images.labels, images.extra) for p in (pixels, pixels.flip(-1))]
-    one, two = (task.outputs(task.module, each, flip=True)["logits"] for each in both)
-    assert_close(one, two)
-    plain = task.outputs(task.module, both[0])["logits"]
-    assert not torch.allclose(plain, one)
 
 
 def test_fields_that_do_not_fit_are_refused():

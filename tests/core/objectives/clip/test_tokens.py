@@ -8,7 +8,6 @@ from vitcli.core.objectives.clip.tokens import (
     PAD,
     START,
     UNKNOWN,
-    encode_bytes,
     from_table,
     read_texts,
     split_words,
@@ -28,11 +27,6 @@ def test_captions_start_end_and_are_padded_or_cut():
         [START, a, cat, a, cat, END],
         [START, UNKNOWN, UNKNOWN, END, PAD, PAD],
     ]
-
-
-def test_bytes_have_no_unknown_token():
-    (row,) = tokenize(["né"], encode_bytes, 8).tolist()
-    assert row == [START, *(NUM_SPECIAL + byte for byte in "né".encode()), END, PAD, PAD, PAD]
 
 
 def test_words_are_lower_case_and_punctuation_is_a_word():

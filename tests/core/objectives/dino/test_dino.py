@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from tests.core.objectives.views.viewing import a_batch, view_spec, view_task, view_training
+from tests.core.objectives.views.viewing import a_batch, view_spec, view_task
 from tests.core.trainings import data_set
 from vitcli.core.objectives.dino.dino import cosine_to_one, cross_view_loss, entropies
 from vitcli.core.randomness import seed_step
@@ -167,26 +167,6 @@ def test_the_monitor_names_the_collapse(numbers, words):
     found = view_task("dino").diagnose(dict(zip(names, numbers, strict=True)))
     assert words in found
     assert bool(found) == bool(words)
-
-
-def test_the_teacher_sees_no_dropout():
-    task = view_task("dino", {"model": {"proj_drop": 0.5, "drop_path": 0.3}})
-    batch = a_batch(task)
-    assert torch.equal(*(task.module.teacher(batch["images"]) for _ in range(2)))
-    left, right = (task.module.student(batch["images"]) for _ in range(2))
-    assert not torch.equal(left, right)
-
-
-@pytest.mark.parametrize("head_norm", ["none", "batch"])
-def test_it_learns_from_a_teacher_that_stays(head_norm):
-    fields = {"head_norm": head_norm, "teacher_momentum": 1.0, "center_momentum": 1.0}
-    state = view_training("dino", {"task": fields, "train": {"epochs": 6}})
-    losses = []
-    for epoch in range(6):
-        for _ in state.run_epoch(epoch):
-            pass
-        losses.append(state.take_means()["loss"])
-    assert losses[-1] < losses[0]
 
 
 def test_its_average_is_its_teacher():

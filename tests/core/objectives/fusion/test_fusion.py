@@ -11,11 +11,11 @@ from tests.core.specs import BASE
 from tests.core.trainings import HALF, data_set
 from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.data.keys import content_keys
-from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
+from vitcli.core.data.mel import NUM_SAMPLES, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet
 from vitcli.core.generated import sound as sounds
 from vitcli.core.objectives.fusion.fusion import Fusion
-from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
+from vitcli.core.objectives.fusion.spec import FusionSpec
 from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import (
     AugmentSpec,
@@ -24,8 +24,6 @@ from vitcli.core.spec import (
     SwinSpec,
     TrainSpec,
 )
-from vitcli.core.train.optim import build_optimizers
-from vitcli.core.train.training import Training
 
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
@@ -51,15 +49,6 @@ def epoch_of(task: Fusion, data: DataSet, epoch: int = 0) -> dict[str, torch.Ten
     return {name: values[order] for name, values in whole.items()}
 
 
-def test_a_batch_holds_images_spectrograms_and_targets():
-    batch = next(task_of(**NOISY).batches(data_set(), 0))
-    assert {name: tuple(values.shape) for name, values in batch.items()} == {
-        "images": (16, 3, 16, 16),
-        "targets": (16,),
-        "sounds": (16, 1, *SHAPE),
-    }
-
-
 def test_sounds_and_noise_are_functions_of_seed_epoch_and_image():
     data = data_set()
     first, again = (epoch_of(task_of(**NOISY), data) for _ in range(2))
@@ -73,14 +62,6 @@ def test_sounds_and_noise_are_functions_of_seed_epoch_and_image():
     some = replace(data, train=data.train[torch.arange(63, -1, -1)])
     reversed_ = epoch_of(task_of(**NOISY), some)
     assert_close(reversed_["sounds"].flip(0), first["sounds"], rtol=0, atol=1e-4)
-
-
-def test_an_epoch_continues_in_the_middle():
-    data, task = data_set(), task_of({"mixup": 0.5, "flip": "random"}, **NOISY)
-    batches, rest = list(task.batches(data, 1)), list(task.batches(data, 1, 2))
-    assert len(rest) == 2
-    for one, other in zip(batches[2:], rest, strict=True):
-        assert all(one[name].equal(other[name]) for name in one)
 
 
 def test_an_evaluation_hears_the_same_in_any_order_and_other_speakers(monkeypatch):
@@ -172,18 +153,6 @@ def test_modality_dropout_takes_a_fixed_part_of_each_batch(fields, alone):
     assert trained == {"image": alone != (0, 16), "sound": alone != (16, 0)}
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_it_learns(fusion):
-    data, task = data_set(), task_of(fusion=fusion, modality_dropout=0.25)
-    task.spec = task.spec.replace(train=task.spec.train.replace(epochs=8))
-    state = Training(task.spec, task, data)
-    losses = []
-    for epoch in range(8):
-        list(state.run_epoch(epoch))
-        losses.append(state.take_means()["loss"])
-    assert losses[-1] < 0.9 * losses[0]
-
-
 def test_losses_of_single_modalities_are_added_with_their_weight():
     data = data_set()
     plain, weighted = (task_of(unimodal=w, modality_dropout=0.25) for w in (1.0, 3.0))
@@ -254,11 +223,3 @@ def test_its_pictures_show_what_the_evaluation_hears():
 def test_what_it_does_not_support_is_refused(task, other, message):
     with pytest.raises(ValueError, match=message):
         ExperimentSpec(task=FusionSpec(**task), train=TrainSpec(batch_size=64), **other)
-
-
-def test_its_encoder_is_the_image_encoder():
-    task = task_of()
-    assert Fusion.encoder(task.module) is task.module.image
-    features = task.features(task.module, data_set().test)
-    assert features.shape == (64, BASE.embed_dim)
-    assert build_optimizers(task.module, task.spec.optim)

@@ -1,10 +1,8 @@
 """Selections of patches, and the way back."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
-from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.objectives.mae.masking import nearest_visible, put, split_patches, take
 
 NOISE = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
@@ -17,21 +15,11 @@ def test_every_patch_is_visible_or_masked_and_the_ratio_is_exact():
     assert torch.equal(both, torch.arange(64).expand(3, -1))
 
 
-def test_each_image_has_its_own_mask():
-    visible, _ = split_patches(NOISE, 48)
-    assert not torch.equal(visible[0].sort().values, visible[1].sort().values)
-
-
 def test_each_patch_is_masked_equally_often():
     noise = torch.rand(20_000, 8, generator=torch.Generator().manual_seed(0))
     _, masked = split_patches(noise, 6)
     shares = masked.flatten().bincount(minlength=8) / len(noise)
     assert_close(shares, torch.full((8,), 0.75), atol=0.02, rtol=0)
-
-
-def test_equal_noise_is_resolved_in_reading_order():
-    visible, masked = split_patches(torch.zeros(2, 9), 5)
-    assert torch.equal(torch.cat([visible, masked], dim=1), torch.arange(9).expand(2, -1))
 
 
 def test_what_is_taken_can_be_put_back():
@@ -41,12 +29,6 @@ def test_what_is_taken_can_be_put_back():
     back = put(take(tokens, masked), masked, back)
     assert torch.equal(back, tokens)
     assert not torch.equal(torch.cat([take(tokens, visible), take(tokens, masked)], 1), tokens)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_are_put_together_from_their_patches(channels):
-    images = torch.randn(2, channels, 8, 12)
-    assert torch.equal(unpatchify(patchify(images, 4), 4, (2, 3)), images)
 
 
 def test_the_nearest_visible_patch_has_the_smallest_distance():

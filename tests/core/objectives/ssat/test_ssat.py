@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.trainings import data_set, new_task
-from vitcli.core.data.batches import rows_on_device
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.mae.mae import draw_noise
 from vitcli.core.objectives.ssat import ssat
@@ -43,12 +42,6 @@ def test_the_loss_is_the_weighted_sum_of_those_of_both_tasks(data):
     assert torch.equal(found["accuracy"], alone[0]["accuracy"])
 
 
-def test_without_data_labels_the_classified_images_are_reconstructed():
-    batch = next(task().batches(data_set(), 0))
-    assert set(batch) == {"images", "targets", "noise", "others"}
-    assert torch.equal(batch["others"], batch["images"])
-
-
 def test_the_reconstructed_images_are_flipped_but_not_cropped_erased_or_mixed():
     strong = {"crop_padding": 4, "erasing": 1.0, "mixup": 1.0, "cutmix": 1.0}
     data, batch = data_set(), next(task(flip="random", **strong).batches(data_set(), 0))
@@ -56,19 +49,6 @@ def test_the_reconstructed_images_are_flipped_but_not_cropped_erased_or_mixed():
     assert torch.equal(batch["others"], flipped)
     assert not torch.equal(flipped, next(task().batches(data, 0))["images"])
     assert not torch.isclose(batch["images"], flipped).flatten(1).all(1).any()
-
-
-def test_the_masked_part_does_not_see_masked_pixels_and_the_classifier_does():
-    both, data = task(), with_labels()
-    batch = next(both.batches(data, 0))
-    _, masked = both.module.split(batch["noise"])
-    assert batch["others"].shape == batch["images"].shape
-    logits, errors = both.module(batch["images"], batch["others"], batch["noise"])
-    others = both.module(batch["images"], batch["others"] + 1, batch["noise"])
-    assert torch.equal(others[0], logits)
-    assert not torch.allclose(others[1], errors)
-    assert torch.equal(both.module(batch["images"]), logits)
-    assert masked.shape == (8, 12)
 
 
 def index_of_others(both: Ssat, data: DataSet, epochs: int) -> Tensor:
@@ -114,31 +94,3 @@ def test_the_other_images_come_from_the_whole_training_set():
     rows, batch = both.rows(data, 1), next(both.batches(data, 1))
     wanted = data.normalize(data.all_train.pixels[rows["others.index"][:8]])
     assert_close(batch["others"], wanted)
-
-
-@pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
-def test_the_other_images_are_not_cropped_erased_or_mixed(policy):
-    """Their labels are -1, which cannot be mixed."""
-    strong = {"crop_padding": 2, "erasing": 0.5, "mixup": 1.0, "cutmix": 1.0}
-    both, data = task(policy=policy, **strong), with_labels()
-    rows, batch = both.rows(data, 0), next(both.batches(data, 0))
-    assert {"lam", "others.op"} <= rows.keys()
-    assert rows.keys().isdisjoint({"others.crop", "others.erase", "others.lam"})
-    assert batch["targets"].shape == (8, 5)
-    assert both.losses(batch)["loss"].isfinite()
-
-
-def test_an_evaluation_measures_both_tasks():
-    both, data = task(), data_set()
-    measured = both.measure(both.outputs(both.module, data.test))
-    classify, mae = new_task({}), new_task({"task": {"name": "mae"}})
-    alone = classify.measure(classify.outputs(classify.module, data.test))
-    alone |= mae.measure(mae.outputs(mae.module, data.test))
-    assert measured == pytest.approx(alone)
-    assert list(both.pictures(both.module, data, torch.tensor([0]))) == ["reconstructions"]
-
-
-def test_the_operations_of_both_batches_stay_on_the_host():
-    rows = {name: torch.zeros(2) for name in ("op", "others.op", "crop", "others.crop")}
-    moved = rows_on_device(rows, torch.device("meta"))
-    assert {name for name in moved if moved[name].is_meta} == {"crop", "others.crop"}

@@ -23,10 +23,6 @@ def images(count=NUM, size=16, channels=3):
     return torch.randint(256, (count, channels, size, size), dtype=torch.uint8, generator=generator)
 
 
-def of_kind(rows, kind="global"):
-    return {k.removeprefix(f"{kind}."): v for k, v in rows.items() if k.startswith(f"{kind}.")}
-
-
 def draw(task, kind="global", count=NUM, channels=3):
     return multi_crop.draw_views(count, channels, task, kind, keyed_generator("test"))
 
@@ -136,12 +132,6 @@ def test_random_mixing_keeps_mid_grey_and_no_other_colour():
     half = torch.full((3,), 0.5)
     torch.testing.assert_close(color[..., :3] @ half + color[..., 3], half.expand(NUM, 2, 3))
     assert (color[..., :3] - torch.eye(3)).abs().amax((-1, -2)).min() > 0.1
-
-
-def test_grey_images_have_views_too():
-    task = spec(**ALL)
-    found = multi_crop.make_views(images(channels=1), draw(task, channels=1), (16, 16))
-    assert found.shape == (NUM, 2, 1, 16, 16)
 
 
 def test_blur_keeps_the_mean_and_spreads_a_point():
