@@ -10,7 +10,6 @@ from vitcli.core.inspect.cost import (
     count_parameters,
     forward_flops,
     parameters_by_part,
-    step_flops,
 )
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import attention
@@ -75,21 +74,11 @@ REPORT = {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}
 VARIANTS = [
     ({}, 6_347_082),
     ({"pos_embed": "learned", "pos_embed_prefix": True}, 6_373_082),
-    ({"pos_embed": "learned"}, 6_372_682),
     ({"qkv_bias": False}, 6_339_882),
-    ({"pool": "mean"}, 6_346_682),
-    ({"final_norm": False}, 6_346_282),
     ({"head": "mlp"}, 6_507_482),
     ({"attn_proj": False}, 5_384_682),
-    ({"ffn": "none"}, 3_879_210),
-    ({"norm": "none"}, 6_336_682),
-    ({"depth": 5}, 5_293_370),
     ({"mlp_dim": None, "mlp_ratio": 4.0}, 11_576_010),
-    ({"mlp_dim": 384}, 5_731_914),
-    ({"patch_size": 2}, 6_332_682),
     ({"patch_size": 8}, 6_404_682),
-    ({"num_heads": 1}, 6_347_082),
-    ({"residual": "none"}, 6_347_082),
 ]
 
 
@@ -200,37 +189,6 @@ def test_operations_equal_the_closed_form():
     assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
 
 
-def test_operations_of_the_added_layers_equal_their_closed_form():
-    """A filter has 9 multiply-adds for each hidden feature, and shifted patches have 5 C channels.
-
-    The mask of the diagonal and the initial weights cost nothing.
-    """
-
-    def flops(**fields) -> int:
-        with torch.device("meta"):
-            return forward_flops(build_vit(changed(pool="mean", **fields)), (3, 16, 16))
-
-    plain = flops()
-    assert flops(ffn="depthwise") - plain == 2 * DEPTH * PATCHES * 9 * HIDDEN
-    assert flops(patch_embed="shifted") - plain == 2 * PATCHES * 4 * PIXELS * D
-    assert flops(attn_mask_diagonal=True) == flops(init="impulse") == plain
-
-
-def test_the_gradients_of_filters_cost_twice_the_forward_pass():
-    """torch's formula counts the gradient of each filter for all channels."""
-    batch = {"images": torch.empty(2, 3, 16, 16), "targets": torch.zeros(2, dtype=torch.int64)}
-
-    def flops(**fields) -> int:
-        with torch.device("meta"):
-            model = build_vit(changed(pool="mean", **fields))
-        return step_flops(classify(model).losses, batch)
-
-    assert flops(ffn="depthwise") - flops() == 2 * 3 * 2 * DEPTH * PATCHES * 9 * HIDDEN
-    assert flops(patch_embed="conv") == flops(), "a filter for each patch is a linear map"
-    added = (4 + 4 + 5) * PIXELS  # of map, gradient of the map, and gradient of its norm
-    assert flops(patch_embed="shifted") - flops() == 2 * 2 * PATCHES * added * D
-
-
 SKIPPED = [
     {},
     {"norm_position": "post", "final_norm": True},
@@ -267,10 +225,3 @@ def test_computing_only_cls_in_the_last_block_changes_nothing(fields):
         # test allows 1e-10.
         scale = other.detach().abs().amax().item() if other.numel() else 0.0
         assert_close(one, other, rtol=0, atol=1e-10 * scale)
-
-
-@pytest.mark.slow
-def test_the_compiled_model_computes_the_same():
-    model = build()
-    images = pictures()
-    assert_close(torch.compile(model, fullgraph=True)(images), model(images))

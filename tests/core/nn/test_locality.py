@@ -18,7 +18,7 @@ from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.ffn import DepthwiseMlp
-from vitcli.core.nn.impulse import draw_shifts, factor
+from vitcli.core.nn.impulse import draw_shifts
 from vitcli.core.randomness import keyed_generator
 
 GRID = (3, 4)
@@ -188,27 +188,3 @@ def test_offsets_are_random_and_cover_the_filter_before_one_repeats():
     model = build_vit(changed(init="impulse"), seed=0)
     first, second = (block.attn.inner.qkv.weight for block in model.blocks)
     assert not first.equal(second), "layers have their own offsets"
-
-
-def test_factors_reproduce_scores_that_their_rank_allows():
-    """With as many directions as patches nothing is lost; a smaller rank loses the least."""
-    positions = torch.linalg.qr(torch.randn(40, 12, dtype=torch.float64))[0].T
-    scores = torch.randn(12, 12, dtype=torch.float64)
-    q, k = factor(positions, scores, 12)
-    assert_close((positions @ q.T) @ (positions @ k.T).T, scores)
-    q, k = factor(positions, scores, 5)
-    assert q.shape == k.shape == (5, 40)
-    lost = (positions @ q.T) @ (positions @ k.T).T - scores
-    assert_close(lost.norm(), torch.linalg.svdvals(scores)[5:].norm())
-
-
-def test_rows_that_no_direction_needs_start_as_usual_and_can_learn():
-    """Rows of W_q and W_k that are both zero would have no gradient."""
-    fields = {"embed_dim": 96, "num_heads": 3, "pos_embed": "sincos2d"}
-    model, plain = (
-        build_vit(changed(init=name, **fields), seed=0) for name in ("impulse", "trunc_normal")
-    )
-    ours, usual = (m.blocks[0].attn.inner.qkv.weight[:192] for m in (model, plain))
-    same = (ours == usual).all(dim=1)
-    assert 0 < same.sum() < 192
-    assert (ours.abs().amax(dim=1) > 0).all()

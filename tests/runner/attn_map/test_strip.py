@@ -14,13 +14,10 @@ from tests.core.specs import build
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.core.data.augment import normalize
-from vitcli.core.data.source import Images
 from vitcli.core.spec import DataSpec
 from vitcli.runner.attn_map.strip import (
-    COUNT,
     MARGIN,
     attention_strip,
-    fixed_images,
     mean_maps,
 )
 from vitcli.runner.data.contact_sheet import GAP
@@ -111,15 +108,6 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), np.full((4, 6, 3), 10))
     Board(tmp_path, [], pytest.fail).close()
     assert pictures_of(tmp_path) == []
-
-
-def test_images_are_taken_in_turns_and_are_the_same_each_time():
-    labels = torch.tensor([0] * 5 + [1] * 2 + [2] * 5)
-    pixels = torch.arange(12, dtype=torch.uint8)[:, None, None, None].expand(12, 1, 2, 2)
-    found = fixed_images(Images(pixels, labels))[:, 0, 0, 0].tolist()
-    assert found == [0, 5, 7, 1, 6, 8, 2, 9]
-    assert len(found) == COUNT
-    assert fixed_images(Images(pixels[:3], labels[:3]))[:, 0, 0, 0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -122,38 +122,23 @@ def test_several_captions_of_a_picture_and_files_in_the_class_folders(root):
     assert {text.split("\n")[1] for text in texts(data.train)} == {'a "quoted", two-line text é'}
 
 
-def test_pictures_of_a_split_are_named_from_its_folder(root):
-    (root / "captions.csv").unlink()
-    for split in ("train", "test"):
-        (root / split).mkdir()
-    for name in ("cat", "dog"):
-        (root / name).rename(root / "train" / name)
-        (root / "test" / name).mkdir()
-        (root / "train" / name / "5.png").rename(root / "test" / name / "5.png")
-    write(root / "test" / "captions.csv", [row for row in pairs() if "5" in row[0]])
-    write(root / "train" / "captions.csv", [row for row in pairs() if "5" not in row[0]])
-    data = load(root)
-    assert fits(data.train)
-    assert fits(data.test)
-    assert len(data.test) == 2
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("", "the first line must be file,caption"),
         ("file,text\n", "the first line must be file,caption"),
-        ("file,caption\ncat/0.png,a,b\n", "line 2: 3 columns; put a caption with a comma in quote"),
+        ("file,caption\ncat/0.png,a,b\n", "line 2"),
         ("file,caption\ncat/9.png,a cat\n", "line 2: there is no picture cat/9.png"),
         ("file,caption\ncat/0.png, \n", "line 2: the caption is empty"),
         ("file,caption\n,a cat\n", "line 2: the file is empty"),
-        ('file,caption\ncat/0.png,"a cat\n', "line 2: unexpected end of data"),
-        ("file,caption\ncat/0.png,a\0cat\n", "holds a zero byte"),
+        ('file,caption\ncat/0.png,"a cat\n', "line 2"),
+        ("file,caption\ncat/0.png,a\0cat\n", "zero byte"),
+        ("file,caption\ncat/0.png,caf\udce9\n", "UTF-8"),
         ("file,caption\ncat/0.png,a cat\n", "11 of 12 pictures have no caption:\n  cat/1.png"),
-        ("", "the first line must be file,caption"),
     ],
 )
 def test_a_file_that_is_no_list_of_captions_is_refused(root, content, message):
-    (root / "captions.csv").write_text(content)
+    (root / "captions.csv").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(InputError) as error:
         load(root)
     assert message in str(error.value)

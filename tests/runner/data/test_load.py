@@ -31,7 +31,7 @@ from vitcli.runner.data.arrays import (
     keep_labels,
 )
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -52,13 +52,6 @@ def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_b
     wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
     cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
-
-
-def test_a_folder_that_is_not_the_whole_data_set_is_announced(tmp_path, tiny_batches, contents):
-    messages: list[str] = []
-    root = write_class_folders(tmp_path / "a", tiny_batches)
-    load_data(CIFAR, data_dir=root, on_message=messages.append)
-    assert any("has 200 + 40 pictures, cifar10 has 50,000 + 10,000" in text for text in messages)
 
 
 @pytest.mark.data
@@ -193,16 +186,6 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
 
 def _joined(*parts: Images) -> Images:
     return Images(torch.cat([p.pixels for p in parts]), torch.cat([p.labels for p in parts]))
-
-
-def test_small_classes_are_passed_over_and_keep_one_image():
-    pixels = torch.randint(256, (12, 1, 2, 2), dtype=torch.uint8)
-    images = in_order(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
-    kept, held = hold_out(images, 8)
-    assert torch.bincount(held.labels).tolist() == [1, 7]
-    assert torch.bincount(kept.labels).tolist() == [1, 3]
-    with pytest.raises(ConfigError, match="at most 10"):
-        hold_out(images, 11)
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,6 @@ def test_formats_are_told_by_content(picture, kind, tmp_path):
     assert corner(read_picture(disguised, size=(8, 8))) == WHITE
 
 
-def test_the_first_frame_of_an_animation(picture):
-    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, WHITE)]
-    path = picture(frames[0], "x.gif", save_all=True, append_images=frames[1:])
-    assert corner(read_picture(path, size=(4, 4))) == RED
-
-
 @pytest.mark.parametrize("fit", FITS)
 def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
     image = landmarks(1200, 900)

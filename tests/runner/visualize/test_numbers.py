@@ -18,7 +18,6 @@ from vitcli.runner.visualize.randomisation import (
     choose_map,
     describe_randomisation,
 )
-from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
@@ -107,13 +106,6 @@ def test_both_sources_of_chance_count():
     assert not found.is_above  # 8 is above, but its images are uncertain by 2.48
     assert compare(torch.tensor([7.9, 8.0, 8.1]), seeds).is_above
     assert compare(-torch.tensor([7.9, 8.0, 8.1]), seeds).is_below
-
-
-def test_the_interval_is_that_of_students_t():
-    mean, error = mean_and_error(torch.tensor([1.0, 2.0, 3.0]))
-    assert mean == 2
-    assert error == pytest.approx(4.302653 / 3**0.5)  # two degrees of freedom, sd 1
-    assert mean_and_error(torch.tensor([5.0])) == (5.0, None)
 
 
 def test_the_best_method_is_a_real_one_with_the_largest_gain():

@@ -78,18 +78,3 @@ def test_what_cannot_work_is_refused(name, changes, words):
         view_spec(name, changes)
     if "pos_embed" in str(changes):
         view_spec(name, changes | {"task": {"num_local": 0}})
-
-
-def test_its_pictures_show_views_and_similar_patches(name):
-    task, data = view_task(name), data_set()
-    index = torch.tensor([3, 5, 8])
-    found = task.pictures(task.module, data, index)
-    views, heat = found["views"], found["similarity"]
-    assert views.columns == ("image", "global 1", "global 2", "local 1", "local 2")
-    assert views.cells.shape == (3, 5, 3, 16, 16)
-    assert torch.equal(views.cells[:, 0], data.test.pixels[index])
-    assert heat.cells.shape == (3, 3, 4, 4)
-    torch.testing.assert_close(heat.cells[:, 0, 2, 2], torch.ones(3))
-    again = task.pictures(task.module, data, index)
-    assert torch.equal(again["views"].cells, views.cells)
-    assert task.module.training

@@ -1,4 +1,6 @@
-"""Masked autoencoders: what the encoder sees, what the loss counts, and who may be an encoder."""
+"""Masked autoencoders, alone and beside a classification."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,11 +8,32 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.specs import REQUIRED
-from tests.core.trainings import data_set, experiment, new_task
+from tests.core.train.test_executor import Direct, NoReading, joined
+from tests.core.trainings import data_set, experiment, new_task, train_state
+from vitcli.core.data.source import DataSet
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.objectives.mae.mae import BASELINES, baseline_errors, hide, reconstruct
 from vitcli.core.objectives.mae.masking import split_patches, take
 from vitcli.core.objectives.mae.model import MaskedModel
+from vitcli.core.objectives.ssat.ssat import Ssat
+from vitcli.core.train import training as states
+
+NOISE = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_patch_is_visible_or_masked_and_the_ratio_is_exact():
+    visible, masked = split_patches(NOISE, 48)
+    assert (visible.shape, masked.shape) == ((3, 16), (3, 48))
+    both = torch.cat([visible, masked], dim=1).sort(dim=1).values
+    assert torch.equal(both, torch.arange(64).expand(3, -1))
+
+
+def test_each_patch_is_masked_equally_often():
+    noise = torch.rand(20_000, 8, generator=torch.Generator().manual_seed(0))
+    _, masked = split_patches(noise, 6)
+    shares = masked.flatten().bincount(minlength=8) / len(noise)
+    assert_close(shares, torch.full((8,), 0.75), atol=0.02, rtol=0)
+
 
 PREFIXES = [{}, {"pool": "mean"}, {"reg_tokens": 2, "pos_embed_prefix": True}]
 
@@ -29,26 +52,6 @@ def mae(model=None, **task) -> MaskedModel:
 
 def inputs(count: int = 2) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, 16, 16, dtype=torch.float64), torch.rand(count, 16)
-
-
-def changed_patches(images: Tensor, index: Tensor) -> Tensor:
-    """Return images with other pixels in the patches at ``index`` (B, n)."""
-    patches = patchify(images, 4)
-    index = index[..., None].expand(-1, -1, patches.shape[-1])
-    return unpatchify(patches.scatter_add(1, index, torch.ones_like(patches)), 4, (4, 4))
-
-
-@pytest.mark.parametrize("model", PREFIXES)
-def test_masked_pixels_do_not_reach_the_encoder(model):
-    module, (images, noise) = mae(model), inputs()
-    visible, masked = module.split(noise)
-    hidden, seen = changed_patches(images, masked), changed_patches(images, visible[:, :1])
-    tokens = module.encoder.encode(images, visible)
-    assert torch.equal(module.encoder.encode(hidden, visible), tokens)
-    assert not torch.allclose(module.encoder.encode(seen, visible), tokens)
-    predicted = module.predict(images, visible, masked)
-    assert torch.equal(module.predict(hidden, visible, masked), predicted)
-    assert not torch.allclose(module.predict(seen, visible, masked), predicted)
 
 
 def hide_mask(masked: Tensor) -> Tensor:
@@ -83,15 +86,6 @@ def test_the_masks_of_an_evaluation_do_not_depend_on_the_seed():
     assert torch.equal(task.held_out_noise(images), replace_seed(task).held_out_noise(images))
 
 
-def test_the_encoder_starts_from_the_weights_of_a_classifier():
-    start, classifier = new_task({"task": {"name": "mae"}}).module, new_task({}).module
-    for name, tensor in classifier.state_dict().items():
-        assert torch.equal(start.state_dict()[f"encoder.{name}"], tensor)
-    again = new_task({"task": {"name": "mae"}}).module.decoder
-    assert torch.equal(again.mask_token, start.decoder.mask_token)
-    assert start.decoder.mask_token.abs().sum() > 0
-
-
 def test_baselines_are_those_of_a_reference_with_loops():
     module, (images, noise) = mae(), inputs()
     patches, (visible, masked) = patchify(images, 4), split_patches(noise, 12)
@@ -112,18 +106,6 @@ def test_baselines_are_those_of_a_reference_with_loops():
     assert list(found) == list(BASELINES)
     for name in BASELINES:
         assert_close(found[name], torch.stack(wanted[name]))
-
-
-def test_an_evaluation_measures_the_error_and_its_ratio_to_the_best_baseline():
-    task, data = new_task({"task": {"name": "mae"}}), data_set()
-    outputs = task.outputs(task.module, data.test)
-    measured = task.measure(outputs)
-    best = min(measured[name] for name in BASELINES)
-    assert measured["mse_ratio"] == pytest.approx(measured["masked_mse"] / best)
-    assert measured["masked_mse"] == pytest.approx(outputs["masked_mse"].mean().item(), rel=1e-5)
-    assert task.module.training
-    with pytest.raises(ValueError, match="infinite or NaN"):
-        task.measure(outputs | {"masked_mse": torch.full((64,), torch.nan)})
 
 
 @pytest.mark.parametrize("norm_pix", [False, True])
@@ -175,3 +157,100 @@ def test_encoders_that_need_all_patches_are_refused(message, name):
 def test_a_ratio_that_masks_no_patch_or_every_patch_is_refused(ratio):
     with pytest.raises(ValueError, match=r"task.mask_ratio: .* of 16 patches"):
         experiment({"task": {"name": "mae", "mask_ratio": ratio}})
+
+
+SSAT = {"task": {"name": "ssat", "class_weight": 0.25}}
+
+
+def with_labels(count: int = 24) -> DataSet:
+    """Return a data set with labels for some of its 64 training images."""
+    data = data_set()
+    hidden = replace(data.train, labels=torch.full_like(data.train.labels, -1))
+    return replace(data, train=data.train[:count], unlabelled=hidden)
+
+
+def task(batch_size: int = 8, **augment) -> Ssat:
+    found = new_task(SSAT | {"augment": augment, "train": {"batch_size": batch_size}})
+    assert isinstance(found, Ssat)
+    return found
+
+
+@pytest.mark.parametrize("data", [data_set(), with_labels()], ids=["all labels", "few labels"])
+def test_the_loss_is_the_weighted_sum_of_those_of_both_tasks(data):
+    both = task()
+    batch = next(both.batches(data, 0))
+    found = both.losses(batch)
+    classify, mae = new_task({}), new_task({"task": {"name": "mae"}})
+    masked = {"images": batch["others"], "noise": batch["noise"]}
+    alone = classify.losses(batch), mae.losses(masked)
+    assert_close(found["loss"], 0.25 * alone[0]["loss"] + 0.75 * alone[1]["loss"])
+    assert_close(found["masked_mse"], alone[1]["loss"].detach())
+    assert torch.equal(found["accuracy"], alone[0]["accuracy"])
+
+
+def test_the_reconstructed_images_are_flipped_but_not_cropped_erased_or_mixed():
+    strong = {"crop_padding": 4, "erasing": 1.0, "mixup": 1.0, "cutmix": 1.0}
+    data, batch = data_set(), next(task(flip="random", **strong).batches(data_set(), 0))
+    flipped = next(task(flip="random").batches(data, 0))["images"]
+    assert torch.equal(batch["others"], flipped)
+    assert not torch.equal(flipped, next(task().batches(data, 0))["images"])
+    assert not torch.isclose(batch["images"], flipped).flatten(1).all(1).any()
+
+
+def index_of_others(both: Ssat, data: DataSet, epochs: int) -> Tensor:
+    """Return the indices of the reconstructed images, as far as the epochs' batches use them."""
+    used = len(data.train) // both.spec.train.batch_size * both.spec.train.batch_size
+    return torch.cat([both.rows(data, epoch)["others.index"][:used] for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize(("labels", "batch_size"), [(24, 8), (20, 8), (64, 16)])
+def test_every_pass_contains_every_image_once(labels, batch_size):
+    """Epochs of 24, 16 and 64 of 64 images: passes begin inside an epoch."""
+    index = index_of_others(task(batch_size), with_labels(labels), 9)
+    passes = [part for part in index.split(64) if len(part) == 64]
+    assert len(passes) >= 2
+    assert all(torch.equal(part.sort().values, torch.arange(64)) for part in passes)
+    assert not torch.equal(passes[0], passes[1])
+
+
+def test_the_other_images_are_functions_of_seed_and_epoch():
+    """A resumed training has seen no earlier epoch."""
+    changes = {"crop_padding": 2, "flip": "random"}
+    data, first, resumed = with_labels(), task(**changes), task(**changes)
+    all_epochs = [list(first.batches(data, epoch)) for epoch in range(4)]
+    for batch, again in zip(all_epochs[3], resumed.batches(data, 3), strict=True):
+        assert batch.keys() == again.keys()
+        assert all(torch.equal(batch[name], again[name]) for name in batch)
+    assert not torch.equal(all_epochs[0][0]["others"], all_epochs[3][0]["others"])
+
+
+def test_the_other_images_come_from_the_whole_training_set():
+    """Without augmentation they are the normalised pixels of their rows."""
+    both, data = task(), with_labels()
+    rows, batch = both.rows(data, 1), next(both.batches(data, 1))
+    wanted = data.normalize(data.all_train.pixels[rows["others.index"][:8]])
+    assert_close(batch["others"], wanted)
+
+
+CASES = {
+    "mae": ({"name": "mae"}, data_set),
+    "ssat": ({"name": "ssat"}, data_set),
+    "ssat with few labels": ({"name": "ssat"}, with_labels),
+}
+AUGMENT = {"crop_padding": 2, "flip": "random"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
+    task, data = CASES[case]
+    changes = {"task": task, "augment": AUGMENT, "train": {"batch_size": 8}}
+    plain, start = (train_state(changes, data=data()) for _ in range(2))
+    monkeypatch.setattr(states, "Graphs", Direct)
+    graphed = train_state(changes, data=data(), graphs=True)
+    for epoch in range(2):
+        with NoReading():
+            plain_steps = [step.step for step in plain.run_epoch(epoch)]
+        assert [step.step for step in graphed.run_epoch(epoch)] == plain_steps
+        assert_close(plain.take_means(), graphed.take_means(), rtol=1e-3, atol=1e-5)
+    ends, begin = joined(plain, "model."), joined(start, "model.")
+    assert (joined(graphed, "model.") - ends).norm() < 0.002 * (ends - begin).norm()
