@@ -48,8 +48,6 @@ def explanation(method: str, **changes) -> Explanation:
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "photo": {},
-    "wide": {"picture": np.full((30, 300, 3), 99, np.uint8), "box": (0, 0, 30, 300)},
     "tall": {"picture": np.full((300, 20, 3), 99, np.uint8), "box": (100, 0, 20, 20)},
     "one head": {"heads": (1,), "layers": (3,), "query": (2, 2)},
     "many heads": {"heads": tuple(range(1, 13)), "layers": (1, 12), "depth": 12},

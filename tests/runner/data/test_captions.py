@@ -95,6 +95,16 @@ def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
     )
 
 
+def test_equal_pictures_are_sorted_by_their_captions():
+    pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
+    captions = torch.tensor([[98], [97]], dtype=torch.uint8)
+    found = [
+        texts(in_order(Images(pixels, labels, {"caption": captions[order]})))
+        for order in ([0, 1], [1, 0])
+    ]
+    assert found[0] == found[1]
+
+
 def test_extra_tensors_survive_what_is_done_to_images():
     values = torch.arange(6)
     pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)

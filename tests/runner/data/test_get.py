@@ -155,7 +155,7 @@ def test_from_a_url_an_archive_file_and_a_folder(server, archive, contents, tmp_
     mine = tmp_path / "mine.tgz"
     mine.write_bytes(b"something else")
     for wrong in (mine, tmp_path / "none"):
-        with pytest.raises(InputError, match="not the published archive|is not in"):
+        with pytest.raises(InputError, match=r"not the published archive|is not in"):
             get_data("cifar10", str(wrong))
     mine.write_bytes(archive)
     assert get_data("cifar10", str(mine), offline=True).kind == "archive"
@@ -280,7 +280,7 @@ def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypa
 
 def test_names_that_need_no_download_or_do_not_exist():
     for name in ("scenes", "shapes", "imagefolder:pets", "cifar11"):
-        with pytest.raises(ConfigError, match="needs no download|did you mean 'cifar10'"):
+        with pytest.raises(ConfigError, match=r"needs no download|did you mean 'cifar10'"):
             get_data(name)
     with pytest.raises(ConfigError, match="unknown data set"):
         data_status("../x")

@@ -27,3 +27,10 @@ def stopped(here, workshop) -> RunDir:
             with pytest.raises(StoppedError):
                 start(load_experiment(str(workshop / "tiny.yaml")), Request(output=source))
     return RunDir(shutil.copytree(source, here / "stopped"))
+
+
+@pytest.fixture
+def named(here, workshop) -> None:
+    """Let the experiment of these runs be found by its name."""
+    (here / "experiments").mkdir()
+    shutil.copy(workshop / "tiny.yaml", here / "experiments")

@@ -32,7 +32,7 @@ KINDS = {
         name: {f"model.{k}": v for k, v in ({"family": name} | STAGED | REQUIRED[name]).items()}
         for name in ("swin", "coatnet", "pit")
     },
-    "resnet18": {"model.family": "resnet18", "optim.name": "sgd", "optim.nesterov": True},
+    "resnet18": {"model.family": "resnet18", "optim.name": "sgd", "train.limit_batches": 2},
 }
 KINDS["performer"]["model.performer_redraw"] = 3
 KINDS["linformer"]["optim.name"] = "muon"

@@ -72,7 +72,7 @@ def test_an_explicitly_set_field_is_a_difference(tiny, here, change):
         run(tiny, "set", changes)
 
 
-def test_a_resumed_run_keeps_its_provenance(calm, stopped):
+def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
     before = stopped.read("meta.json")
     experiment, path = resume_experiment("stopped")
     start(experiment, Request(output=path, resume=True))

@@ -31,9 +31,8 @@ data: {name: "imagefolder:%s", resize: 16}
 train: {epochs: %d, batch_size: 2}
 """
 RUNS = {
-    "long names": (LONG, (4, 3, "mean", "sincos2d", 1)),
-    "one layer and head": (LONG[:2], (1, 1, "cls", "learned", 3)),
-    "many classes": (MANY, (2, 8, "cls", "relative", 2)),
+    "one layer, long names": (LONG, (1, 1, "cls", "learned", 3)),
+    "many classes": (MANY, (2, 8, "mean", "relative", 1)),
 }
 """Name -> class names, and depth, heads, pooling, positions and epochs."""
 
