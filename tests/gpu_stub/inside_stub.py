@@ -1,4 +1,4 @@
-"""The stub GPU itself. ``test_stub.py`` runs these tests in a process on the stub."""
+"""The stub GPU itself. ``test_errors.py`` runs these tests in a process on the stub."""
 
 from collections.abc import Callable
 

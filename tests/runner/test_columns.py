@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.fabricated_study import make_reference, make_study
-from vitcli.runner.columns import TextColumn, lay_out, make_column, wrap_line
+from vitcli.runner.columns import TextColumn, lay_out, make_column, narrow, wrap, wrap_line
 from vitcli.runner.study.table import build, render
 from vitcli.runner.text import quantity, shorten
 
@@ -95,6 +95,15 @@ def test_only_a_name_longer_than_the_line_is_shortened_and_keeps_both_ends():
     assert lines("the-long-name", "11", width=13)[0][2] == "the-long-name"
 
 
+def test_words_wrap_in_their_column_before_columns_move():
+    def make(limit):
+        cells = ("name", "three short words here and more of them")
+        return [make_column("h", [c], right=False, limit=limit * i) for i, c in enumerate(cells)]
+
+    (block,) = lay_out(narrow(make, 30), 30)
+    assert block.body == ["name  three short words here", "      and more of them"]
+
+
 @pytest.mark.parametrize(
     ("line", "wrapped"),
     [
@@ -113,6 +122,10 @@ def test_only_a_name_longer_than_the_line_is_shortened_and_keeps_both_ends():
 )
 def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):
     assert wrap_line(line, 22) == wrapped
+
+
+def test_no_limit_is_one_line():
+    assert wrap("a b " * 100, 0) == [("a b " * 100).strip()]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from vitcli.runner.files import (
     commit,
     make_folder,
     make_output_folder,
+    policy_hash,
     read_bounded,
     read_json,
     require_folder,
@@ -40,6 +41,11 @@ def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypa
             commit(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_meant(tmp_path):
+    with pytest.raises(OSError, match=r"missing/a\.txt"):
+        commit(tmp_path / "missing" / "a.txt", b"")
 
 
 def test_what_is_no_regular_file_is_never_replaced(tmp_path):
@@ -85,6 +91,12 @@ def test_an_output_folder_that_cannot_be_made_suggests_another(tmp_path, monkeyp
         make_output_folder(tmp_path / "new")
 
 
+def test_a_policy_names_a_script_by_its_hash():
+    """The SHA-256 of nothing, from FIPS 180-4, in base64."""
+    assert policy_hash("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    assert policy_hash("alert(1)") != policy_hash("alert(2)")
+
+
 def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
     (tmp_path / "a").write_bytes(b"123")
     assert read_bounded(tmp_path / "a", 3) == b"123"
@@ -93,6 +105,12 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="not a regular file"):
         read_bounded(tmp_path / "pipe", 3)
+
+
+def test_a_folder_cannot_be_read_as_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError) as found:
+        read_bounded(tmp_path, 3)
+    assert found.value.filename == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,10 @@ def test_a_typo_or_a_part_of_a_name_suggests_the_name(word, name):
     assert did_you_mean(word, [*CLASSES, *FIELDS]) == f"; did you mean {name!r}?"
 
 
+def test_a_suggestion_is_spelt_as_the_name_is():
+    assert closest("rhode island", ["Rhode_Island", "Iowa"]) == "Rhode_Island"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

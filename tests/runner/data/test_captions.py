@@ -1,6 +1,7 @@
 """Captions of one's own pictures: captions.csv in a folder."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,8 @@ def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
     assert data_hash([images]) == (
         "637a7c23709865a856999caa116e3ea29f8c0b919b6326714474ef1eb8480769"
     )
+    described = [replace(images, extra={"caption": torch.full((4, 1), each)}) for each in (97, 98)]
+    assert len({data_hash([each]) for each in (images, *described)}) == 3
 
 
 def test_equal_pictures_are_sorted_by_their_captions():

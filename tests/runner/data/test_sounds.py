@@ -53,15 +53,17 @@ def test_every_rate_and_width_gives_the_same_sound(tmp_path, rate, width):
 
 def test_channels_are_averaged_long_sounds_cut_and_short_ones_padded(tmp_path):
     left = tone(300, 1.0)
-    for name, samples in (("a", np.stack([left, -left], 1)), ("b", left[:100]), ("c", left)):
+    both, none = np.stack([left, left], 1), np.stack([left, -left], 1)
+    for name, samples in (("a", none), ("b", left[:100]), ("c", left), ("d", both)):
         write(tmp_path / f"{name}.wav", samples)
-    names = [str(tmp_path / f"{name}.png") for name in "abc"]
+    names = [str(tmp_path / f"{name}.png") for name in "abcd"]
     found = read_sounds(tmp_path, [str(path) for path in tmp_path.glob("*.wav")], names)
-    assert found.shape == (3, NUM_SAMPLES)
+    assert found.shape == (4, NUM_SAMPLES)
     assert found.dtype == torch.int16
     assert found[0].abs().max() <= 1
     assert found[1, 100:].abs().max() == 0
     assert found[1, :100].equal(found[2, :100])
+    assert found[3].equal(found[2])
 
 
 def header(path: Path, **fields: int) -> None:
