@@ -69,8 +69,8 @@ def one_of_each_kind() -> list[str]:
     found: dict[object, str] = {}
     for name in EXPERIMENTS:
         spec = load_experiment(name).spec
-        heads = getattr(spec.model, "num_heads", None)
-        width = spec.model.embed_dim // heads if heads else None
+        model: Any = spec.model
+        width = None if model.family == "resnet18" else model.embed_dim // model.num_heads
         found.setdefault(width if spec.task.name == "classify" else spec.task.name, name)
     return list(found.values())
 

@@ -89,6 +89,7 @@ def linformer_error(projection: Tensor, q: Tensor, k: Tensor, v: Tensor) -> floa
 def test_the_error_of_linformer_falls_with_rank_for_means_but_not_for_noise():
     q, k, v = smooth(256)
     ranks = [8, 16, 32, 64, 128, 256]
+    assert (segment_means(8, 256).argmax(1).diff() == 32).all(), "groups of 32 neighbours"
     errors = [linformer_error(segment_means(r, 256).double(), q, k, v) for r in ranks]
     assert all(one > other for one, other in itertools.pairwise(errors)), errors
     assert errors[0] > 0.05

@@ -134,20 +134,17 @@ BRANCHES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
         attention,
         [
             (3, 65, 4, 64, 65, True, True, True),
-            (5, 64, 3, 96, 64, True, True, True),
             (2, 65, 8, 400, 1, True, True, True),
             (1, 1, 1, 16, 1, True, True, True),
             (4, 37, 8, 80, 20, False, True, False),
             (2, 33, 3, 48, 33, True, False, True),
             (1, 257, 2, 32, 257, False, False, False),
-            (2, 5, 5, 80, 2, True, True, True),
         ],
     ),
     "ffn_branch": (
         ffn,
         [
             (4, 65, 64, 64, True, True),
-            (3, 64, 96, 192, True, True),
             (1, 1, 16, 16, False, True),
             (7, 31, 48, 80, True, False),
             (2, 100, 400, 512, False, False),

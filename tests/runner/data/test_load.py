@@ -1,22 +1,17 @@
 """Named data sets: what is loaded, from where, and what the cache keeps."""
 
-import pickle
 import socket
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
-import torchvision.datasets
 from torch.testing import assert_close
 
 from tests.runner.data.original_files import (
-    BATCHES,
     CIFAR,
     NAMES,
-    batch,
     in_order,
-    md5,
     same,
     write_archive,
     write_batches,
@@ -52,37 +47,6 @@ def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_b
     wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
     cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
-
-
-@pytest.mark.data
-def test_the_real_class_folders_and_batches_give_the_same_data_set(
-    tmp_path, monkeypatch, cache, real_places
-):
-    try:
-        found = load_data(CIFAR, offline=True)
-    except InputError as error:
-        pytest.skip(f"no CIFAR-10 on this machine: {error}")
-    monkeypatch.setenv("VITCLI_CACHE", str(cache))
-    split = [(5, BATCHES, found.train), (1, ["test_batch"], found.test)]
-    files = {}
-    for count, names, images in split:  # the same images in another order, as batches
-        shuffled = torch.randperm(len(images)).chunk(count)
-        for name, rows in zip(names, shuffled, strict=True):
-            files[name] = images.pixels[rows].numpy(), images.labels[rows].tolist()
-    encoded = {name: batch(*arrays) for name, arrays in files.items()}
-    encoded["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
-    sums = {name: md5(content) for name, content in encoded.items()}
-    reader = torchvision.datasets.CIFAR10
-    monkeypatch.setattr(reader, "train_list", [[name, sums[name]] for name in BATCHES])
-    monkeypatch.setattr(reader, "test_list", [["test_batch", sums["test_batch"]]])
-    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": sums["batches.meta"]})
-    other = load_data(CIFAR, data_dir=write_batches(tmp_path / "batches", encoded))
-    assert same(found, other)
-    assert (len(found.train), len(found.test)) == (50_000, 10_000)
-    assert_close(
-        torch.tensor(found.mean), torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5, rtol=0
-    )
-    assert_close(torch.tensor(found.std), torch.tensor([0.2470, 0.2435, 0.2616]), atol=5e-5, rtol=0)
 
 
 # Where it is looked for

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -98,8 +99,12 @@ def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
         assert all(torch.equal(found[name], each) for name, each in given.items())
 
 
-STARTED = dict.fromkeys(Started.__dataclass_fields__, 1) | {"folder": "runs/mine/full/seed0"}
-PROGRESS = dict.fromkeys(Progress.__dataclass_fields__, 1) | {"scalars": {"loss": 0.5}}
+STARTED: dict[str, Any] = dict.fromkeys(Started.__dataclass_fields__, 1) | {
+    "folder": "runs/mine/full/seed0"
+}
+PROGRESS: dict[str, Any] = dict.fromkeys(Progress.__dataclass_fields__, 1) | {
+    "scalars": {"loss": 0.5}
+}
 EVENTS = [
     Started(**STARTED),
     Progress(**PROGRESS | {"gpu_bytes": None}),
