@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.gpu_stub.steps import EXPERIMENTS
+from tests.gpu_stub.steps import one_of_each_kind
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import DTYPES
@@ -39,8 +39,8 @@ def kernels_of(name: str, precision: str) -> list[str]:
 
 
 def kernels_of_all() -> dict[str, dict[str, list[str]]]:
-    """Return the kernels of each experiment in each precision."""
+    """Return the kernels of an experiment of each kind in each precision."""
     return {
         name: {precision: kernels_of(name, precision) for precision in DTYPES}
-        for name in EXPERIMENTS
+        for name in one_of_each_kind()
     }

@@ -93,21 +93,12 @@ def counting(places: Iterable[str] = PLACED) -> Iterator[Seen]:
                 seen.sizes[call] = size - earlier[1]
 
 
-def fail_next(kind: str, code: int, after: int = 1) -> None:
-    """Let call number ``after`` of a kind from now on fail with an error code of CUDA.
-
-    All later calls fail too if the error means that the device is lost, such as 700 or 719.
-    """
-    library().stub_fail(KINDS.index(kind), code, after)
-
-
 @cache
 def library() -> Any:
     """Return the stub that this process has loaded."""
     loaded = ctypes.CDLL(None)
     assert hasattr(loaded, "stub_hook"), "this process does not run on the stub GPU"
     loaded.stub_row.restype = ctypes.c_char_p
-    loaded.stub_fail.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long]
     return loaded
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from tests.gpu_stub.counting import Seen, counting
 from vitcli.core.data import ahead
@@ -15,19 +14,17 @@ from vitcli.core.data.batches import (
     Rows,
     channels_on_device,
     epoch_rows,
-    images_at_once,
     make_batch,
     rows_on_device,
 )
 from vitcli.core.data.source import Images
-from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.spec import AugmentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.build import compile_batches, compile_evaluation
+from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.train.trainer import Trainer
 
@@ -101,45 +98,6 @@ def checkpoint(folder: str) -> dict[str, Any]:
     with counting() as seen:
         save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
     return counts(seen) | {"tensors": len(tensors)}
-
-
-def evaluation() -> dict[str, Any]:
-    """Return the counts of an evaluation whose last batch is smaller, and the sizes of batches."""
-    sizes: list[int] = []
-
-    class Network(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            sizes.append(len(x))
-            return x.mean((2, 3))
-
-    data, size = images(), images_at_once(CUDA)
-    parts = [{"images": data.pixels[i : i + size].float()} for i in range(0, COUNT, size)]
-    with counting() as seen:
-        logits = compute_logits(Network(), parts)
-    return counts(seen) | {"sizes": sizes, "logits": list(logits.shape)}
-
-
-def compiled_evaluation() -> dict[str, Any]:
-    """Evaluate with a compiled model, which may not be compiled again for the last batch."""
-    experiment = load_experiment("quickstart", {"model.depth": 1})
-    work = make_workload(experiment, "cuda", ignore_message)
-    height, width = work.info.img_size
-    pixels = torch.zeros(COUNT, work.info.in_chans, height, width, dtype=torch.uint8)
-    data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
-    messages: list[str] = []
-    module = compile_evaluation(work.built.task, work.built.task.module, data, messages.append)
-    torch.compiler.set_stance("fail_on_recompile")
-    with counting() as seen:
-        outputs = work.built.task.outputs(module, data)
-    with counting() as eager:
-        work.built.task.outputs(work.built.task.module, data)
-    return {
-        "messages": messages,
-        "images": len(outputs["logits"]),
-        "compiled": counts(seen),
-        "eager": counts(eager),
-        "is_training": work.built.task.module.training,
-    }
 
 
 def training(experiment: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What torch chooses on the stub GPU: attention kernels, and memory."""
 
 from tests.gpu_stub.memory import CASES
-from tests.gpu_stub.steps import EXPERIMENTS
+from tests.gpu_stub.steps import one_of_each_kind
 from tests.gpu_stub.stub import ask_stub
 
 ALLOWED = (0.75, 1.25)
@@ -11,10 +11,10 @@ ALLOWED = (0.75, 1.25)
 def test_attention_takes_a_fused_kernel(tmp_path):
     code = "import json; from tests.gpu_stub import choices\n"
     found = ask_stub(code + "print(json.dumps(choices.kernels_of_all()))", cwd=tmp_path)
-    assert found.keys() == {*EXPERIMENTS}
+    assert found.keys() == {*one_of_each_kind()}
     assert {name: row for name, row in found.items() if "math" in str(row)} == {}
     assert {name for name, row in found.items() if not any(row.values())} == {"cifar10-resnet18"}
-    assert found["quickstart"]["fp32"] == ["efficient"]  # the only fused kernel for fp32
+    assert found["cifar10-plain"]["fp32"] == ["efficient"]  # the only fused kernel for fp32
 
 
 def test_the_estimated_memory_is_near_the_peak(tmp_path):

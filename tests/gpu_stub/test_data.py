@@ -54,23 +54,6 @@ def test_a_checkpoint_waits_once_for_all_tensors(tmp_path):
     assert found["unpinned"] == 0
 
 
-def test_an_evaluation_does_not_wait_and_has_batches_of_one_size(tmp_path):
-    found = ask_stub(f"{IMPORT}print(json.dumps(data.evaluation()))", cwd=tmp_path)
-    assert found["sizes"] == [500, 500, 500]
-    assert found["logits"] == [1100, 3]
-    assert found["waits"] == found["to_host"] == found["to_device"] == 0
-
-
-@pytest.mark.ci
-def test_a_compiled_evaluation_is_compiled_once(tmp_path):
-    found = ask_stub(f"{IMPORT}print(json.dumps(data.compiled_evaluation()))", cwd=tmp_path)
-    assert found["messages"] == []
-    assert found["images"] == 1100
-    assert found["is_training"]
-    assert found["compiled"]["launches"] < found["eager"]["launches"]
-    assert found["compiled"]["waits"] == found["compiled"]["unpinned"] == 0
-
-
 def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints(tiny, here):
     code = f"{IMPORT}print(json.dumps(data.training({str(tiny)!r})))"
     found = ask_stub(code, cwd=here)

@@ -10,6 +10,7 @@ import torch
 from tests.gpu_stub.steps import (
     CEILINGS,
     COMPILED,
+    EXPERIMENTS,
     MOST_WITH_TEACHER,
     TEACHERS,
     experiment_cases,
@@ -80,7 +81,7 @@ def test_a_step_as_a_graph_is_hardly_more_than_its_launch(rows):
 
 def test_every_ceiling_belongs_to_a_case():
     committed = json.loads(CEILINGS.read_text())["launches"]
-    assert committed.keys() == labels(case for group in GROUPS.values() for case in group)
+    assert committed.keys() == labels([*EXPERIMENTS, *row_cases()])
 
 
 @pytest.mark.ci
@@ -93,3 +94,39 @@ def test_a_compiled_step_launches_no_more_than_committed(name, tmp_path):
     is_same = torch.__version__.startswith(committed["torch"])
     assert sum(found.values()) <= most * (1 if is_same else 1.25), found
     assert sum(found.values()) >= STALE * most or not is_same, found
+
+
+REFUSED = """
+import json
+import torch
+from tests.core.trainings import train_state
+from vitcli.core.train import optim
+from vitcli.core.objectives.classify import Classify
+
+def trained(place, name):
+    original = getattr(place, name)
+
+    def read(*args):
+        found = original(*args)
+        (found["loss"] if isinstance(found, dict) else found).item()
+        return found
+
+    setattr(place, name, read)
+    messages = []
+    changes = {"model": {"proj_drop": 0.1}, "augment": {"mixup": 0.8, "mix_off_epoch": 1}}
+    half = torch.float16
+    state = train_state(changes, "cuda", half, graphs=True, on_message=messages.append)
+    steps = [step.step for epoch in range(3) for step in state.run_epoch(epoch)]
+    setattr(place, name, original)
+    return [steps, messages]
+
+print(json.dumps([trained(Classify, "losses"), trained(optim, "total_norm")]))
+"""
+
+
+def test_a_step_that_cannot_be_captured_is_taken_eagerly(tmp_path):
+    """It reads a number on the host, in the forward pass or between scaling and optimiser."""
+    for steps, messages in ask_stub(REFUSED, cwd=tmp_path):
+        assert steps == list(range(1, 13))
+        assert len(messages) == 1
+        assert "captur" in messages[0]

@@ -1,4 +1,6 @@
-"""Batches depend on (seed, epoch, image) only, and each augmentation does as documented."""
+"""Batches depend on (seed, epoch, image) only; augmentation computes what single images get."""
+
+import threading
 
 import pytest
 import torch
@@ -6,18 +8,117 @@ from torch.testing import assert_close
 
 from tests.core.trainings import epoch_batches
 from vitcli.core.data import augment as aug
+from vitcli.core.data.ahead import THREAD, DrawnAhead
 from vitcli.core.data.batches import (
     channels_on_device,
     epoch_order,
     epoch_rows,
     eval_batches,
     make_batch,
-    num_batches,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
+
+B, H, W = 12, 7, 9
+
+
+def generator(purpose: str = "test") -> torch.Generator:
+    return keyed_generator(3, 0, purpose)
+
+
+@pytest.fixture
+def noise() -> torch.Tensor:
+    return torch.randint(1, 256, (B, 3, H, W), generator=generator(), dtype=torch.uint8)
+
+
+def cut(image: torch.Tensor, top: int, left: int, padding: int) -> torch.Tensor:
+    """Return the crop of one image, computed pixel by pixel."""
+    out = torch.zeros_like(image)
+    for y in range(H):
+        for x in range(W):
+            source_y, source_x = y + top - padding, x + left - padding
+            if 0 <= source_y < H and 0 <= source_x < W:
+                out[:, y, x] = image[:, source_y, source_x]
+    return out
+
+
+def test_crop_returns_the_window_at_top_and_left(noise):
+    offset = aug.draw_crop(B, 2, generator())
+    expected = [cut(image, *row.tolist(), 2) for image, row in zip(noise, offset, strict=True)]
+    assert torch.equal(aug.crop(noise, offset, 2), torch.stack(expected))
+    assert not torch.equal(aug.crop(noise, offset.flip(1), 2), torch.stack(expected))
+
+
+def test_crop_offsets_reach_both_ends_evenly():
+    offset = aug.draw_crop(9000, 1, generator())
+    counts = (offset @ torch.tensor([3, 1])).bincount(minlength=9)
+    assert len(counts) == 9
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+def test_a_box_covers_exactly_its_pixels():
+    box = torch.tensor([[1, 2, 4, 8], [0, 0, 0, 0], [0, 0, H, W], [3, 3, 3, 9]])
+    slow = torch.zeros(4, 1, H, W, dtype=torch.bool)
+    for row, (top, left, bottom, right) in zip(slow, box.tolist(), strict=True):
+        row[:, top:bottom, left:right] = True
+    assert torch.equal(aug.inside(box, H, W), slow)
+
+
+def test_erasing_covers_all_pixels_of_an_oblong_image():
+    box = aug.draw_erase(5000, (H, W), 1.0, generator())
+    assert box.amin(0).tolist()[:2] == [0, 0]
+    assert box.amax(0).tolist()[2:] == [H, W]
+    share = aug.inside(box, H, W).float().mean(0)[0]
+    assert share.min() > 0.03
+
+
+def test_erased_boxes_are_tall_and_wide_equally_often():
+    box = aug.draw_erase(5000, (64, 64), 1.0, generator())
+    height, width = (box[:, 2] - box[:, 0]).double(), (box[:, 3] - box[:, 1]).double()
+    assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.03)
+    assert (height / width).log().mean().item() == pytest.approx(0, abs=0.03)
+    assert (height / width).max() > 2.5
+
+
+@pytest.mark.parametrize(
+    ("share", "centre", "box"),
+    [
+        (0.75, (16, 16), (8, 8, 24, 24)),
+        (0.75, (0, 31), (0, 23, 8, 32)),
+        (1.0, (16, 16), (16, 16, 16, 16)),
+        (0.0, (16, 16), (0, 0, 32, 32)),
+    ],
+)
+def test_the_cutmix_box_has_the_area_of_its_share(share, centre, box):
+    drawn = aug.cut_box(
+        torch.tensor([share], dtype=torch.float64), torch.tensor([centre]), (32, 32)
+    )
+    assert drawn.tolist() == [list(box)]
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
+def test_mixup_shares_follow_the_beta_distribution(alpha):
+    lam, box = aug.draw_mix(
+        20_000, (H, W), mixup=alpha, cutmix=0.0, prob=1.0, switch_prob=0.5, generator=generator()
+    )
+    assert not box.any()
+    variance = 1 / (4 * (2 * alpha + 1))  # of Beta(alpha, alpha)
+    assert lam.mean().item() == pytest.approx(0.5, abs=0.015)
+    assert lam.var().item() == pytest.approx(variance, rel=0.05)
+
+
+def test_mix_switch_prob_is_the_probability_of_cutmix():
+    lam, box = aug.draw_mix(
+        5000, (32, 32), mixup=1.0, cutmix=1.0, prob=0.8, switch_prob=0.25, generator=generator()
+    )
+    assert (lam < 1).float().mean().item() == pytest.approx(0.8 * 0.75, abs=0.03)
+    is_cut = (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
+    assert is_cut.float().mean().item() == pytest.approx(0.8 * 0.25, abs=0.03)
+    assert not ((lam < 1) & is_cut).any()
+
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 FULL = AugmentSpec(
@@ -53,12 +154,12 @@ def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return one.isclose(other, atol=1e-5).flatten(1).all(1)
 
 
-def test_without_augmentation_an_epoch_is_the_shuffled_data_set():
-    assert_close(by_image(AugmentSpec()), normal(images().pixels))
-    order = epoch_order(40, 0, 0)
+def test_each_epoch_is_the_data_set_in_an_order_of_its_own():
+    orders = [epoch_order(40, *key) for key in ((0, 0), (0, 1), (1, 0))]
     labels = torch.cat([batch["targets"] for batch in batches(AugmentSpec())])
-    assert torch.equal(labels, images().labels[order])
-    assert sorted(order.tolist()) == list(range(40)) != order.tolist()
+    assert torch.equal(labels, images().labels[orders[0]])
+    assert all(sorted(order.tolist()) == list(range(40)) for order in orders)
+    assert len({tuple(order.tolist()) for order in orders}) == 3
 
 
 def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
@@ -83,16 +184,6 @@ def test_augmented_pixels_do_not_depend_on_the_batch():
     assert not torch.equal(by_image(spec), by_image(spec, seed=1))
 
 
-def test_generators_differ_by_purpose():
-    draws = [torch.rand(4, generator=keyed_generator(0, 0, name)) for name in ("crop", "flip")]
-    assert not torch.equal(*draws)
-
-
-def test_too_few_images_for_a_batch_is_an_error():
-    with pytest.raises(ValueError, match="40 images do not fill one batch of 41"):
-        num_batches(40, 41)
-
-
 def test_random_flips_mirror_half_of_the_images():
     flips = []
     for epoch in range(20):
@@ -109,22 +200,6 @@ def test_alternating_flips_show_both_sides_in_any_two_epochs():
     assert torch.equal(sides[0], ~sides[1])
     assert torch.equal(sides[0], sides[2])
     assert 5 < sides[0].sum() < 35
-
-
-def test_crops_are_windows_of_the_padded_image():
-    spec, pixels = AugmentSpec(crop_padding=2), images().pixels
-    padded = torch.nn.functional.pad(pixels, (2, 2, 2, 2))
-    seen, places = by_image(spec), set()
-    for image, wide in zip(seen, padded, strict=True):
-        matches = [
-            (y, x)
-            for y in range(5)
-            for x in range(5)
-            if torch.allclose(image, normal(wide[:, y : y + 8, x : x + 8]), atol=1e-5)
-        ]
-        assert len(matches) == 1
-        places.add(matches[0])
-    assert len(places) > 10
 
 
 def test_erasing_erases_one_box_of_the_documented_area():
@@ -205,3 +280,44 @@ def test_channel_statistics_equal_those_of_the_pixels():
     values = pixels.double() / 255
     assert_close(torch.tensor(mean), values.mean((0, 2, 3)).float(), check_dtype=False)
     assert_close(torch.tensor(std), values.std((0, 2, 3), correction=0).float(), check_dtype=False)
+
+
+def draw(number: int) -> dict[str, torch.Tensor]:
+    name = threading.current_thread().name
+    return {"number": torch.tensor(number), "is_ahead": torch.tensor(name.startswith(THREAD))}
+
+
+def drawing_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
+
+
+def test_a_draw_that_was_started_comes_from_a_thread():
+    drawn = DrawnAhead(draw)
+    drawn.start(3)
+    assert not drawn.take(2)["is_ahead"]
+    assert drawn.take(3) == {"number": torch.tensor(3), "is_ahead": torch.tensor(True)}
+    assert not drawn.take(3)["is_ahead"]
+
+
+def test_an_error_in_the_thread_is_raised_where_the_draw_is_needed():
+    def fail(number: int) -> dict[str, torch.Tensor]:
+        raise ValueError(f"no epoch {number}")
+
+    drawn = DrawnAhead(fail)
+    drawn.start(5)
+    with pytest.raises(ValueError, match="no epoch 5"):
+        drawn.take(5)
+
+
+def test_a_thread_ends_although_nobody_takes_its_draw():
+    may_go = threading.Event()
+
+    def wait_and_draw(number: int) -> dict[str, torch.Tensor]:
+        may_go.wait()
+        return draw(number)
+
+    DrawnAhead(wait_and_draw).start(1)
+    (thread,) = drawing_threads()
+    may_go.set()
+    thread.join()
+    assert not drawing_threads()

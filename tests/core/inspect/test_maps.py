@@ -1,20 +1,26 @@
-"""Attention maps: one number for each patch, for all poolings, prefixes and methods."""
+"""Attention maps, rollout and Grad-CAM equal results by hand and finite differences."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from tests.core.specs import build, pictures, rows
+from vitcli.core.inspect.grad_cam import feature_layer, grad_cam, last_feature_layer
+from vitcli.core.inspect.heads import (
+    attention_of,
+    can_be_uniform,
+    logits_by_layer,
+    logits_without_heads,
+)
 from vitcli.core.inspect.maps import (
     METHODS,
     MapRequest,
     check_layers,
-    default_method,
     head_maps,
-    query_shares,
     raw_weights,
 )
 from vitcli.core.inspect.rollout import grad_rollout, rollout
+from vitcli.core.nn.attention_rule import AttentionRule
 
 SHAPES = [
     {},
@@ -106,20 +112,238 @@ def test_the_method_cls_without_a_cls_token_is_refused():
         METHODS["cls"](make_request(model))
 
 
-@pytest.mark.parametrize(("by_class", "method"), [(True, "grad-rollout"), (False, "rollout")])
-def test_the_default_map_without_cls_needs_a_class_or_is_a_rollout(by_class, method):
-    assert default_method(build(pool="mean"), by_class=by_class) == method
-    assert default_method(build(), by_class=by_class) == "cls"
-
-
-def test_a_patch_outside_the_grid_is_refused():
-    with pytest.raises(ValueError, match=r"\(4, 0\) is outside the grid of 4x4"):
-        query_shares(make_request(build(), query=(4, 0)))
-
-
 def test_layers_are_counted_from_1_or_backwards():
     model = build()
     assert check_layers(model, [1, 2, -1, -2]) == (0, 1, 1, 0)
     for wrong in (0, 3, -3):
         with pytest.raises(ValueError, match=f"layer {wrong} is out of range: the model has"):
             check_layers(model, [wrong])
+
+
+A = torch.tensor([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])[None]  # (1, 2, 2, 2)
+B = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])[None]
+
+
+def test_rollout_equals_the_result_by_hand():
+    # Means over heads: A [[.75, .25], [.25, .75]], B [[0, 1], [1, 0]].
+    # With half the identity: [[.875, .125], [.125, .875]] and [[.5, .5], [.5, .5]].
+    assert_close(rollout([A]), torch.tensor([[[0.875, 0.125], [0.125, 0.875]]]))
+    assert_close(rollout([A, B]), torch.full((1, 2, 2), 0.5))
+    # Without a residual: B @ A swaps the rows of A; A @ B would swap its columns.
+    assert_close(rollout([A, B], residual=False), torch.tensor([[[0.25, 0.75], [0.75, 0.25]]]))
+    lopsided = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
+    assert_close(rollout([lopsided, B], residual=False), torch.tensor([[[0.5, 0.5], [1.0, 0.0]]]))
+    with pytest.raises(ValueError, match="at least one layer"):
+        rollout([])
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
+def test_logits_with_weights_equal_those_of_the_fused_path(place, pool):
+    model, images = build(norm_position=place, pool=pool), pictures()
+    logits, weights = model.forward_with_weights(images)
+    assert_close(logits, model(images))
+    assert_close(weights[1], model.attention_weights(images)[1])
+    assert set(model.forward_with_weights(images, [-1])[1]) == {1}
+
+
+class GivenWeights(AttentionRule):
+    """An attention rule with given weights, independent of queries and keys."""
+
+    def __init__(self, given: torch.Tensor) -> None:
+        super().__init__()
+        self.given = given
+
+    def forward(self, query, key, value):
+        return self.given @ value
+
+
+def by_hand(model, image, wanted: int) -> torch.Tensor:
+    """Return the relevance for one image, with gradients as finite differences of the weights."""
+    attns = [block.attn.inner for block in model.blocks]
+    layers = [model.attention_weights(image)[i] for i in range(len(attns))]
+    relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]
+    for attn, weights in zip(attns, layers, strict=True):
+        rule, gradient = attn.attend, torch.zeros_like(weights)
+        for index in torch.cartesian_prod(*map(torch.arange, weights.shape[1:])).tolist():
+            outs = []
+            for sign in (1, -1):
+                moved = weights.clone()
+                moved[(0, *index)] += sign * 1e-5
+                attn.attend = GivenWeights(moved)
+                outs.append(model(image)[0, wanted].item())
+            attn.attend = rule
+            gradient[(0, *index)] = (outs[0] - outs[1]) / 2e-5
+        relevance = relevance + (weights * gradient).clamp(min=0).mean(1) @ relevance
+    return relevance
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_the_relevance_equals_finite_differences_of_the_logit(place):
+    model = build(img_size=(8, 8), num_heads=2, norm_position=place).requires_grad_(False)
+    image = pictures(1, (8, 8))
+    relevance, logits = grad_rollout(model, image, torch.tensor([3]))
+    with torch.no_grad():
+        assert_close(relevance, by_hand(model, image, 3), rtol=1e-6, atol=1e-8)
+        assert_close(logits, model(image))
+    assert not relevance.requires_grad
+
+
+CAM_SHAPES = [
+    {},
+    {"reg_tokens": 2},
+    {"pool": "mean"},
+    {"pool": "mean", "reg_tokens": 2},
+    {"pool": "seq", "reg_tokens": 1},
+    {"img_size": (8, 16)},
+    {"residual": "none"},
+    {"norm_position": "post"},
+    {"norm": "batch_norm"},
+    {"depth": 1},
+    {"depth": 0, "pool": "mean", "reg_tokens": 1},
+]
+
+
+def by_differences(model, images, classes, layer: int) -> torch.Tensor:
+    """Return the map with gradients measured by finite differences of every patch feature."""
+    with torch.no_grad():
+        stream = model.embed(images)
+        for block in list(model.blocks)[:layer]:
+            stream = block(stream)
+        is_pre = model.spec.norm_position == "pre"
+        after = list(model.blocks)[layer:]
+        if not after:
+            tokens = model.norm(stream)
+        else:
+            tokens = after[0].attn.norm(stream) if is_pre else stream
+
+        def logit(moved: torch.Tensor) -> torch.Tensor:
+            if after:
+                branch = after[0].attn
+                added = branch.after(branch.inner(moved))
+                moved = added if model.spec.residual == "none" else stream + added
+                moved = moved if is_pre else branch.norm(moved)
+                for rest in (after[0].ffn, *after[1:]):
+                    moved = rest(moved)
+                moved = model.norm(moved)
+            return model.forward_head(moved)[torch.arange(len(images)), classes]
+
+        first = model.num_prefix_tokens
+        maps = torch.zeros(tokens.shape[0], tokens.shape[1] - first, dtype=tokens.dtype)
+        for channel in range(tokens.shape[2]):
+            slopes = []
+            for place in range(first, tokens.shape[1]):
+                step = torch.zeros_like(tokens)
+                step[:, place, channel] = 1e-5
+                slopes.append((logit(tokens + step) - logit(tokens - step)) / 2e-5)
+            weight = torch.stack(slopes).mean(0)
+            maps = maps + weight[:, None] * tokens[:, first:, channel]
+    return maps.clamp(min=0).unflatten(1, model.grid_size)
+
+
+@pytest.mark.parametrize("fields", CAM_SHAPES, ids=str)
+def test_the_map_equals_finite_differences_of_the_logit(fields):
+    model = build(embed_dim=12, **fields)
+    images, classes = pictures(2, model.spec.img_size), torch.tensor([1, 4])
+    for layer in range(last_feature_layer(model) + 1):
+        maps = grad_cam(model, images, classes, layer)
+        assert maps.shape == (2, *model.grid_size)
+        assert not maps.requires_grad
+        assert_close(maps, by_differences(model, images, classes, layer), rtol=1e-5, atol=1e-7)
+    usual = grad_cam(model, images, classes, max(0, model.spec.depth - 1))
+    assert_close(usual, grad_cam(model, images, classes))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_each_image_uses_its_own_class():
+    model, images = build(pool="mean"), pictures(3)
+    likeliest = model(images).argmax(1)
+    assert_close(grad_cam(model, images), grad_cam(model, images, likeliest))
+    for i in range(3):
+        one = grad_cam(model, images[i : i + 1], likeliest[i : i + 1])
+        assert_close(grad_cam(model, images)[i], one[0])
+    assert not torch.allclose(grad_cam(model, images), grad_cam(model, images, (likeliest + 1) % 5))
+
+
+def test_layers_are_counted_from_the_embedded_patches_or_backwards():
+    pooled, cls = build(pool="mean"), build()
+    assert [feature_layer(pooled, layer) for layer in (None, 0, 1, 2, -1, -2)] == [1, 0, 1, 2, 2, 1]
+    assert [feature_layer(cls, layer) for layer in (None, 0, 1, -2)] == [1, 0, 1, 1]
+    assert feature_layer(build(depth=1)) == 0
+    assert feature_layer(build(depth=0, pool="mean")) == 0
+    for model, wrong in ((cls, -1), (cls, 3), (pooled, 3), (pooled, -3)):
+        with pytest.raises(ValueError, match="layer"):
+            feature_layer(model, wrong)
+    with pytest.raises(ValueError, match="the model has no layers, so no patch reaches CLS"):
+        grad_cam(build(depth=0), pictures())
+
+
+FIELDS = {"depth": 2, "num_heads": 3, "embed_dim": 24}
+
+
+def changed_logits(model, images, layer: int, head: int, change: str) -> torch.Tensor:
+    """Return the logits with one head changed, from the plain definition of attention."""
+
+    def rule(module, x):
+        q, k, v = module.heads(x)
+        weights = module.attend.weights(q, k, module.position.bias())
+        if change == "uniform":
+            weights[:, head] = 1 / weights.shape[-1]
+        out = weights @ v
+        if change == "removed":
+            out[:, head] = 0
+        return module.proj(out.transpose(1, 2).flatten(2))
+
+    attention = attention_of(model.blocks[layer])
+    tokens = model.embed(images)
+    for block in model.blocks:
+        for branch in (block.attn, block.ffn):
+            is_changed = branch is block.attn and attention_of(block) is attention
+            inside = (lambda x: rule(attention, x)) if is_changed else branch.inner
+            tokens = tokens + inside(branch.norm(tokens))
+    return model.forward_head(model.last_norm(tokens))
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"pos_embed": "rope2d"}, {"qkv_bias": False}, {"attn_proj": False}], ids=str
+)
+@torch.no_grad()
+def test_every_head_is_changed_as_the_definition_says(fields):
+    model, images = build(**FIELDS | fields).eval(), pictures(2)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    whole, seen = model(images), []
+    for layer, head, change, logits in logits_without_heads(model, images):
+        seen.append((layer, head, change))
+        assert_close(logits, changed_logits(model, images, layer, head, change))
+        assert not torch.allclose(logits, whole, atol=1e-5)
+    expected = [(i, j, c) for i in range(2) for j in range(3) for c in ("removed", "uniform")]
+    assert seen == expected
+    assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pos_embed": "relative"},
+        {"attn_mask_diagonal": True},
+        *({"attention": name} for name in ("local", "strided", "performer", "linear")),
+    ],
+    ids=str,
+)
+def test_attention_that_zero_queries_do_not_make_uniform_is_not_called_so(fields):
+    model = build(**FIELDS, **fields).eval()
+    assert not can_be_uniform(model)
+    changes = {change for *_, change, _ in logits_without_heads(model, pictures(1))}
+    assert changes == {"removed"}
+
+
+@pytest.mark.parametrize("fields", [{}, {"pool": "mean"}, {"norm_position": "post"}], ids=str)
+@torch.no_grad()
+def test_the_last_layer_says_what_the_model_says(fields):
+    model, images = build(**FIELDS | fields).eval(), pictures(2)
+    logits = logits_by_layer(model, images)
+    assert logits.shape == (2, 3, model.spec.num_classes)
+    assert_close(logits[:, -1], model(images))
+    first = model.blocks[0](model.embed(images))
+    assert_close(logits[:, 1], model.forward_head(model.last_norm(first)))
+    assert not torch.allclose(logits[:, 0], logits[:, 1])

@@ -7,13 +7,10 @@ from torch.testing import assert_close
 from tests.core.specs import BASE, build, changed, classify, pictures
 from tests.core.trainings import training_on
 from vitcli.core.inspect.cost import (
-    activation_bytes,
     count_parameters,
     forward_flops,
     parameters_by_part,
-    step_flops,
 )
-from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import attention
 from vitcli.core.nn.norm import TokenBatchNorm
@@ -77,21 +74,11 @@ REPORT = {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}
 VARIANTS = [
     ({}, 6_347_082),
     ({"pos_embed": "learned", "pos_embed_prefix": True}, 6_373_082),
-    ({"pos_embed": "learned"}, 6_372_682),
     ({"qkv_bias": False}, 6_339_882),
-    ({"pool": "mean"}, 6_346_682),
-    ({"final_norm": False}, 6_346_282),
     ({"head": "mlp"}, 6_507_482),
     ({"attn_proj": False}, 5_384_682),
-    ({"ffn": "none"}, 3_879_210),
-    ({"norm": "none"}, 6_336_682),
-    ({"depth": 5}, 5_293_370),
     ({"mlp_dim": None, "mlp_ratio": 4.0}, 11_576_010),
-    ({"mlp_dim": 384}, 5_731_914),
-    ({"patch_size": 2}, 6_332_682),
     ({"patch_size": 8}, 6_404_682),
-    ({"num_heads": 1}, 6_347_082),
-    ({"residual": "none"}, 6_347_082),
 ]
 
 
@@ -141,11 +128,6 @@ def test_an_ablation_removes_exactly_its_parameters(change, removed):
     )
 
 
-def test_norm_none_removes_all_norms():
-    assert [n for n, _ in build().named_parameters() if "norm" in n]
-    assert not [n for n, _ in build(norm="none").named_parameters() if "norm" in n]
-
-
 def test_ffn_none_removes_the_branch():
     """With an Identity as FFN, x + f(norm(x)) would still add norm(x)."""
     model = build(ffn="none", depth=1)
@@ -168,20 +150,6 @@ def test_pre_norm_and_post_norm_equal_their_formulas():
     assert_close(pre(tokens), tokens + pre.inner(pre.norm(tokens)))
     assert_close(post(tokens), post.norm(tokens + post.inner(tokens)))
     assert build(norm_position="post").norm(tokens) is tokens
-
-
-@pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_recomputing_blocks_keeps_gradients_bit_identical(drop):
-    gradients = []
-    for recompute in (False, True):
-        torch.manual_seed(1)
-        model = build_vit(changed(proj_drop=drop, attn_drop=drop, drop_path=drop)).double().train()
-        model.grad_checkpointing = recompute
-        images = pictures(4)
-        torch.manual_seed(2)
-        model(images).square().sum().backward()
-        gradients.append([p.grad for p in model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
@@ -208,14 +176,6 @@ def test_recomputing_blocks_updates_running_statistics_once(place):
     assert {m.momentum for m in model.modules() if isinstance(m, TokenBatchNorm)} == {0.1}
 
 
-def test_recomputing_blocks_saves_memory():
-    spec = changed(depth=6)
-    with torch.device("meta"):
-        plain, recomputing = build_vit(spec), build_vit(spec)
-    recomputing.grad_checkpointing = True
-    assert activation_bytes(recomputing, (3, 16, 16)) < 0.4 * activation_bytes(plain, (3, 16, 16))
-
-
 def test_operations_equal_the_closed_form():
     """A block has 12 N D^2 multiply-adds for projections and FFN, and 2 N^2 D for attention."""
     with torch.device("meta"):
@@ -227,37 +187,6 @@ def test_operations_equal_the_closed_form():
     last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS has a query, a projection and an FFN
     blocks = 12 * n * d * d + 2 * n * n * d + last
     assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
-
-
-def test_operations_of_the_added_layers_equal_their_closed_form():
-    """A filter has 9 multiply-adds for each hidden feature, and shifted patches have 5 C channels.
-
-    The mask of the diagonal and the initial weights cost nothing.
-    """
-
-    def flops(**fields) -> int:
-        with torch.device("meta"):
-            return forward_flops(build_vit(changed(pool="mean", **fields)), (3, 16, 16))
-
-    plain = flops()
-    assert flops(ffn="depthwise") - plain == 2 * DEPTH * PATCHES * 9 * HIDDEN
-    assert flops(patch_embed="shifted") - plain == 2 * PATCHES * 4 * PIXELS * D
-    assert flops(attn_mask_diagonal=True) == flops(init="impulse") == plain
-
-
-def test_the_gradients_of_filters_cost_twice_the_forward_pass():
-    """torch's formula counts the gradient of each filter for all channels."""
-    batch = {"images": torch.empty(2, 3, 16, 16), "targets": torch.zeros(2, dtype=torch.int64)}
-
-    def flops(**fields) -> int:
-        with torch.device("meta"):
-            model = build_vit(changed(pool="mean", **fields))
-        return step_flops(classify(model).losses, batch)
-
-    assert flops(ffn="depthwise") - flops() == 2 * 3 * 2 * DEPTH * PATCHES * 9 * HIDDEN
-    assert flops(patch_embed="conv") == flops(), "a filter for each patch is a linear map"
-    added = (4 + 4 + 5) * PIXELS  # of map, gradient of the map, and gradient of its norm
-    assert flops(patch_embed="shifted") - flops() == 2 * 2 * PATCHES * added * D
 
 
 SKIPPED = [
@@ -296,55 +225,3 @@ def test_computing_only_cls_in_the_last_block_changes_nothing(fields):
         # test allows 1e-10.
         scale = other.detach().abs().amax().item() if other.numel() else 0.0
         assert_close(one, other, rtol=0, atol=1e-10 * scale)
-
-
-def test_attention_maps_keep_the_training_mode():
-    model = build(img_size=(8, 16), reg_tokens=2, attn_drop=0.5).train()
-    images = pictures(size=(8, 16))
-    maps = attention_maps(model, images)
-    assert model.training
-    assert not maps[0].requires_grad
-    assert_close(maps[1], attention_maps(model, images)[1])
-
-
-def test_a_wrong_layer_keeps_the_training_mode():
-    model = build().train()
-    with pytest.raises(ValueError, match="layer 9 is out of range"):
-        attention_maps(model, pictures(), [9])
-    assert model.training
-
-
-@pytest.mark.parametrize("fields", [{"img_size": None}, {"num_classes": None}, {"in_chans": None}])
-def test_a_missing_size_is_refused(fields):
-    with pytest.raises(ValueError, match="set"):
-        build_vit(changed(**fields))
-
-
-@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (3, 32, 32), (1, 16, 16)])
-@pytest.mark.parametrize("pos_embed", ["none", "learned"])
-def test_images_of_another_size_are_refused(shape, pos_embed):
-    """12x12 pixels have fewer patches than the table; its other rows must not become prefix."""
-    model = build(pos_embed=pos_embed)
-    wanted = "takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
-    with pytest.raises(ValueError, match=wanted):
-        model(torch.randn(2, *shape, dtype=torch.float64))
-    with pytest.raises(ValueError, match=wanted):
-        model.attention_weights(torch.randn(2, *shape, dtype=torch.float64))
-
-
-@pytest.mark.slow
-def test_the_compiled_model_computes_the_same():
-    model = build()
-    images = pictures()
-    assert_close(torch.compile(model, fullgraph=True)(images), model(images))
-
-
-def test_activation_bytes_exclude_the_weights():
-    """100 more hidden features store two more tensors of 100 floats for each of 16 tokens."""
-
-    def kept(mlp_dim: int) -> int:
-        with torch.device("meta"):
-            model = build_vit(changed(mlp_dim=mlp_dim, depth=1, pool="mean"))
-            return activation_bytes(model, (3, 16, 16))
-
-    assert kept(200) - kept(100) == 2 * 100 * 16 * 4

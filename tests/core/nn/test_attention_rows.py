@@ -15,7 +15,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from tests.core.specs import changed
-from vitcli.core.inspect.cost import activation_bytes, forward_flops
 from vitcli.core.make import make_part
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
@@ -28,12 +27,9 @@ from vitcli.core.nn.linear_attention import (
     orthogonal_features,
 )
 from vitcli.core.nn.linformer import Linformer, segment_means
-from vitcli.core.nn.sparse import Strided
 from vitcli.core.ops.attention import attention
-from vitcli.core.spec import OptimSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.optim import build_optimizers
 
 GRIDS = [(4, 4), (3, 5), (1, 6), (8, 8)]
 ROWS = [name for name in ATTENTIONS if name != "softmax"]
@@ -93,6 +89,7 @@ def linformer_error(projection: Tensor, q: Tensor, k: Tensor, v: Tensor) -> floa
 def test_the_error_of_linformer_falls_with_rank_for_means_but_not_for_noise():
     q, k, v = smooth(256)
     ranks = [8, 16, 32, 64, 128, 256]
+    assert (segment_means(8, 256).argmax(1).diff() == 32).all(), "groups of 32 neighbours"
     errors = [linformer_error(segment_means(r, 256).double(), q, k, v) for r in ranks]
     assert all(one > other for one, other in itertools.pairwise(errors)), errors
     assert errors[0] > 0.05
@@ -101,56 +98,7 @@ def test_the_error_of_linformer_falls_with_rank_for_means_but_not_for_noise():
     assert linformer_error(noise, q, k, v) > 0.1, "a control: a random projection of full rank"
 
 
-def test_the_projections_of_linformer_are_counted_and_learn():
-    shape = shape_of((8, 8), heads=4)
-    for share, count in {"heads": 2 * 16 * 65, "none": 4 * 2 * 16 * 65, "kv": 16 * 65}.items():
-        rule = Linformer(shape, rank=16, share=share)
-        assert sum(p.numel() for p in rule.parameters()) == count
-        q, k, v = (part.float() for part in qkv(shape))
-        rule(q, k, v).square().sum().backward()
-        assert all(p.grad is not None and p.grad.abs().max() > 0 for p in rule.parameters())
-
-
-@pytest.mark.parametrize("share", ["heads", "none", "kv"])
-def test_muon_trains_the_projections_of_linformer(share):
-    """Muon trains linear maps inside layers. AdamW trains all other parameters."""
-    fields = {"attention": "linformer", "linformer_rank": 8, "linformer_share": share}
-    model = build_vit(changed(**fields))
-    names = {id(p): name for name, p in model.named_parameters()}
-    muon, adamw = (
-        {names[id(p)] for group in optimizer.param_groups for p in group["params"]}
-        for optimizer in build_optimizers(model, OptimSpec(name="muon"))
-    )
-    assert {name for name in names.values() if "_proj" in name} <= muon
-    assert {"cls_token", "head.weight", "patch_embed.0.proj.weight"} <= adamw
-
-
-def test_each_token_is_in_one_segment():
-    for rank, length in ((1, 7), (3, 7), (7, 7), (16, 65)):
-        means = segment_means(rank, length)
-        assert means.shape == (rank, length)
-        assert_close(means.sum(dim=1), torch.ones(rank))
-        assert ((means > 0).sum(dim=0) == 1).all()
-
-
-def test_linformer_refuses_to_return_weights_between_tokens():
-    rule = Linformer(shape_of((3, 4)), rank=32)
-    q, k, _ = (part.float() for part in qkv(shape_of((3, 4))))
-    with pytest.raises(ValueError, match="no token has one"):
-        rule.weights(q, k)
-
-
 # Performer
-
-
-def kernel_errors(counts: list[int], scale: float, draws: int = 40) -> list[float]:
-    """Return the mean relative error of phi(q) phi(k) for exp(q k / sqrt(d))."""
-    q, k = (scale * torch.randn(64, 32, dtype=torch.float64) for _ in range(2))
-    exact = (q @ k.T * 32**-0.5).exp()
-    return [
-        sum(float((estimate(q, k, m) - exact).norm() / exact.norm()) for _ in range(draws)) / draws
-        for m in counts
-    ]
 
 
 def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
@@ -159,16 +107,6 @@ def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
         projection = torch.randn(count, q.shape[-1], dtype=torch.float64)
     phi_q, phi_k = (log_features(x, projection, q.shape[-1] ** -0.5).exp() for x in (q, k))
     return phi_q @ phi_k.T / count
-
-
-def test_the_error_of_performer_falls_with_the_root_of_its_features():
-    counts = [16, 32, 64, 128, 256, 512, 1024]
-    errors = kernel_errors(counts, scale=0.25)
-    x = torch.tensor(counts).double().log()
-    y = torch.tensor(errors).double().log()
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
-    assert -0.6 <= slope <= -0.4, (slope, errors)
-    assert kernel_errors([1024], scale=1.5)[0] > 0.3, "a control: large inputs are not estimated"
 
 
 def test_the_estimate_of_performer_is_unbiased():
@@ -180,16 +118,6 @@ def test_the_estimate_of_performer_is_unbiased():
     assert ((draws.mean(dim=0) - exact) / error).square().mean().sqrt() < 2, "in standard errors"
     biased = (draws.mean(dim=0) * 1.02 - exact) / error
     assert biased.square().mean().sqrt() > 3, "a control: a bias of 2 % is seen"
-
-
-def test_orthogonal_features_are_better_than_independent_ones():
-    q, k = (0.35 * torch.randn(64, 32, dtype=torch.float64) for _ in range(2))
-    exact = (q @ k.T * 32**-0.5).exp()
-
-    def error(iid: bool) -> float:
-        return sum(float((estimate(q, k, 32, iid=iid) - exact).norm()) for _ in range(100))
-
-    assert error(False) < error(True)
 
 
 def test_features_are_orthogonal_in_blocks_and_have_gaussian_lengths():
@@ -285,15 +213,6 @@ def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
         assert (found(q, k, v) - wrong).abs().max() > 1e-3, "a control"
 
 
-@pytest.mark.parametrize(("side", "density"), [(4, 0.5017), (8, 0.2578), (16, 0.1279)])
-def test_the_density_of_sparse_patterns_is_exact(side, density):
-    mask = Strided(shape_of((side, side))).mask()
-    patches = side * side
-    assert mask.sum() == patches * (2 * side - 1) + 2 * patches + 1
-    assert float(mask.float().mean()) == pytest.approx(density, abs=1e-4)
-    assert (mask.float() @ mask.float() > 0).all(), "two layers connect all pairs"
-
-
 def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
     """Return the number of elements of the largest tensor that autograd keeps."""
     sizes: list[int] = []
@@ -322,15 +241,6 @@ def test_no_tensor_of_the_size_of_the_matrix_is_kept(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_costs_are_counted_on_the_meta_device(name):
-    spec = changed(attention=name)
-    with torch.device("meta"):
-        model = build_vit(spec)
-    assert 0 < forward_flops(model, (3, 16, 16)) < 1e7
-    assert activation_bytes(model, (3, 16, 16)) > 1e4
-
-
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("prefix", [1, 3])
 def test_attention_of_the_first_token_alone_is_equal(name, prefix):
     shape = shape_of((4, 4), prefix)
@@ -347,19 +257,6 @@ def test_gradients_equal_finite_differences(name):
         return
     inputs = tuple(part[:1].detach().requires_grad_() for part in qkv(shape))
     assert torch.autograd.gradcheck(rule, inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ROWS)
-def test_compiled_rules_compute_the_same(name):
-    model = build_vit(changed(attention=name, embed_dim=24, num_heads=3))
-    compiled = torch.compile(model)
-    images = torch.randn(2, 3, 16, 16)
-    found = [
-        torch.autograd.grad(run(images).sum(), [*model.parameters()]) for run in (model, compiled)
-    ]
-    for mine, theirs in zip(*found, strict=True):
-        assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,45 +1,37 @@
-"""Patches, FFNs, norms, branches and pools: properties, with negative controls."""
+"""Patches, FFNs, norms, branches, pools and positions, and layers of one's own."""
+
+import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import fold, unfold
 from torch.testing import assert_close
 
-from tests.core.specs import build, changed, pictures
+from tests.core.specs import REQUIRED, build, changed, classify, pictures
+from tests.core.trainings import training_on
 from vitcli.core.make import make
+from vitcli.core.models.build import build_model
 from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import DropPath, LayerScale
-from vitcli.core.nn.patch_embed import patchify
-from vitcli.core.spec.slots import FFNS, NORMS, PATCH_EMBEDS, POOLS
+from vitcli.core.nn.block import DropPath
+from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
+from vitcli.core.spec import FAMILIES
+from vitcli.core.spec.slots import (
+    ATTENTIONS,
+    FFNS,
+    NORMS,
+    POOLS,
+    POS_EMBEDS,
+    AttentionRow,
+    FfnRow,
+    NormRow,
+)
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)
-
-
-def test_patches_are_cut_in_reading_order():
-    images = torch.arange(2 * 3 * 4 * 6).view(2, 3, 4, 6)
-    patches = patchify(images, 2)
-    assert patches.shape == (2, 6, 12)
-    assert_close(patches[1, 4].view(3, 2, 2), images[1, :, 2:4, 2:4])
-
-
-@pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
-@pytest.mark.parametrize("size", [(16, 16), (16, 32)])
-def test_a_convolution_of_patches_equals_a_linear_layer(patch_size, size):
-    linear, conv = (
-        build_patch_embed(changed(patch_size=patch_size, patch_embed=name, img_size=size)).double()
-        for name in ("linear", "conv")
-    )
-    with torch.no_grad():
-        conv[0].proj.weight.copy_(linear[0].proj.weight.view_as(conv[0].proj.weight))
-        conv[0].proj.bias.copy_(linear[0].proj.bias)
-    images = pictures(size=size)
-    assert_close(linear(images), conv(images))
-    with torch.no_grad():
-        conv[0].proj.weight.copy_(conv[0].proj.weight.mT.clone())
-    assert not torch.allclose(linear(images), conv(images))
 
 
 @pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
@@ -88,31 +80,6 @@ def test_patch_norms_remove_brightness_and_contrast():
     assert_close(post.mean(-1), torch.zeros_like(post[..., 0]))
 
 
-def test_an_ffn_acts_on_each_token_alone():
-    x = torch.randn(2, 5, 24, dtype=torch.float64)
-    moved = x.clone()
-    moved[:, 3] += 1
-    for name, row in FFNS.items():
-        if row.build is None or row.needs_grid:
-            continue
-        ffn = make(row, SHAPE, hidden_dim=96).double().eval()
-        difference = (ffn(moved) - ffn(x)).abs().amax((0, 2))
-        assert difference[3] > 0, name
-        assert difference[[0, 1, 2, 4]].max() == 0, name
-
-
-def test_the_ffns_equal_their_equations():
-    x = torch.randn(4, 24, dtype=torch.float64)
-    for name, act in (("gelu", nn.functional.gelu), ("relu", nn.functional.relu)):
-        ffn = make(FFNS[name], SHAPE, hidden_dim=10).double().eval()
-        assert_close(ffn(x), ffn.fc2(act(ffn.fc1(x))))
-    ffn = make(FFNS["swiglu"], SHAPE, hidden_dim=10).double().eval()
-    gate, value = ffn.fc1.weight.chunk(2)
-    gate_bias, value_bias = ffn.fc1.bias.chunk(2)
-    hidden = nn.functional.silu(x @ gate.T + gate_bias) * (x @ value.T + value_bias)
-    assert_close(ffn(x), hidden @ ffn.fc2.weight.T + ffn.fc2.bias)
-
-
 @pytest.mark.parametrize("name", [name for name, row in FFNS.items() if row.build])
 def test_an_ffn_drops_after_the_activation_and_after_the_second_layer(name):
     x = torch.randn(2, 18, 24, dtype=torch.float64)
@@ -145,24 +112,6 @@ def test_the_norms_equal_their_equations(name, over, centred):
     assert_close(make(NORMS[name], 24, eps=eps).double()(x), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "depends"), [("layer_norm", False), ("rms_norm", False), ("batch_norm", True)]
-)
-def test_only_batch_norm_depends_on_the_other_images(name, depends):
-    """The lecture notes prefer LayerNorm: with BatchNorm, the batch changes the output."""
-    norm = make(NORMS[name], 24, eps=1e-6).double().train()
-    x = torch.randn(8, 5, 24, dtype=torch.float64)
-    whole = norm(x)[:1]
-    for part in (norm(x[:1]), norm(x[:1, :3])):
-        assert torch.allclose(part, whole[:, : part.shape[1]]) is not depends
-
-
-def test_batch_norm_refuses_to_train_on_a_single_token():
-    with pytest.raises(ValueError, match="more than 1 value"):
-        make(NORMS["batch_norm"], 24, eps=1e-6)(torch.randn(1, 1, 24))
-    make(NORMS["layer_norm"], 24, eps=1e-6)(torch.randn(1, 1, 24))
-
-
 def test_batch_norm_evaluates_with_running_statistics():
     norm = make(NORMS["batch_norm"], 24, eps=1e-6).double()
     for _ in range(80):
@@ -171,14 +120,6 @@ def test_batch_norm_evaluates_with_running_statistics():
     x = 3 + 2 * torch.randn(400, 5, 24, dtype=torch.float64)
     assert norm(x).mean().abs() < 0.05
     assert_close(norm(x)[:1], norm(x[:1]))
-
-
-def test_the_epsilon_of_the_course_report_amplifies_noise():
-    """An epsilon of 1e-12 amplifies noise of 1e-6, 1e-5 does not; in half precision, 1e-12 is 0."""
-    row = 1 + 1e-6 * torch.randn(1, 24, dtype=torch.float64)
-    assert make(NORMS["layer_norm"], 24, eps=1e-12).double()(row).abs().max() > 0.3
-    assert make(NORMS["layer_norm"], 24, eps=1e-5).double()(row).abs().max() < 1e-2
-    assert torch.tensor(1e-12).half() == 0
 
 
 def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
@@ -195,15 +136,6 @@ def test_drop_path_grows_with_depth():
     model = build(depth=5, drop_path=0.2)
     rates = [block.attn.after[-1].rate for block in model.blocks]
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
-
-
-def test_layer_scale_scales_each_feature():
-    scale, x = LayerScale(3, 1e-2), torch.randn(2, 4, 3)
-    assert_close(scale(x), 0.01 * x)
-    small, none = build_vit(changed(layer_scale_init=1e-9)), build_vit(changed(depth=0))
-    none.load_state_dict(small.state_dict(), strict=False)
-    images = pictures().float()
-    assert_close(small(images), none(images))
 
 
 def test_pools_equal_their_equations():
@@ -223,9 +155,181 @@ def test_pools_equal_their_equations():
     assert_close(pool(tokens)[0], hardest, atol=1e-3, rtol=1e-3)
 
 
-def test_every_patch_embedding_can_lose_its_bias():
-    for name in PATCH_EMBEDS:
-        embed = build_patch_embed(changed(patch_embed=name, patch_bias=False))
-        layers = [m for m in embed.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
-        assert layers
-        assert all(layer.bias is None for layer in layers)
+def shape(dim: int, heads: int, prefix: int) -> TokenShape:
+    return TokenShape(embed_dim=dim, num_heads=heads, grid_size=(3, 4), num_prefix_tokens=prefix)
+
+
+def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images whose patches are permuted at random, all in the same way."""
+    size = tuple(images.shape[-2:])
+    columns = unfold(images, patch_size, stride=patch_size)
+    perm = torch.randperm(columns.shape[-1])
+    return fold(columns[..., perm], size, patch_size, stride=patch_size), perm
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+@pytest.mark.parametrize("name", POS_EMBEDS)
+def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
+    model = build(pos_embed=name, pool=pool, pos_embed_prefix=prefix)
+    images = pictures()
+    shuffled, perm = shuffle(images)
+    first = model.num_prefix_tokens
+    before, after = model.forward_features(images), model.forward_features(shuffled)
+    same = torch.allclose(after[:, first:], before[:, first:][:, perm])
+    assert same is (name == "none")
+    assert torch.allclose(model(images), model(shuffled)) is (name == "none")
+
+
+def test_the_sinusoids_equal_the_formula_of_the_paper():
+    table = sincos(torch.arange(50), 16)
+    for position, i in [(0, 0), (7, 3), (49, 7)]:
+        angle = position / 10_000 ** (2 * i / 16)
+        assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+        assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_sincos2d_encodes_row_and_column():
+    table = sincos2d((3, 5), 16).view(3, 5, 16)
+    assert_close(table[..., :8], table[:, :1, :8].expand(3, 5, 8))
+    assert_close(table[..., 8:], table[:1, :, 8:].expand(3, 5, 8))
+    assert len(table.flatten(0, 1).unique(dim=0)) == 15
+
+
+@pytest.mark.parametrize("name", POS_EMBEDS)
+def test_fixed_tables_are_not_saved(name):
+    model = build(pos_embed=name)
+    assert model.state_dict().keys() == dict(model.named_parameters()).keys()
+
+
+@pytest.mark.parametrize(("prefix", "length"), [(False, 16), (True, 18)])
+@pytest.mark.parametrize("name", ["learned", "sincos1d", "sincos2d"])
+def test_the_prefix_has_positions_only_with_pos_embed_prefix(name, prefix, length):
+    model = build(pos_embed=name, reg_tokens=1, pos_embed_prefix=prefix)
+    table = model.pos_embed()
+    assert table.shape == (1, length, 24)
+    with torch.no_grad():
+        table[:, 2 * prefix :] += 5
+        expected = torch.cat([model.cls_token, model.reg_tokens], 1)
+        if prefix:
+            expected = expected + table[:, :2]
+        assert_close(model.embed(pictures())[:, :2], expected.expand(2, -1, -1))
+    if name == "sincos2d" and prefix:
+        assert table[:, :2].abs().max() == 0
+
+
+def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Return the scores (N, N) of equal queries and keys at all pairs of positions."""
+    count = rope.cos.shape[0]
+    turned = [rope(t.expand(1, 1, count, -1))[0, 0] for t in (q, k)]
+    return turned[0] @ turned[1].T
+
+
+def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
+    rope = Rope2d(shape(8, 1, prefix=2)).double()
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    table = scores(rope, q, k)
+    assert_close(table[:2, :2], (q @ k).expand(2, 2))
+    patches = table[2:, 2:].reshape(3, 4, 3, 4)
+    assert_close(patches[0, 0, 1, 2], patches[1, 1, 2, 3])
+    assert_close(patches[2, 1, 0, 3], patches[2, 0, 0, 2])
+    assert len(patches.flatten().round(decimals=4).unique()) == 5 * 7
+    norms = rope(q.expand(1, 1, 14, 8)).norm(dim=-1)
+    assert_close(norms, q.norm().expand_as(norms))
+
+
+def test_the_relative_bias_has_one_entry_for_each_offset():
+    bias = RelativeBias(shape(8, 2, prefix=1))
+    with torch.no_grad():
+        bias.relative_table.copy_(torch.randn_like(bias.relative_table))
+    table = bias.bias()[0]
+    assert table[:, 0].abs().max() == 0
+    assert table[:, :, 0].abs().max() == 0
+    patches = table[:, 1:, 1:].reshape(2, 3, 4, 3, 4)
+    assert_close(patches[:, 0, 0, 1, 2], patches[:, 1, 1, 2, 3])
+    assert len(patches[0].flatten().unique()) == 5 * 7
+
+
+class MeanOfValues(nn.Module):
+    """Attention that gives each value of a head the same weight, times a learned number."""
+
+    def __init__(self, shape: TokenShape, *, window: int = 0, rate: float) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(shape.num_heads, 1, shape.head_dim))
+        self.options = {"window": window, "rate": rate}
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return (self.gain * value.mean(2, keepdim=True)).expand_as(query)
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, shape: TokenShape, *, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(shape.embed_dim, width), nn.SiLU(), nn.Linear(width, shape.embed_dim)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Centred(nn.Module):
+    def __init__(self, dim: int, *, epsilon: float) -> None:
+        super().__init__()
+        self.gain, self.epsilon = nn.Parameter(torch.ones(dim)), epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keepdim=True)
+        return self.gain * x / (x.norm(dim=-1, keepdim=True) + self.epsilon)
+
+
+OWN: dict[str, Any] = {"attention": "own", "ffn": "own", "norm": "own"}
+
+
+@pytest.fixture
+def own_rows(monkeypatch) -> None:
+    """A row of each table, until the test ends."""
+    rows: list[tuple[Any, Any]] = [
+        (
+            ATTENTIONS,
+            AttentionRow(
+                about="a mean",
+                build=MeanOfValues,
+                options={"window": "attn_window", "rate": "attn_drop"},
+                time="N",
+                memory="N",
+                has_attention_matrix=False,
+            ),
+        ),
+        (FFNS, FfnRow(about="two layers", build=Bottleneck, options={"width": "hidden_dim"})),
+        (NORMS, NormRow(about="centred", build=Centred, options={"epsilon": "norm_eps"})),
+    ]
+    for table, row in rows:
+        monkeypatch.setitem(table, "own", row)
+
+
+@pytest.mark.usefixtures("own_rows")
+@pytest.mark.parametrize("family", ["vit", "swin", "coatnet", "pit"])
+def test_a_model_of_own_layers_takes_a_training_step(family):
+    slots = {name: row for name, row in OWN.items() if name in FAMILIES[family].spec.model_fields}
+    model = build_model(changed(family=family, **REQUIRED[family], **slots), seed=0)
+    own = [type(part) for part in model.modules()]
+    assert {Bottleneck, Centred} <= {*own}
+    assert (MeanOfValues in own) == ("attention" in slots)
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    batch = {"images": torch.randn(4, 3, 16, 16), "targets": torch.arange(4)}
+    (step,) = training_on(classify(model), [batch], {}).run_epoch(0)
+    assert step.scalars["loss"].isfinite()
+    unused = ("qkv.bias", "relative_table", "temperature")
+    same = [name for name, tensor in model.named_parameters() if tensor.equal(before[name])]
+    assert [name for name in same if not name.endswith(unused)] == []
+
+
+@pytest.mark.usefixtures("own_rows")
+def test_the_options_of_a_layer_have_the_values_of_the_named_fields():
+    fields = {"attn_window": 5, "attn_drop": 0.25, "mlp_dim": 7, "norm_eps": 0.5}
+    model = build_model(changed(**OWN, **fields), seed=0)
+    layers = {type(part): part for part in model.modules()}
+    assert layers[MeanOfValues].options == {"window": 5, "rate": 0.25}
+    assert layers[Bottleneck].layers[0].out_features == 7
+    assert layers[Centred].epsilon == 0.5

@@ -14,10 +14,8 @@ from tests.core.ops.gradients import error
 from tests.core.specs import REQUIRED, changed
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.spec import model_spec
-from vitcli.core.train.ema import Ema
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
 from vitcli.runner.machine.processor import has_avx512_bf16
 
@@ -50,14 +48,6 @@ def test_a_backend_does_not_change_the_class_of_a_layer(family, native):
     assert backends_of(model) == {"native"}
     use_backend(model, PLAIN)
     assert backends_of(model) == {"torch"}
-
-
-def test_a_model_shares_its_backend_with_its_copies_only(native):
-    model, other = build_vit(changed(**WIDE)), build_vit(changed(**WIDE))
-    use_backend(model, native)
-    assert backends_of(Ema(model, 0.9).model) == {"native"}
-    assert Ema(model, 0.9).model.blocks[0].attn.inner.backend is native
-    assert backends_of(other) == {"torch"}
 
 
 def test_a_failed_preparation_does_not_change_the_model():
@@ -107,13 +97,10 @@ def test_kernels_compute_the_supported_ops(native, checkpointing):
     ("fields", "calls"),
     [
         ({"norm": "rms_norm"}, {"AddNorm": 0, "add": 5}),
-        ({"final_norm": False}, {"AddNorm": 4, "add": 5}),
         ({"residual": "none"}, {"AddNorm": 5, "add": 1}),
         ({"norm_position": "post", "final_norm": True}, {"AddNorm": 1, "add": 5}),
         ({"pos_embed": "relative"}, {"Attention": 0}),
         ({"attn_scale": "learned"}, {"Attention": 0}),
-        ({"attn_scale": "embed_dim"}, {"Attention": 1}),
-        ({"attn_clamp": True}, {"Attention": 0}),
         ({"attn_mask_diagonal": True}, {"Attention": 0}),
         ({"attn_drop": 0.1}, {"Attention": 0}),
         ({"attention": "linformer"}, {"Attention": 0}),
@@ -121,7 +108,6 @@ def test_kernels_compute_the_supported_ops(native, checkpointing):
         ({"pool": "mean"}, {"Attention": 2, "add": 1}),
         ({"num_classes": 16}, {"Linear": 10}),
         ({"embed_dim": 24}, {"Linear": 0, "AddNorm": 5}),
-        ({"ffn": "relu"}, {"Gelu": 0}),
         ({"ffn": "depthwise"}, {"Gelu": 3, "Attention": 1}),  # the last block filters no patch
     ],
     ids=str,
@@ -133,46 +119,19 @@ def test_torch_computes_the_ops_that_kernels_do_not_support(fields, calls, nativ
     assert {name: found[name] for name in calls} == calls
 
 
-class Opposite(Softmax):
-    def forward(self, *arguments: Any) -> torch.Tensor:
-        return -super().forward(*arguments)
-
-
-def test_a_subclass_of_softmax_is_computed_by_its_own_code():
-    model = build_vit(changed(pool="mean", depth=1, ffn="none", final_norm=False)).eval()
-    attn, tokens = model.blocks[0].attn.inner, torch.randn(2, 17, 24)
-    nn.init.zeros_(attn.proj.bias)
-    before = attn(tokens)
-    attn.attend = Opposite(model.token_shape)
-    assert_close(attn(tokens), -before)
-
-
 VARIANTS = [
     {},
     {"pool": "mean", "pos_embed": "rope2d"},
     {"pos_embed": "relative"},
-    {"pos_embed": "none"},
-    {"norm": "none"},
     {"norm": "rms_norm"},
     {"norm_position": "post", "final_norm": True},
-    {"final_norm": False},
-    {"residual": "none"},
-    {"ffn": "none"},
-    {"ffn": "relu"},
-    {"ffn": "swiglu"},
+    {"residual": "none", "ffn": "relu"},
+    {"norm": "none", "ffn": "swiglu"},
     {"ffn": "depthwise", "pool": "mean"},
-    {"attn_mask_diagonal": True, "attn_scale": "learned"},
-    {"num_heads": 1},
-    {"attn_scale": "learned"},
-    {"attn_clamp": True},
-    {"layer_scale_init": 0.1},
-    {"patch_embed": "conv_tokenizer"},
-    {"patch_pre_norm": True, "patch_post_norm": True},
-    {"qkv_bias": False, "proj_bias": False},
-    {"embed_dim": 24},
+    {"attn_mask_diagonal": True, "attn_scale": "learned", "attn_clamp": True},
+    {"layer_scale_init": 0.1, "qkv_bias": False, "proj_bias": False},
     {"embed_dim": 45, "num_heads": 3},
-    {"reg_tokens": 2, "pool": "seq"},
-    {"depth": 0},
+    {"reg_tokens": 2, "pool": "seq", "num_heads": 1},
     *({"family": family, **fields} for family, fields in REQUIRED.items() if len(fields) > 0),
 ]
 
@@ -211,13 +170,9 @@ def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_
     ("fields", "branches"),
     [
         ({}, {"attention": 2, "ffn": 2}),
-        ({"pool": "mean"}, {"attention": 2, "ffn": 2}),
-        ({"ffn": "none"}, {"attention": 2, "ffn": 0}),
-        ({"ffn": "relu"}, {"attention": 2, "ffn": 0}),
         ({"ffn": "swiglu"}, {"attention": 2, "ffn": 0}),
         ({"ffn": "depthwise"}, {"attention": 2, "ffn": 0}),
         ({"attn_mask_diagonal": True}, {"attention": 0, "ffn": 2}),
-        ({"norm": "none"}, {"attention": 2, "ffn": 2}),
         ({"norm": "rms_norm"}, {"attention": 0, "ffn": 0}),
         ({"norm_position": "post"}, {"attention": 0, "ffn": 0}),
         ({"residual": "none"}, {"attention": 2, "ffn": 2}),
@@ -226,7 +181,6 @@ def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_
         ({"attention": "linformer"}, {"attention": 0, "ffn": 2}),
         ({"attn_drop": 0.1}, {"attention": 0, "ffn": 2}),
         ({"proj_drop": 0.1}, {"attention": 2, "ffn": 0}),
-        ({"layer_scale_init": 0.1}, {"attention": 2, "ffn": 2}),
         ({"drop_path": 0.1}, {"attention": 2, "ffn": 2}),
         ({"embed_dim": 24}, {"attention": 0, "ffn": 0}),
     ],
@@ -253,27 +207,3 @@ def test_recomputed_blocks_give_the_same_gradients(native_machine):
             model(images).float().square().mean().backward()
         found.append([p.grad for p in model.parameters()])
     assert_close(found[0], found[1], rtol=0, atol=0)
-
-
-def test_in_fp32_the_kernels_for_bf16_change_nothing(native):
-    plain = build_vit(changed(**WIDE)).eval()
-    other = copy.deepcopy(plain)
-    use_backend(other, native)
-    images = torch.randn(4, 3, 16, 16)
-    plain_logits, plain_maps = plain.forward_with_weights(images)
-    logits, maps = copy.deepcopy(other).forward_with_weights(images)
-    assert_close(other(images), plain(images), rtol=0, atol=0)
-    assert_close(logits, plain_logits, rtol=0, atol=0)
-    assert_close(maps, plain_maps, rtol=0, atol=0)
-
-
-def test_attention_weights_are_available_under_autocast(native_machine):
-    model = build_vit(changed(**WIDE)).eval()
-    images = torch.randn(4, 3, 16, 16)
-    exact, exact_maps = model.forward_with_weights(images)
-    choose_kernels(model, CPU, BF16)
-    with torch.autocast("cpu", BF16):
-        logits, maps = model.forward_with_weights(images, [1])
-        assert_close(model(images).float(), exact, rtol=0.05, atol=0.05)
-    assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
-    assert_close(maps[1].float(), exact_maps[1], rtol=0.05, atol=0.01)

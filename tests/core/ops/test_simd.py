@@ -134,20 +134,17 @@ BRANCHES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
         attention,
         [
             (3, 65, 4, 64, 65, True, True, True),
-            (5, 64, 3, 96, 64, True, True, True),
             (2, 65, 8, 400, 1, True, True, True),
             (1, 1, 1, 16, 1, True, True, True),
             (4, 37, 8, 80, 20, False, True, False),
             (2, 33, 3, 48, 33, True, False, True),
             (1, 257, 2, 32, 257, False, False, False),
-            (2, 5, 5, 80, 2, True, True, True),
         ],
     ),
     "ffn_branch": (
         ffn,
         [
             (4, 65, 64, 64, True, True),
-            (3, 64, 96, 192, True, True),
             (1, 1, 16, 16, False, True),
             (7, 31, 48, 80, True, False),
             (2, 100, 400, 512, False, False),
@@ -197,14 +194,6 @@ def compare_with_plain(
         assert error(mine, right) < factor * error(plain, right) + rest
 
 
-def test_heads_of_odd_width_need_float(backend):
-    case = attention(4, 37, 16, 80, 20, False, True, False)
-    if backend.name == "half":
-        assert case[2](backend, *case[:2]) is None
-    else:
-        compare_with_plain(backend, *case)
-
-
 @pytest.mark.parametrize("op", BRANCHES)
 def test_tokens_may_lie_apart_in_memory(backend, op):
     x, weights, call, _ = BRANCHES[op][0](*BRANCHES[op][1][0])
@@ -247,13 +236,6 @@ def test_infinity_and_nan_reach_the_output_of_their_image(backend, op, value):
     found = call(backend, x, [None, None, *weights[2:]])
     assert not found[0].isfinite().all() or value == 1e30
     assert found[1:].isfinite().all()
-
-
-def test_large_scores_select_one_token(backend):
-    x, weights, call, truth = attention(2, 33, 2, 32, 33, False, False, False)
-    x *= 300
-    found, right = call(backend, x, weights), truth(x.double(), to_double(weights))
-    assert error(found, right) < (1e-2 if backend.name == "half" else 1e-5)
 
 
 @pytest.mark.parametrize("largest", [1e4, 1e10, 1e20])
@@ -299,15 +281,6 @@ def test_a_norm_of_large_rows_is_finite_only_where_torch_is(backend, op, largest
         assert error(ours[0], torchs[0].double()) < (1e-2 if backend.name == "half" else 1e-5)
 
 
-@pytest.mark.parametrize("largest", [1e4, 1e10, 1e20, 1e38])
-def test_gelu_of_large_inputs_is_the_input_or_zero(backend, largest):
-    width = 16
-    x = torch.linspace(-largest, largest, 3 * width).view(1, 3, width)
-    eye, zero = torch.eye(width), torch.zeros(width)
-    *_, call, truth = ffn(1, 1, width, width, False, False)
-    compare_closely(backend, x, [None, None, eye, zero, eye, zero], call, truth)
-
-
 def test_gelu_is_exact_from_its_tail_to_zero(backend):
     width = 16
     x = torch.linspace(-12, 12, 60 * width).view(1, 60, width)
@@ -329,11 +302,3 @@ def test_unsupported_calls_are_left_to_the_layers(backend):
         assert half.dtype is torch.float32 if backend.name == "half" else half is None
     x, weights, call, _ = ffn(2, 5, 24, 32, True, True)
     assert call(backend, x, weights) is None
-
-
-def test_a_second_derivative_is_refused(backend):
-    x, weights, call, _ = ffn(2, 5, 32, 32, True, True)
-    out = call(backend, x.requires_grad_(), weights)
-    (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()

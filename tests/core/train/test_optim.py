@@ -1,14 +1,17 @@
-"""Parameter groups, optimisers and the average of the weights."""
+"""Optimisers, schedules, the average of the weights, and tensors on their way to the host."""
+
+import itertools
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
+from torch.nn import Parameter
 from torch.testing import assert_close
 
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.muon import Muon
+from vitcli.core.train.muon import Muon, orthogonalize
 from vitcli.core.train.optim import (
     build_optimizers,
     learning_rates,
@@ -16,6 +19,8 @@ from vitcli.core.train.optim import (
     set_learning_rates,
     state_tensors,
 )
+from vitcli.core.train.schedule import SCHEDULES, lr_factor
+from vitcli.core.transfer import ALIGNMENT, places_in_buffer, to_device, to_host
 
 
 class Tiny(nn.Module):
@@ -64,40 +69,6 @@ def test_every_parameter_is_in_one_group_and_is_trained(name):
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     # A bias before a batch norm has no gradient. All other parameters must change.
     assert moved | {"blocks.0.bias", "cls_token"} == set(before)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_optimisers_take_the_steps_of_torch(name, monkeypatch):
-    def trained() -> list[torch.Tensor]:
-        torch.manual_seed(0)
-        model = Tiny()
-        optimizers = build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
-        for _ in range(3):
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            model(torch.randn(8, 4)).square().sum().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-        return [*model.parameters(), *state_tensors(optimizers).values()]
-
-    ours = trained()
-    monkeypatch.setattr(optim, "Muon", Muon)  # test_muon.py compares it with torch's
-    for each in ("AdamW", "Adam", "SGD"):
-        monkeypatch.setattr(optim, each, getattr(torch.optim, each))
-    assert all(map(torch.equal, ours, trained()))
-
-
-def test_muon_is_the_one_that_computes_in_fp32_on_a_cpu():
-    muon, _ = build_optimizers(Tiny(), OptimSpec(name="muon"))
-    assert isinstance(muon, Muon)
-
-
-def test_a_learning_rate_factor_of_zero_stops_every_group():
-    model = Tiny()
-    optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
-    assert {*learning_rates(optimizers, 0.5)} == {0.125, 0.25}
-    set_learning_rates(optimizers, learning_rates(optimizers, 0.0))
-    assert {g["lr"] for o in optimizers for g in o.param_groups} == {0.0}
 
 
 def test_ema_equals_its_closed_form():
@@ -149,3 +120,127 @@ def test_the_state_of_a_channels_last_filter_has_its_layout(name):
     filters = [v for v in optimizers[0].state[model.weight].values() if v.ndim == 4]
     assert filters
     assert all(v.stride() == model.weight.stride() for v in filters)
+
+
+SHAPES = [(24, 8), (8, 24), (24, 8), (8, 8)]
+COEFFICIENTS = (3.4445, -4.775, 2.0315)
+
+
+def trained(cls, steps: int, **options) -> list[torch.Tensor]:
+    """Return matrices after some steps along random gradients, the same for every class."""
+    generator = torch.Generator().manual_seed(0)
+    matrices = [Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+    optimizer = cls(matrices, lr=0.1, weight_decay=0.1, momentum=0.9, **options)
+    for _ in range(steps):
+        for matrix in matrices[: len(SHAPES) - 1]:  # the last one has no gradient
+            matrix.grad = torch.randn(matrix.shape, generator=generator)
+        optimizer.step()
+    return [matrix.detach() for matrix in matrices]
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_steps_equal_those_of_torch(nesterov):
+    ours, theirs = (trained(cls, 3, nesterov=nesterov) for cls in (Muon, torch.optim.Muon))
+    start = trained(Muon, 0)
+    for before, one, other in zip(start[:-1], ours, theirs, strict=False):
+        moved = (other - before).norm()
+        assert moved > 0.1
+        assert (one - other).norm() < 0.02 * moved
+    assert torch.equal(ours[-1], start[-1])
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (2, 6, 30), (2, 30, 6)])
+def test_directions_are_nearly_orthogonal(shape):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonalize(matrices, COEFFICIENTS, 10, 1e-7))
+    assert values.dtype == torch.float32
+    assert 0.6 < values.min() <= values.max() < 1.3
+
+
+def test_infinite_gradients_leave_matrices_and_momentum_unchanged():
+    """``found_inf`` is how a GradScaler tells an optimiser."""
+    matrices = [Parameter(torch.randn(shape)) for shape in SHAPES]
+    optimizer = Muon(matrices, lr=0.1, weight_decay=0.1)
+
+    def step(found_inf: float) -> list[torch.Tensor]:
+        for matrix in matrices:
+            matrix.grad = torch.randn_like(matrix)
+            matrix.grad[0, 0] += found_inf * float("inf") if found_inf else 0.0
+        optimizer.found_inf = torch.tensor(found_inf)
+        optimizer.step()
+        return [t.clone() for m in matrices for t in (m, optimizer.state[m]["momentum_buffer"])]
+
+    first, skipped, second = step(0.0), step(1.0), step(0.0)
+    assert all(map(torch.equal, first, skipped))
+    assert not any(map(torch.equal, skipped, second))
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (6, 30), (30, 6)])
+def test_directions_in_bf16_are_those_of_torch(shape):
+    """A GPU computes them in bf16; see ``find_directions``."""
+    from torch.optim._muon import _zeropower_via_newtonschulz as theirs
+
+    matrices = torch.randn(3, *shape)
+    ours = orthogonalize(matrices.bfloat16(), COEFFICIENTS, 5, 1e-7).float()
+    for matrix, found in zip(matrices, ours, strict=True):
+        assert_close(found, theirs(matrix, COEFFICIENTS, 5, 1e-7).float(), atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_warm_up_rises_in_equal_steps_to_the_peak(name):
+    rates = [lr_factor(s, schedule=name, warmup_steps=4, num_steps=20) for s in range(5)]
+    assert rates == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
+def test_the_schedule_ends_at_min_lr_ratio(name, end):
+    rates = [
+        lr_factor(s, schedule=name, warmup_steps=5, num_steps=50, min_ratio=0.1) for s in range(51)
+    ]
+    assert rates[50] == pytest.approx(end)
+    assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
+
+
+def test_cosine_equals_torch():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30, eta_min=0.2)
+    for step in range(30):
+        ours = lr_factor(step, schedule="cosine", warmup_steps=0, num_steps=30, min_ratio=0.2)
+        assert ours == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+
+
+TENSORS = {
+    "matrix": torch.randn(3, 5),
+    "scalar": torch.tensor(7.0, dtype=torch.float64),
+    "empty": torch.empty(0, 4),
+    "bytes": torch.arange(13, dtype=torch.uint8),
+    "half": torch.randn(3, dtype=torch.bfloat16),
+    "transposed": torch.arange(6).view(2, 3).t(),
+    "truths": torch.tensor([True, False, True]),
+    "trained": torch.nn.Parameter(torch.randn(2)),
+}
+
+
+def test_tensors_share_a_buffer_without_overlaps():
+    places = places_in_buffer(TENSORS)
+    for name, place in places.items():
+        assert place.data_ptr() % min(ALIGNMENT, place.element_size()) == 0
+        place.copy_(TENSORS[name].detach())
+    assert len({place.untyped_storage().data_ptr() for place in places.values()}) == 1
+    for name, place in places.items():
+        assert place.dtype == TENSORS[name].dtype
+        assert torch.equal(place, TENSORS[name]), name
+    stored = safetensors.torch.load(safetensors.torch.save(places))
+    assert all(torch.equal(stored[name], TENSORS[name]) for name in TENSORS)
+
+
+def test_tensors_of_a_cpu_are_not_copied():
+    assert [tensor.data_ptr() for tensor in to_host(TENSORS).values()] == [
+        tensor.data_ptr() for tensor in TENSORS.values()
+    ]
+    assert not to_host(TENSORS)["trained"].requires_grad
+    there = to_device(TENSORS, torch.device("cpu"))
+    assert all(there[name] is tensor for name, tensor in TENSORS.items())

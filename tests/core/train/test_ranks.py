@@ -40,12 +40,8 @@ def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    return on_ranks(QUICK, tmp_path_factory.mktemp("quick") / "ranks")
-
-
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
-    return on_ranks(tuple(ranked.DRAWN), tmp_path_factory.mktemp("drawn") / "ranks")
+    names = (*QUICK, *ranked.DRAWN)
+    return on_ranks(names, tmp_path_factory.mktemp("quick") / "ranks")
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +79,13 @@ def test_four_ranks_take_the_steps_of_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("name", ranked.DRAWN)
-def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(drawn, name):
+def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(quick, name):
     """``check_weights`` of the ranks refuses others."""
-    own = [rank[name].pop("own draw") for rank in drawn]
-    assert own[0] != own[1]
-    assert drawn[0][name] == drawn[1][name]
-    assert all(map(math.isfinite, drawn[0][name]["loss"]))
-    assert drawn[0][name]["loss"] != ranked.train(ranked.DRAWN[name])["loss"]
+    one, other = (rank[name] for rank in quick)
+    assert one.pop("own draw") != other.pop("own draw")
+    assert one == other
+    assert all(map(math.isfinite, one["loss"]))
+    assert one["loss"] != ranked.train(ranked.DRAWN[name])["loss"]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -109,16 +105,6 @@ def test_the_rows_of_the_ranks_make_the_batch(augment, parts, monkeypatch):
         each = [batch[name].chunk(parts) for batch in found]
         joined = torch.cat([each[rank][part] for part in range(parts) for rank in range(4)])
         assert joined.equal(values), name
-
-
-def test_a_single_process_exchanges_nothing():
-    rows, scalars = torch.ones(2), {"loss": torch.ones(())}
-    assert ranks.gather(rows) is rows
-    assert ranks.mean(rows).equal(rows)
-    assert ranks.from_first(rows) is rows
-    assert ranks.average([rows], scalars) is scalars
-    assert ranks.agree(15) == 15
-    assert ranks.own_batch(scalars, 3, lambda made: made) is scalars
 
 
 def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():

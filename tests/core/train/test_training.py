@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, classify
 from tests.core.trainings import training_on
-from vitcli.core.randomness import seed_of, seed_step
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.train.optim import build_optimizers, state_tensors
 
@@ -33,12 +32,6 @@ def run(model, rows, *, first_step=0, optimizers=None, scaler=None, **fields):
     training.scaler, training.autocast = scaler, None
     training.step = first_step
     return list(training.run_epoch(0)), training
-
-
-def test_training_learns():
-    steps, _ = run(network(), batches(150))
-    losses = [step.scalars["loss"].item() for step in steps]
-    assert sum(losses[-10:]) < 0.4 * sum(losses[:10])
 
 
 def weights(model: nn.Module) -> torch.Tensor:
@@ -83,75 +76,6 @@ def test_the_gradient_is_clipped_after_its_norm_is_reported():
     steps, _ = run(model, batches(1), optimizers=optimizers, **{"optim.max_grad_norm": 1e-3})
     assert steps[0].scalars["grad_norm"] > 1e-3
     assert_close((weights(model) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
-
-
-def test_one_hot_targets_equal_labels():
-    model = network().eval()
-    hard = batches(1)[0]
-    soft = hard | {"targets": nn.functional.one_hot(hard["targets"], 2).float()}
-    assert_close(classify(model, 0.1).losses(hard), classify(model, 0.1).losses(soft))
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
-def test_seeds_of_steps_are_valid_and_differ(seed):
-    seeds = {seed_of("step", seed, step) for step in range(1000)}
-    assert len(seeds) == 1000
-    assert all(0 <= s < 2**63 for s in seeds)
-    assert not seeds & {seed_of("step", seed + 1, step) for step in range(1000)}
-
-
-def test_a_step_seeds_the_generator_of_its_device_only(monkeypatch):
-    """``torch.manual_seed`` would seed every type of device in every step, which takes time."""
-
-    def refuse(seed: int) -> None:
-        raise AssertionError("torch.manual_seed was called")
-
-    model = network()
-    monkeypatch.setattr(torch, "manual_seed", refuse)
-    monkeypatch.setattr(torch.random, "manual_seed", refuse)
-    run(model, batches(3))
-
-
-def test_random_numbers_depend_on_seed_and_step_only():
-    cpu = torch.device("cpu")
-    draws = {}
-    for seed, step in ((0, 0), (0, 1), (1, 0)):
-        torch.rand(3)
-        seed_step(cpu, seed, step)
-        draws[seed, step] = torch.rand(4)
-        seed_step(cpu, seed, step)
-        assert torch.rand(4).equal(draws[seed, step])
-    assert torch.stack(list(draws.values())).unique().numel() == 12
-
-
-def test_fp16_skips_all_optimisers_together():
-    """If one matrix overflows, no optimiser steps. The next step is normal."""
-    model = network().eval()
-    halves = [list(model[0].parameters()), list(model[3].parameters())]
-    optimizers = [
-        torch.optim.SGD([{"params": half, "peak_lr": 0.1}], lr=0.1, momentum=0.9) for half in halves
-    ]
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-    rows = batches(3)
-    hook = model[0].weight.register_hook(lambda grad: grad * float("inf"))
-    before = weights(model)
-    for limit in (1.0, None):
-        taken, _ = run(
-            model, rows[:1], optimizers=optimizers, scaler=scaler, **{"optim.max_grad_norm": limit}
-        )
-        assert not taken[0].scalars["grad_norm"].isfinite()
-        assert torch.equal(weights(model), before)
-    hook.remove()
-    run(model, rows[1:], optimizers=optimizers, scaler=scaler)
-    assert weights(model).isfinite().all()
-    assert not torch.equal(weights(model), before)
-
-
-def test_without_max_grad_norm_the_gradient_is_unchanged():
-    models = [network().eval() for _ in range(2)]
-    for model, limit in zip(models, (None, 1e9), strict=True):
-        run(model, batches(2), **{"optim.max_grad_norm": limit})
-    assert_close(weights(models[0]), weights(models[1]))
 
 
 def test_the_scale_and_the_skipped_steps_are_those_of_torch():

@@ -10,7 +10,6 @@ import torch
 
 from tests.figure_checks import faults
 from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD
-from vitcli.runner.attn_map.captions import caption
 from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, token_ticks
 from vitcli.runner.attn_map.overlay import draw_figure
@@ -49,8 +48,6 @@ def explanation(method: str, **changes) -> Explanation:
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "photo": {},
-    "wide": {"picture": np.full((30, 300, 3), 99, np.uint8), "box": (0, 0, 30, 300)},
     "tall": {"picture": np.full((300, 20, 3), 99, np.uint8), "box": (100, 0, 20, 20)},
     "one head": {"heads": (1,), "layers": (3,), "query": (2, 2)},
     "many heads": {"heads": tuple(range(1, 13)), "layers": (1, 12), "depth": 12},
@@ -78,13 +75,3 @@ def test_matrices_have_ticks_at_the_rows_of_patches():
         assert [tick.get_text() for tick in each.get_yticklabels()] == (
             ["CLS", *map(str, range(2, 9))] if place[1] == 0 else []
         )
-
-
-def test_grad_cam_says_why_it_reads_the_layer_before_the_last():
-    text = caption(explanation("gradcam"), "run")
-    assert "layer 3 of 4" in text
-    assert text.endswith("after layer 4, no patch reaches the classifier.")
-    pooled = caption(explanation("gradcam", has_cls=False, num_prefix_tokens=0), "run")
-    assert pooled.endswith("after layer 4, attention has mixed the class into every patch.")
-    assert "after layer" not in caption(explanation("gradcam", layers=(1,)), "run")
-    assert "after layer" not in caption(explanation("rollout", layers=(3,)), "run")

@@ -6,21 +6,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_array_equal
-from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from torch import nn
 
 from tests import denoising
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli.core.objectives.objective import Task
-from vitcli.core.objectives.pictures import Grid, Heat, Table
+from vitcli.core.objectives.pictures import Grid, Heat
 from vitcli.core.spec import TASKS
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.train.start import Request, start
 
 CHANGES = {"task.name": "denoise", "train.ema_decay": None, "train.epochs": 3}
@@ -34,29 +30,6 @@ def _added(monkeypatch) -> None:
 def run(tiny: Path, folder: str, **options) -> RunDir:
     experiment = load_experiment(str(tiny), CHANGES)
     return start(experiment, Request(output=Path(folder), **options)).run
-
-
-def pictures_of(folder: Path) -> list[tuple[int, str, bytes]]:
-    (file,) = folder.glob("events.out.tfevents.*")
-    return [
-        (event.step, value.tag, value.image.encoded_image_string)
-        for event in LegacyEventFileLoader(str(file)).Load()
-        for value in event.summary.value
-        if value.tag == "attention" or value.tag.startswith("pictures/")
-    ]
-
-
-def test_a_resumed_run_has_each_picture_once(tiny, here, monkeypatch):
-    calm = run(tiny, "calm")
-    with monkeypatch.context() as patch:
-        stop_after(patch, 8)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
-    run(tiny, "stopped", resume=True)
-    found = pictures_of(here / "stopped")
-    assert found == pictures_of(calm.path)
-    tags = ["attention", "pictures/noise", "pictures/noise-levels"]
-    assert [(step, tag) for step, tag, _ in found] == [(s, t) for s in (5, 10, 15) for t in tags]
 
 
 def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
@@ -112,18 +85,3 @@ def test_the_maps_of_a_sheet_share_one_scale():
     assert sheet[GAP + 2, MARGIN + 2].tolist() == [253, 231, 36], "viridis' yellow"
     assert sheet[GAP + 61, MARGIN + 70 + 61].tolist() == [68, 1, 84], "viridis' purple"
     assert np.isfinite(picture_sheet(Heat(**options, cells=torch.ones(1, 2, 8, 8)))).all()
-
-
-def test_a_table_is_no_picture():
-    assert picture_sheet(Table(title="T", caption="C.", head=("a",), rows=(("b",),))) is None
-
-
-def test_a_board_copies_the_pictures_of_all_tags(tmp_path):
-    board = Board(tmp_path, [], pytest.fail)
-    for step in (5, 10):
-        board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step)
-        board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step, "pictures/noise")
-    board.close()
-    Board(tmp_path, [{"step": 5, "train_loss": 1.0}], pytest.fail).close()
-    found = [(step, tag) for step, tag, _ in pictures_of(tmp_path)]
-    assert found == [(5, "attention"), (5, "pictures/noise")]

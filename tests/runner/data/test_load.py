@@ -1,28 +1,17 @@
 """Named data sets: what is loaded, from where, and what the cache keeps."""
 
-import pickle
-import shlex
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-import torchvision.datasets
-from PIL import Image
-from safetensors import SafetensorError
 from torch.testing import assert_close
 
 from tests.runner.data.original_files import (
-    BATCHES,
     CIFAR,
     NAMES,
-    batch,
     in_order,
-    md5,
     same,
     write_archive,
     write_batches,
@@ -30,17 +19,14 @@ from tests.runner.data.original_files import (
 )
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data import arrays, load
 from vitcli.runner.data.arrays import (
     data_hash,
     fit_to_size,
     hold_out,
     keep_labels,
 )
-from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.find import check_name
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -61,51 +47,6 @@ def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_b
     wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
     cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
-
-
-def test_one_other_pixel_gives_another_hash(tmp_path, tiny_batches, contents):
-    one = load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents))
-    tiny_batches["test_batch"][0][0, 0, 0, 0] ^= 1
-    other = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
-    assert one.data_hash != other.data_hash
-
-
-def test_a_folder_that_is_not_the_whole_data_set_is_announced(tmp_path, tiny_batches, contents):
-    messages: list[str] = []
-    root = write_class_folders(tmp_path / "a", tiny_batches)
-    load_data(CIFAR, data_dir=root, on_message=messages.append)
-    assert any("has 200 + 40 pictures, cifar10 has 50,000 + 10,000" in text for text in messages)
-
-
-@pytest.mark.data
-def test_the_real_class_folders_and_batches_give_the_same_data_set(
-    tmp_path, monkeypatch, cache, real_places
-):
-    try:
-        found = load_data(CIFAR, offline=True)
-    except InputError as error:
-        pytest.skip(f"no CIFAR-10 on this machine: {error}")
-    monkeypatch.setenv("VITCLI_CACHE", str(cache))
-    split = [(5, BATCHES, found.train), (1, ["test_batch"], found.test)]
-    files = {}
-    for count, names, images in split:  # the same images in another order, as batches
-        shuffled = torch.randperm(len(images)).chunk(count)
-        for name, rows in zip(names, shuffled, strict=True):
-            files[name] = images.pixels[rows].numpy(), images.labels[rows].tolist()
-    encoded = {name: batch(*arrays) for name, arrays in files.items()}
-    encoded["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
-    sums = {name: md5(content) for name, content in encoded.items()}
-    reader = torchvision.datasets.CIFAR10
-    monkeypatch.setattr(reader, "train_list", [[name, sums[name]] for name in BATCHES])
-    monkeypatch.setattr(reader, "test_list", [["test_batch", sums["test_batch"]]])
-    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": sums["batches.meta"]})
-    other = load_data(CIFAR, data_dir=write_batches(tmp_path / "batches", encoded))
-    assert same(found, other)
-    assert (len(found.train), len(found.test)) == (50_000, 10_000)
-    assert_close(
-        torch.tensor(found.mean), torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5, rtol=0
-    )
-    assert_close(torch.tensor(found.std), torch.tensor([0.2470, 0.2435, 0.2616]), atol=5e-5, rtol=0)
 
 
 # Where it is looked for
@@ -150,50 +91,7 @@ def test_an_explicit_folder_is_the_only_place_searched(tmp_path, contents, monke
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.usefixtures("no_network")
-def test_the_cache_is_searched_last(cache, contents):
-    write_archive(cache / "downloads" / "cifar10", contents)
-    assert len(load_data(CIFAR).train) == 200
-
-
-@pytest.mark.usefixtures("no_network")
-def test_a_folder_of_the_data_sets_name_counts_too(tmp_path, contents):
-    write_batches(tmp_path / "a" / "cifar10", contents)
-    assert len(load_data(CIFAR, data_dir=tmp_path / "a").train) == 200
-
-
 # The cache of decoded arrays
-
-
-@pytest.fixture
-def no_reading(monkeypatch):
-    def forbid() -> None:
-        def read(*_: object):
-            raise AssertionError("images were read again")
-
-        monkeypatch.setattr(load, "read_labelled", read)
-        monkeypatch.setattr(load, "read_original", read)
-
-    return forbid
-
-
-def test_the_second_start_reads_no_image(tmp_path, tiny_batches, no_reading):
-    root = write_class_folders(tmp_path / "a", tiny_batches)
-    first = load_data(CIFAR, data_dir=root)
-    no_reading()
-    second = load_data(CIFAR, data_dir=root)
-    assert same(first, second)
-    assert (first.mean, first.std) == (second.mean, second.std)
-    with pytest.raises(AssertionError):
-        load_data(DataSpec(name="cifar10", resize=16), data_dir=root)
-
-
-def test_a_changed_file_is_noticed(tmp_path, tiny_batches):
-    root = write_class_folders(tmp_path / "a", tiny_batches)
-    first = load_data(CIFAR, data_dir=root)
-    path = next((root / "train" / "cat").iterdir())
-    Image.new("RGB", (32, 32)).save(path)
-    assert load_data(CIFAR, data_dir=root).data_hash != first.data_hash
 
 
 @pytest.mark.parametrize("part", ["safetensors", "json"])
@@ -207,20 +105,6 @@ def test_a_damaged_cache_is_rebuilt(tmp_path, contents, cache, part, damage):
     assert same(first, load_data(CIFAR, data_dir=root, on_message=messages.append))
     assert any("is damaged" in text for text in messages)
     assert path.read_bytes() == good
-
-
-def test_a_cache_file_that_cannot_be_finished_is_removed(tmp_path, contents, monkeypatch):
-    def fail(tensors, filename, metadata):
-        filename.write_bytes(b"half")
-        raise SafetensorError("no space left")
-
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(safetensors.torch, "save_file", fail)
-    messages: list[str] = []
-    root = write_batches(tmp_path / "a", contents)
-    assert len(load_data(CIFAR, data_dir=root, on_message=messages.append).train) == 200
-    assert any("cannot be written: no space left" in text for text in messages)
-    assert not [path for path in (tmp_path / "cache/arrays").iterdir() if path.suffix != ".lock"]
 
 
 def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, contents, monkeypatch):
@@ -249,12 +133,6 @@ def test_resize_keeps_the_order_and_doubles_exactly(tmp_path, contents):
     assert double.mean == channel_stats(double.train.pixels)[0]
 
 
-def test_shrinking_averages_and_keeps_the_centre():
-    noise = torch.randint(256, (2, 3, 96, 96), dtype=torch.uint8)
-    assert fit_to_size(noise, (8, 8)).float().std() < 0.2 * noise.float().std()
-    assert torch.equal(fit_to_size(noise, (48, 96)), noise[..., 24:72, :])
-
-
 def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches, contents):
     spec = DataSpec(name="cifar10", val_split=37)
     one = load_data(spec, data_dir=write_batches(tmp_path / "a", contents))
@@ -272,16 +150,6 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
 
 def _joined(*parts: Images) -> Images:
     return Images(torch.cat([p.pixels for p in parts]), torch.cat([p.labels for p in parts]))
-
-
-def test_small_classes_are_passed_over_and_keep_one_image():
-    pixels = torch.randint(256, (12, 1, 2, 2), dtype=torch.uint8)
-    images = in_order(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
-    kept, held = hold_out(images, 8)
-    assert torch.bincount(held.labels).tolist() == [1, 7]
-    assert torch.bincount(kept.labels).tolist() == [1, 3]
-    with pytest.raises(ConfigError, match="at most 10"):
-        hold_out(images, 11)
 
 
 @pytest.mark.parametrize(
@@ -312,26 +180,6 @@ def images_of(counts: Sequence[int]) -> Images:
     return Images(pixels, torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)))
 
 
-def test_own_statistics_and_a_clash_of_names(tmp_path, contents):
-    root = write_batches(tmp_path / "a", contents)
-    half = (0.5, 0.5, 0.5)
-    data = load_data(DataSpec(name="cifar10", mean=half, std=half), data_dir=root)
-    assert data.mean == data.std == half
-    with pytest.raises(ConfigError, match="need 3 values"):
-        load_data(DataSpec(name="cifar10", mean=(0.5,)), data_dir=root)
-    with pytest.raises(ConfigError, match="class_names"):
-        load_data(DataSpec(name="cifar10", class_names=("a", "b")), data_dir=root)
-
-
-def test_what_does_not_fit_names_a_smaller_size(tmp_path, contents, monkeypatch):
-    root = write_batches(tmp_path / "a", contents)
-    monkeypatch.setattr(arrays, "available_memory", lambda: 3 * 60_000 * 3 * 20 * 20)
-    with pytest.raises(ResourceError, match=r"data\.resize=16") as caught:
-        load_data(CIFAR, data_dir=root)
-    assert caught.value.exit_code == 5
-    assert load_data(DataSpec(name="cifar10", resize=16), data_dir=root).img_size == (16, 16)
-
-
 @pytest.mark.parametrize("name", GENERATED)
 def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name, monkeypatch):
     data = load_data(DataSpec(name=name, val_split=100))
@@ -346,29 +194,3 @@ def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name
         info.num_train,
         info.num_test,
     )
-
-
-def test_a_named_data_set_is_described_without_being_there():
-    info = describe_data(DataSpec(name="cifar10", resize=64, val_split=5000))
-    expected = replace(CATALOGUE["cifar10"].info, img_size=(64, 64), num_train=45_000)
-    assert info == expected
-    with pytest.raises(ConfigError, match="val_split"):
-        describe_data(DataSpec(name="cifar10", val_split=50_000))
-
-
-@pytest.mark.parametrize("name", GENERATED)
-def test_a_data_folder_that_would_be_ignored_is_refused(name):
-    with pytest.raises(ConfigError, match="--data-dir"):
-        load_data(DataSpec(name=name), data_dir=Path("my photos"))
-
-
-def test_a_folder_named_as_a_data_set_is_suggested(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("my photos", "Eve's"):
-        (tmp_path / name).mkdir()
-        with pytest.raises(ConfigError) as caught:
-            check_name(name)
-        meant = str(caught.value).partition("did you mean ")[2].removesuffix("?")
-        assert shlex.split(meant) == [f"imagefolder:{name}"]
-    with pytest.raises(ConfigError, match="did you mean 'cifar10'"):
-        check_name("cifar1")

@@ -1,6 +1,5 @@
 """Pictures of every kind become pixels; whatever is not one becomes one line."""
 
-import contextlib
 import io
 import os
 import struct
@@ -13,9 +12,8 @@ from PIL import Image
 from torch.testing import assert_close
 
 from tests.read_picture import read_picture
-from vitcli.cli.options import Fit
 from vitcli.runner.data.arrays import stretch_to_size
-from vitcli.runner.data.pictures import FITS, picture_size, picture_to_draw, quiet_pillow
+from vitcli.runner.data.pictures import FITS, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
@@ -45,22 +43,6 @@ def test_a_picture_of_the_right_size_keeps_its_pixels(picture):
     assert_close(read_picture(path, size=(8, 6)), pixels)
 
 
-def test_the_shorter_side_fits_and_the_centre_is_kept(picture):
-    wide = np.zeros((10, 30, 3), dtype=np.uint8)
-    wide[:, 10:20] = RED
-    small = read_picture(picture(Image.fromarray(wide)), size=(5, 5))
-    assert small.shape == (3, 5, 5)
-    assert (small[0] == 255).all()
-    assert (small[1:] == 0).all()
-
-
-def test_shrinking_averages_and_does_not_skip(picture):
-    stripes = np.zeros((64, 64, 3), dtype=np.uint8)
-    stripes[:, ::2] = 255
-    small = read_picture(picture(Image.fromarray(stripes)), size=(8, 8))[:, :, 1:-1].int()
-    assert ((small - 127).abs() <= 2).all()
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation_is_applied(picture, orientation):
     upright = np.zeros((8, 8, 3), dtype=np.uint8)
@@ -82,31 +64,11 @@ def test_exif_rotation_is_applied(picture, orientation):
     assert (row, column) == places[orientation]
 
 
-def test_the_header_tells_the_size_as_shown(picture):
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
-    path = picture(Image.new("RGB", (4, 9)), "x.jpg", exif=exif)
-    with quiet_pillow():
-        assert picture_size(path) == (4, 9)
-        assert picture_size(picture(Image.new("RGB", (4, 9)))) == (9, 4)
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_transparent_is_white(picture, mode):
     image = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
     options = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
     assert corner(read_picture(picture(image, **options), size=(4, 4))) == WHITE
-
-
-def test_half_transparent_red_is_pink(picture):
-    image = Image.new("RGBA", (4, 4), (255, 0, 0, 128))
-    assert corner(read_picture(picture(image), size=(4, 4))) == (255, 127, 127)
-
-
-def test_palette_colours_survive(picture):
-    image = Image.new("RGB", (4, 4), RED).quantize(4)
-    assert image.mode == "P"
-    assert corner(read_picture(picture(image), size=(4, 4))) == RED
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0), (40000, 156), (65535, 255)])
@@ -131,12 +93,6 @@ def test_formats_are_told_by_content(picture, kind, tmp_path):
     assert corner(read_picture(disguised, size=(8, 8))) == WHITE
 
 
-def test_the_first_frame_of_an_animation(picture):
-    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, WHITE)]
-    path = picture(frames[0], "x.gif", save_all=True, append_images=frames[1:])
-    assert corner(read_picture(path, size=(4, 4))) == RED
-
-
 @pytest.mark.parametrize("fit", FITS)
 def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
     image = landmarks(1200, 900)
@@ -146,14 +102,6 @@ def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
     ]
     assert_close(small[0], small[1], atol=12, rtol=0)
     assert (small[0] - small[1]).abs().float().mean() < 2
-
-
-def test_a_large_jpeg_and_a_large_png_agree(picture):
-    rows = torch.linspace(0, 255, 1200).round().byte()
-    image = Image.fromarray(rows[:, None].expand(1200, 900).contiguous().numpy())
-    small = [read_picture(picture(image, name), size=(16, 16)).int() for name in ("x.png", "x.jpg")]
-    assert_close(small[0], small[1], atol=3, rtol=0)
-    assert small[0][0, -1, 0] > 200 > 60 > small[0][0, 0, 0]  # the height is kept: 900 of 1200 rows
 
 
 def test_a_jpeg_is_not_decoded_smaller_than_needed(picture):
@@ -216,28 +164,6 @@ def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit)
         assert difference(path, fit, other, size) > 8, "another fit shows something else"
 
 
-@pytest.mark.parametrize(
-    ("fit", "rows", "columns"), [("crop", (0, 0), (0, 0)), ("pad", (8, 12), (0, 8)),
-                                 ("stretch", (0, 8), (0, 8))]
-)  # fmt: skip
-@pytest.mark.parametrize("scale", [1, 20])
-def test_a_corner_is_where_the_fit_puts_it(picture, fit, rows, columns, scale):
-    path = picture(landmarks(32 * scale, 64 * scale))
-    seen = read_picture(path, size=(32, 32), fit=fit)
-    expected = torch.zeros(32, 32, dtype=torch.bool)
-    expected[slice(*rows), slice(*columns)] = True
-    assert torch.equal(seen[2] > 125, expected)
-    pixels, _ = picture_to_draw(path.read_bytes(), path, (32, 32), fit)
-    blue = (pixels[..., 2] > 125).nonzero()
-    shares = [(blue[axis].max() + 1) / pixels.shape[axis] for axis in (0, 1)]
-    ends = {"crop": (0.25, 0.25), "pad": (0.375, 0.25), "stretch": (0.25, 0.25)}
-    assert_close(shares, [*ends[fit]], atol=0.02, rtol=0)
-    assert blue[0].min() / pixels.shape[0] == (0.25 if fit == "pad" else 0)
-    bars = (seen == 0).all(0)
-    assert bars.sum() == (16 * 32 if fit == "pad" else 0)
-    assert bars[:8].all() == (fit == "pad")
-
-
 @pytest.mark.parametrize("fit", FITS)
 def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
     wide = picture(Image.fromarray(np.full((10, 30), 40000, dtype=np.uint16)), "wide.png")
@@ -248,18 +174,6 @@ def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
     seen = read_picture(glass, size=(6, 6), fit=fit)
     assert corner(seen) == ((0, 0, 0) if fit == "pad" else WHITE), "bars are black, glass is white"
     assert (seen[:, 3] == 255).all()
-
-
-def test_the_fits_of_the_command_line_are_those():
-    assert [*Fit] == [*FITS]
-
-
-def test_standard_input(monkeypatch):
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), RED).save(buffer, "PNG")
-    buffer.seek(0)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(buffer))
-    assert corner(read_picture("-", size=(4, 4))) == RED
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -315,14 +229,6 @@ def test_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, conten
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("kind", ["TIFF", "PPM", "ICO", "PCX", "TGA"])
-def test_formats_that_nobody_asked_for_are_refused(tmp_path, kind):
-    path = tmp_path / "x.png"
-    Image.new("RGB", (32, 32)).save(path, kind)
-    with pytest.raises(InputError, match="can be read"):
-        read_picture(path, size=(8, 8))
-
-
 @pytest.mark.parametrize("kind", [SyntaxError, ValueError, KeyError, struct.error, EOFError])
 def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch, kind):
     def fail(*_: object, **__: object):
@@ -332,19 +238,6 @@ def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch, kind):
     (tmp_path / "x.jpg").write_bytes(jpeg())
     with pytest.raises(InputError, match="damaged"):
         read_picture(tmp_path / "x.jpg", size=(8, 8))
-
-
-def test_broken_files_raise_nothing_else(tmp_path):
-    generator = np.random.default_rng(0)
-    original = bytearray(jpeg())
-    path = tmp_path / "x.jpg"
-    for _ in range(60):
-        content = bytearray(original)
-        for place in generator.integers(0, len(content), 5):
-            content[place] = generator.integers(256)
-        path.write_bytes(content)
-        with contextlib.suppress(InputError):
-            assert read_picture(path, size=(8, 8)).shape == (3, 8, 8)
 
 
 def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):

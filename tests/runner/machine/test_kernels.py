@@ -13,7 +13,6 @@ from tests.stopping import stop_after
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.core.spec import TrainSpec
 from vitcli.runner.errors import ResourceError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import kernels
@@ -68,15 +67,6 @@ def test_bf16_instructions_of_avx512_are_used_where_amx_is_missing(kind, backend
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
     assert native_backend_of(kind, BF16) == backend
-
-
-def test_elsewhere_torch_computes(monkeypatch):
-    monkeypatch.setattr(kernels, "cpu_kind", lambda: "other")
-    model = build_vit(changed(**WIDE))
-    assert choose_kernels(model, CPU, None) == "torch"
-    assert model.blocks[0].attn.inner.attend.fused
-    with pytest.raises(ResourceError, match=r"train\.kernels=native.*need Linux and fp32"):
-        choose_kernels(model, CPU, None, "native")
 
 
 @pytest.mark.parametrize("kind", SIMD)
@@ -179,11 +169,6 @@ def test_the_folder_of_compiled_libraries_is_private(compiler, monkeypatch):
     monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(kernels.NoKernelsError, match="belongs to another user"):
         compile_empty(compiler)
-
-
-def test_compile_and_native_kernels_exclude_each_other():
-    with pytest.raises(ValueError, match=r"torch\.compile does not support"):
-        TrainSpec(compile=True, kernels="native")
 
 
 @pytest.mark.parametrize("began_native", [True, False])

@@ -1,21 +1,20 @@
-"""Kind and precision of processors that this machine does not have."""
+"""Processors, cores, limits and obstacles of machines that are not this one."""
 
+import itertools
+import os
 import platform
+from typing import Any
 
 import pytest
 import torch
 
-from tests.runner.machine.processors import (
-    AVX2,
-    AVX512,
-    GRAVITON2,
-    GRAVITON3,
-    SAPPHIRE_RAPIDS,
-    ZEN4,
-    x86,
-)
-from vitcli.runner.machine import device
+from tests.runner.machine import processors
+from tests.runner.machine.processors import AVX2, SAPPHIRE_RAPIDS, ZEN4, cpu_info, x86
+from vitcli.runner.machine import cores, device, products
+from vitcli.runner.machine.affinity import allowed_cores, divide_cores
+from vitcli.runner.machine.cores import cpu_quota, fp32_peak, parse_cores, usable_cores
 from vitcli.runner.machine.device import pick_precision
+from vitcli.runner.machine.obstacles import Circumstances, mkl_version, obstacles
 from vitcli.runner.machine.processor import (
     LIMITS,
     computes_bf16,
@@ -24,22 +23,20 @@ from vitcli.runner.machine.processor import (
     prefers_bf16,
     this_processor,
 )
-
-LIMITED_BY_ATEN = x86("AVX2", onednn=True, bf16=True, amx=True)
-LIMITED_BY_ONEDNN = x86("AVX512", onednn=False, bf16=True, amx=True)
+from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
 
 
 @pytest.mark.parametrize(
     ("cpu", "computes", "prefers"),
     [
         (AVX2, False, False),
-        (AVX512, False, False),
+        (processors.AVX512, False, False),
         (ZEN4, True, True),
         (SAPPHIRE_RAPIDS, True, True),
-        (LIMITED_BY_ATEN, False, False),
-        (LIMITED_BY_ONEDNN, False, False),
-        (GRAVITON2, False, False),
-        (GRAVITON3, True, False),
+        (x86("AVX2", onednn=True, bf16=True, amx=True), False, False),  # limited by ATen
+        (x86("AVX512", onednn=False, bf16=True, amx=True), False, False),  # limited by oneDNN
+        (processors.GRAVITON2, False, False),
+        (processors.GRAVITON3, True, False),
     ],
 )
 def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, computes, prefers):
@@ -50,18 +47,17 @@ def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, comput
     assert pick_precision("bf16", torch.device("cpu")) is torch.bfloat16, "who asks for it gets it"
 
 
-def test_what_torch_reports_is_read(monkeypatch):
+@pytest.mark.parametrize(("cpu", "has_all"), [(SAPPHIRE_RAPIDS, True), (AVX2, False)])
+def test_what_torch_reports_is_read(monkeypatch, cpu, has_all):
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True, raising=False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
-    assert this_processor() == SAPPHIRE_RAPIDS
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert this_processor() == AVX2
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: cpu.capability)
+    for place, name in (
+        (torch.cpu, "_is_avx512_bf16_supported"),
+        (torch.cpu, "_is_amx_tile_supported"),
+        (torch.ops.mkldnn, "_is_mkldnn_bf16_supported"),
+    ):
+        monkeypatch.setattr(place, name, lambda: has_all, raising=False)
+    assert this_processor() == cpu
 
 
 @pytest.mark.parametrize(
@@ -73,7 +69,6 @@ def test_what_torch_reports_is_read(monkeypatch):
         ("Linux", "x86_64", "AVX2", True, "avx2"),  # ATEN_CPU_CAPABILITY=avx2 on a CPU with AMX
         ("Linux", "x86_64", "DEFAULT", True, "other"),
         ("Darwin", "x86_64", "AVX512", True, "avx512"),
-        ("Linux", "aarch64", "DEFAULT", False, "neon"),
         ("Linux", "aarch64", "SVE256", False, "neon"),
         ("Darwin", "arm64", "DEFAULT", False, "neon"),
         ("Linux", "ppc64le", "VSX", False, "other"),
@@ -94,3 +89,205 @@ def test_variables_that_limit_the_processor_are_named(monkeypatch):
     monkeypatch.setenv("MKL_ENABLE_INSTRUCTIONS", "AVX2")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     assert cpu_limits() == "ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2"
+
+
+# Cores
+
+AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
+
+
+@pytest.mark.parametrize(
+    ("fields", "flags", "per_cycle"),
+    [
+        (AMD | {"cpu family": 23, "model": 1}, "avx2 fma", 16),  # Zen 1
+        (AMD | {"cpu family": 23, "model": 49}, "avx2 fma", 32),  # Zen 2
+        (AMD | {"model": 17}, "avx2 fma avx512f avx512_bf16", 32),  # Zen 4
+        (AMD | {"cpu family": 26}, "avx2 fma avx512f", None),  # Zen 5: full or halved vectors
+        ({}, "avx2 fma", 32),  # Haswell
+        ({}, "avx2 fma avx512f", None),  # Skylake: one or two units
+        ({}, "avx2 fma avx_vnni", None),  # Alder Lake: large or small cores
+        ({}, "avx2 fma avx512f avx_vnni amx_tile", 64),  # Sapphire Rapids
+        ({"vendor_id": "CentaurHauls"}, "avx2 fma", None),
+    ],
+)
+def test_the_peak_is_computed_where_the_processor_is_known(fields, flags, per_cycle):
+    found = parse_cores(cpu_info(2, flags=flags, **fields))
+    assert fp32_peak(found) == (per_cycle and per_cycle * 2.5e9)
+
+
+def test_cores_are_counted_and_unknown_values_are_none(tmp_path, monkeypatch):
+    found = parse_cores(cpu_info(4, 2), hertz=4e9)
+    assert (found.physical, found.hertz) == (4, 4e9), "second threads of a core"
+    found = parse_cores(cpu_info(2, **{"cpu MHz": "Unknown", "model": "IBM,9009"}))
+    assert (found.hertz, found.model, found.physical) == (None, 0, 2)
+    for name in ("CPU_INFO", "MAX_KHZ"):
+        monkeypatch.setattr(cores, name, tmp_path / "absent")
+    found = cores.read_cores()
+    assert (found.physical, found.hertz, fp32_peak(found), found.is_amd) == (None,) * 3 + (False,)
+
+
+@pytest.mark.parametrize(
+    ("files", "group", "quota"),
+    [
+        ({}, "0::/\n", None),
+        ({"cpu.max": "max 100000\n"}, "0::/\n", None),
+        ({"cpu.max": "150000 100000\n"}, "0::/\n", 1.5),
+        ({"a/cpu.max": "50000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b\n", 0.5),
+        ({"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, "1:cpu:/\n", 2.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "1:cpu:/\n", None),
+    ],
+)
+def test_the_quota_of_control_groups(tmp_path, files, group, quota):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text(group)
+    assert cpu_quota(tmp_path, tmp_path / "own") == quota
+
+
+@pytest.mark.parametrize(
+    ("usable", "count", "threads", "divided"),
+    [
+        ({3, 5, 8, 9}, 2, 1, [[3, 5], [8, 9]]),  # a container may use only these
+        ({0, 1, 2, 3}, 2, 2, [[0, 1], [2, 3]]),
+        ({0, 1, 2, 3, 4}, 2, 1, [[0, 1], [2, 3]]),
+        ({0, 1}, 1, 2, [[]]),  # one worker uses all cores
+        ({0, 1}, 4, 1, [[], [], [], []]),  # fewer cores than threads
+        ({0, 1, 2}, 2, 2, [[], []]),
+    ],
+)
+def test_each_worker_has_cores_of_its_own(monkeypatch, usable, count, threads, divided):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    assert divide_cores(count, threads) == divided
+    least = min(usable_cores(quota) for quota in (0.5, 1.7))
+    assert (usable_cores(None), usable_cores(99), least) == (len(usable), len(usable), 1)
+
+
+def test_without_linux_nothing_is_pinned(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert allowed_cores() == [0, 1, 2, 3]
+    assert divide_cores(2, 1) == [[], []]
+
+
+# Products
+
+
+def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
+    """Let products have these speeds; return a list that receives the calls."""
+    calls = []
+
+    def rate(size, precision):
+        calls.append((size, precision, torch.get_num_threads()))
+        return 1e9 * gflops[precision]
+
+    monkeypatch.setattr(products, "product_rate", rate)
+    return calls
+
+
+def test_measuring_draws_no_random_number(monkeypatch):
+    monkeypatch.setattr(products, "LARGE", (16, 16, 16))
+    monkeypatch.setattr(products, "THIN", (32, 8, 8))
+    monkeypatch.setattr(products, "SECONDS", 0.0)
+    before = torch.get_rng_state()
+    found = measure_products()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(rate > 0 for rate in (*found.rates.values(), *found.by_threads.values()))
+
+
+def test_the_rate_is_the_median_of_calls(monkeypatch):
+    clock = itertools.accumulate([0, 1.0, 0, 3.0, 0, 2.0, 0, 100.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr(products, "SECONDS", 6.0)
+    assert products.product_rate((10, 5, 2), "bf16") == 200 / 2.0
+
+
+@pytest.mark.parametrize(("bf16", "has_large"), [(200.0, True), (1.6, False)])
+def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf16, has_large):
+    calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": bf16})
+    with products.num_threads(3):
+        found = measure_products()
+        assert torch.get_num_threads() == 3, "the number of threads is restored"
+    assert (("bf16", LARGE) in found.rates) is has_large
+    assert found.bf16_slowdown == 80.0 / bf16
+    assert found.by_threads.keys() == {1, 2}
+    assert {(THIN, "fp32"), (LARGE, "fp32"), (THIN, "bf16")} <= {call[:2] for call in calls}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "precision", "bf16", "is_told"),
+    [
+        (AVX2, "bf16", 50.0, True),
+        (AVX2, "bf16", 90.0, False),
+        (AVX2, "auto", 1.25, False),
+        (ZEN4, "bf16", 1.25, False),
+    ],
+)
+def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, is_told):
+    calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": bf16})
+    monkeypatch.setattr(products, "this_processor", lambda: cpu)
+    said: list[str] = []
+    warn_if_emulated(precision, "cpu", said.append)
+    assert len(said) == is_told
+    assert bool(calls) == ((cpu, precision) == (AVX2, "bf16")), "nothing is measured in vain"
+
+
+# Obstacles
+
+
+def seen(**changes) -> Circumstances:
+    """A machine with nothing in the way, but for the changes."""
+    usual: dict[str, Any] = {"cores": 2, "usable": 2, "physical": 2, "is_amd": True}
+    usual |= {"products": processors.products(t1=80, t2=155), "load": 0.2, "peak": 83e9}
+    return Circumstances(**(usual | {"mkl": (2024, 2)} | changes))
+
+
+SLOW, FLAT = processors.products(t1=20, t2=40), processors.products(t1=80, t2=88)
+EMULATED = processors.products(bf16=1.5, t1=80, t2=155)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"environment": {"OMP_NUM_THREADS": "1"}}, "unset OMP_NUM_THREADS"),
+        ({"quota": 1.5, "usable": 1}, "docker run --cpus 2"),
+        ({"load": 2.7}, "type: top"),
+        ({"products": FLAT}, "type: top"),
+        ({"products": SLOW}, "MKL"),
+        ({"products": SLOW, "load": 3.0}, "type: top"),  # on busy cores MKL is not blamed
+        ({"products": EMULATED, "emulates_bf16": True}, "--precision auto or fp32"),
+    ],
+)
+def test_each_obstacle_has_one_line_that_says_what_to_type(changes, told):
+    (line,) = obstacles(seen(**changes))
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"load": None, "peak": None, "mkl": None, "physical": None},
+        {"environment": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "many"}},
+        {"environment": {"OMP_NUM_THREADS": "1"}, "usable": 1},
+        {"quota": 4.0},
+        {"products": FLAT, "physical": 1},  # two threads of one core
+        {"products": processors.products(t1=80)},
+        {"products": SLOW, "is_amd": False},
+        {"products": SLOW, "mkl": None},
+        {"products": SLOW, "mkl": (2025, 3)},
+        {"products": SLOW, "peak": None},
+        {"products": EMULATED},  # slow, but in hardware
+    ],
+)
+def test_no_advice_where_it_would_not_help(changes):
+    assert obstacles(seen(**changes)) == []
+
+
+def test_the_version_of_mkl():
+    build = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605"
+    assert mkl_version(build) == (2024, 2)
+    assert mkl_version("Math Kernel Library Version 2020.0.4 Product") == (2020, 0, 4)
+    assert mkl_version("BLAS_INFO=open") is None

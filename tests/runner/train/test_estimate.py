@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tests.core.trainings import experiment
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train import build, flops, rehearsal
@@ -20,13 +19,6 @@ def test_accumulation_and_recomputing_save_memory():
     whole = estimate().memory_bytes
     assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
     assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
-
-
-def test_time_and_steps_follow_the_epochs():
-    one = estimate(train__epochs=1)
-    assert one.steps_per_epoch == 390
-    assert estimate(train__limit_batches=7).steps_per_epoch == 7
-    assert one.seconds > 0
 
 
 @pytest.fixture
@@ -48,12 +40,6 @@ def probed(monkeypatch):
 def test_quick_steps_are_measured_with_the_whole_batch(probed):
     assert estimate().train_seconds > 0
     assert probed.counts == [32, 128]
-
-
-def test_slow_steps_are_measured_with_a_part_of_the_batch(probed):
-    probed.each = 1.0
-    assert estimate(train__limit_batches=5, train__epochs=2).train_seconds == 2 * 5 * 128
-    assert probed.counts == [32]
 
 
 def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeypatch):
@@ -98,19 +84,6 @@ def test_evaluated_images(probed, changes, images):
     """With a validation split, only the last epoch reads the test set."""
     probed.each = 3.0
     assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
-
-
-def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(ConfigError, match="do not fill one batch"):
-        estimate(train__batch_size=60_000)
-
-
-def test_compiling_is_part_of_the_time_to_start(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
-    experiment = load_experiment("cifar10-tiny", {"train.compile": True})
-    found = make_estimate(experiment, compile_too=True, on_message=print)
-    assert " to start and compile, " in found.as_text()
-    assert " to start, " in make_estimate(experiment).as_text()
 
 
 def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):

@@ -1,6 +1,5 @@
 """A training that starts from a pre-training of its own."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -25,22 +24,23 @@ def pretrained_runs() -> list[RunDir]:
     return list_runs(Path("runs/pretrained"))
 
 
-def test_the_training_starts_from_the_encoder_of_the_pre_training(tiny):
-    done = train(tiny, FIRST | {"train.epochs": 0, "train.ema_decay": None}, "next")
+def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, pictures):
+    changes = FIRST | {"train.epochs": 0, "train.ema_decay": None}
+    done = train(tiny, changes, "next")
     (first,) = pretrained_runs()
     given, taken = encoder_weights(first), load_model(done.run).state_dict()
     assert all(torch.equal(taken[name], given[name]) for name in given)
     assert done.run.read("meta.json")["pretrained"]["run"] == first.name
     assert done.result["pretrain_flops"] == first.read("result.json")["train_flops"] > 0
-
-
-def test_experiments_share_a_pre_training_and_a_change_needs_another(tiny):
-    first = train(tiny, FIRST | {"train.epochs": 1}, "one")
-    again = train(tiny, FIRST | {"train.epochs": 2}, "two")
+    again = train(tiny, changes | {"optim.lr": 0.1}, "again")
     assert len(pretrained_runs()) == 1
-    assert first.run.read("meta.json")["pretrained"] == again.run.read("meta.json")["pretrained"]
-    train(tiny, FIRST | {"train.epochs": 1, "pretrain.optim.lr": 2e-3}, "three")
+    assert again.run.read("meta.json")["pretrained"] == done.run.read("meta.json")["pretrained"]
+    train(tiny, changes | {"pretrain.optim.lr": 2e-3}, "other")
     assert len(pretrained_runs()) == 2
+    next(pictures.rglob("*.png")).unlink()
+    with pytest.raises(InputError, match="was trained on"):
+        train(tiny, changes, "other images")
+    assert first.exists
 
 
 @pytest.mark.parametrize("steps", [3, 8])
@@ -55,24 +55,3 @@ def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny, monkey
     again = train(tiny, FIRST, "stopped", resume=True)
     assert again.result["test_accuracy"] == calm.result["test_accuracy"]
     assert_same_run(calm.run, again.run)
-
-
-def test_a_pre_training_on_other_images_is_refused(tiny, pictures):
-    train(tiny, FIRST | {"train.epochs": 0}, "one")
-    (first,) = pretrained_runs()
-    next(pictures.rglob("*.png")).unlink()
-    with pytest.raises(InputError, match=r"was trained on .*; pre-train again: vitcli runs rm"):
-        train(tiny, FIRST | {"train.epochs": 0}, "two")
-    assert first.exists
-
-
-def test_learned_positions_are_resized_for_another_grid(tiny):
-    base = {"model.pos_embed": "learned", "train.epochs": 1}
-    train(tiny, base, "small")
-    messages: list[str] = []
-    experiment = load_experiment(
-        str(tiny), base | {"data.resize": 32, "train.init": "small", "train.epochs": 0}
-    )
-    done = start(experiment, Request(output=Path("large")), on_message=messages.append)
-    assert any("resizing the positions of" in text for text in messages)
-    assert json.loads((done.run.path / "status.json").read_text())["state"] == "finished"

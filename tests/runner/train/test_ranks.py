@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from tests import torchrun
 from tests.same_run import assert_same_run
-from tests.task_table import ADDED, NAMES, TinyTask, add_to_workers, row_of
+from tests.task_table import ADDED, TinyTask, add_to_workers, row_of
 from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
@@ -24,7 +24,6 @@ from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.exactness import refuse_inexact
 from vitcli.runner.train.rank_notes import EndedError
 from vitcli.runner.train.ranks import (
-    ONE_PROCESS,
     TorchrunProcesses,
     read_timeout,
     refuse_parts,
@@ -56,14 +55,6 @@ def test_torchrun_says_which_rank_a_process_is():
     assert read_launch(STARTED | {"WORLD_SIZE": "1", "RANK": "0"}) is None
     for name in VARIABLES:
         assert read_launch({k: v for k, v in STARTED.items() if k != name}) is None
-
-
-def test_commands_can_be_typed_for_as_many_ranks():
-    assert Launch(0, 2, 0, 2).command == "torchrun --nproc-per-node 2 -m"
-    assert Launch(0, 8, 0, 4).command == "torchrun --nnodes 2 --nproc-per-node 4 -m"
-    found = processes(0, dist.HashStore()).command("vitcli train --resume tiny")
-    assert found == "torchrun --nproc-per-node 2 -m vitcli train --resume tiny"
-    assert ONE_PROCESS.command("vitcli train") == "vitcli train"
 
 
 def test_each_rank_has_a_gpu_of_its_own(monkeypatch):
@@ -101,12 +92,6 @@ def test_the_time_to_answer_is_a_positive_number(monkeypatch, text):
         read_timeout()
 
 
-def test_the_time_to_answer_can_be_set(monkeypatch):
-    assert read_timeout() == module.TIMEOUT
-    monkeypatch.setenv(module.TIMEOUT_VARIABLE, "12.5")
-    assert read_timeout() == 12.5
-
-
 def test_cuda_graphs_need_a_single_process(monkeypatch):
     cuda, said = module.torch.device("cuda"), []
     monkeypatch.setattr(ranks, "size", lambda: 2)
@@ -130,11 +115,6 @@ def test_ranks_that_compute_otherwise_are_refused():
     one._set("facts/0/1", {"torch": "2.11", "threads": 1})
     with pytest.raises(ConfigError, match=r"rank 1 has torch 2.11, rank 0 has 2.15"):
         zero.compare({"torch": "2.15", "threads": 1})
-
-
-def test_a_rank_with_other_images_is_refused():
-    with pytest.raises(ConfigError, match="rank 1 has other images than rank 0"):
-        processes(1, dist.HashStore()).join({"data_hash": "a"}, "b")
 
 
 # Waiting, and ranks that are lost
@@ -189,22 +169,6 @@ def test_a_rank_that_failed_says_why(tiny_run):
     assert "rank 1 failed: OutOfMemoryError: 3 GiB. Continue" in lose(tiny_run, 0, store)
 
 
-def test_weights_that_differ_are_the_reason_if_all_ranks_are_there(tiny_run):
-    store = dist.HashStore()
-    processes(1, store).leave("")
-    found = lose(tiny_run, 0, store, error="the weights of the ranks differ")
-    assert "the weights of the ranks differ. Continue" in found
-
-
-def test_only_the_lowest_rank_alive_writes(tiny_run):
-    store = dist.HashStore()
-    store.set("who/0", json.dumps({"host": socket.gethostname(), "pid": DEAD}))
-    processes(1, store, 3).leave("")
-    with pytest.raises(EndedError), processes(2, store, 3).watch(tiny_run, ""):
-        raise LostRankError("closed")
-    assert tiny_run.status()["state"] == "running"
-
-
 @pytest.mark.parametrize("state", ["finished", "interrupted", "diverged"])
 def test_a_state_that_rank_0_has_written_stays(tiny_run, state):
     tiny_run.set_status(state, 3, "as it was")
@@ -253,16 +217,6 @@ def test_two_ranks_give_the_numbers_of_one_process(places):
     check_task("classify", places)
 
 
-UNEQUAL = ("classify", "lejepa", ADDED)
-"""Tested above, with batch norm, and with noise that each rank draws by itself."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNEQUAL])
-def test_two_ranks_give_the_numbers_of_one_process_for(name, places):
-    check_task(name, places)
-
-
 def check_task(name: str, place) -> None:
     task = TinyTask(name, place)
     changes = {"train.precision": "fp32", "model.proj_drop": 0.0, "model.drop_path": 0.0}
@@ -283,13 +237,6 @@ def check_task(name: str, place) -> None:
         is_number = isinstance(mine[key], float)
         wanted = pytest.approx(mine[key], rel=1e-5, abs=1e-5) if is_number else mine[key]
         assert other[key] == wanted, key
-
-
-@pytest.mark.slow
-def test_batch_norm_is_refused_by_name(places, here):
-    said = torchrun.run("train", str(TinyTask("lejepa", places).path), "-o", "runs/two", code=1)
-    assert "error: batch norm (projector." in said
-    assert not RunDir(here / "runs/two").exists
 
 
 LONG = ("--epochs", "40")
@@ -327,25 +274,3 @@ def test_ranks_stop_together_and_resume_to_the_same_bits(calm, places, rank, num
     assert status["step"] == run.last_step() > 0
     torchrun.run("train", "--resume", str(run.path))
     assert_same_run(calm, run)
-
-
-@pytest.mark.slow
-def test_a_run_keeps_its_number_of_ranks(places):
-    task = TinyTask("classify", places)
-    run = RunDir(task.train("runs/one", {"train.epochs": 1}).path)
-    run.set_status("running", 3)
-    (run.path / "result.json").unlink()
-    said = torchrun.run("train", "--resume", "runs/one", code=1)
-    assert "(ranks 1 -> 2); start it without torchrun" in said
-
-
-@pytest.mark.slow
-def test_a_rank_that_hangs_is_named_in_the_status(places):
-    task, run = TinyTask("classify", places), RunDir(places / "hangs")
-    words = ("train", str(task.path), "-o", str(run.path), "--epochs", "400")
-    process = torchrun.start(*words, VITCLI_RANK_TIMEOUT="5")
-    torchrun.wait_for_checkpoint(process, run.path)
-    os.kill(torchrun.rank_processes(process.pid)[1], signal.SIGSTOP)
-    process.communicate(timeout=torchrun.HANG)
-    assert run.status()["state"] == "failed"
-    assert run.status()["reason"].startswith("rank 1 did not answer for 5 s")

@@ -1,5 +1,6 @@
 """A run that is stopped at any instant and continued gives bit-identical results."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -14,16 +15,16 @@ from tests.patience import HANG
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.objectives.classify import Classify
-from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train import training as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import Experiment, load_experiment
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.signals import STOPPING, StopFlag
+from vitcli.runner.train.start import Request, resume_experiment, start
 
 OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -51,8 +52,7 @@ def test_a_killed_training_resumes_to_the_same_bits(tiny, here, environment):
     wait_for_step(killed, here / "killed")
     killed.kill()
     killed.communicate()
-    killed_at = steps(here / "killed" / "checkpoints")[0]
-    assert 0 < killed_at < 150
+    assert 0 < steps(here / "killed" / "checkpoints")[0] < 150
     resumed = launch(tiny, "killed", environment, "--epochs", "30", "--resume", "auto")
     for process in (calm, resumed):
         assert process.wait(HANG) == 0, process.communicate()
@@ -71,22 +71,39 @@ def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     process.send_signal(number)
     _, talk = process.communicate(timeout=HANG)
     assert process.returncode == 128 + number
-    assert "Continue: vitcli train --resume" in talk
+    assert "vitcli train --resume" in talk
     assert "Traceback" not in talk
     status = RunDir(here / "stopped").status()
     assert status["state"] == "interrupted"
     assert status["step"] == steps(here / "stopped" / "checkpoints")[0]
 
 
-def run(tiny: Path, folder: str, **options):
-    return start(load_experiment(str(tiny)), Request(output=Path(folder), **options))
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with StopFlag() as stop:
+            os.kill(os.getpid(), number)
+        assert stop.number is None
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
-@pytest.mark.parametrize("count", [1, 4, 5, 6, 13])
+def run(tiny: Path, folder: str, changes: dict | None = None, **options):
+    return start(load_experiment(str(tiny), changes), Request(output=Path(folder), **options))
+
+
+def resume(stopped: RunDir, **options):
+    """Continue a run as its folder says."""
+    experiment, path = resume_experiment(str(stopped.path))
+    return start(experiment, Request(output=path, resume=True, **options))
+
+
+@pytest.mark.parametrize("count", [1, 5, 13])
 def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(
-    tiny, here, monkeypatch, count
+    tiny, here, calm, monkeypatch, count
 ):
-    calm = run(tiny, "calm").run
     with monkeypatch.context() as patch:
         stop_after(patch, count)
         with pytest.raises(StoppedError):
@@ -103,10 +120,9 @@ class Killed(BaseException):
 
 @pytest.mark.shipped_save_policy
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here, epoch):
+def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here, calm, epoch):
     """Short epochs share a checkpoint, so more than one epoch may be lost."""
     assert training.SAVE_SHARE < 0.1
-    calm = run(tiny, "calm").run
 
     def die(event: Event) -> None:
         if isinstance(event, EpochDone) and event.record["epoch"] == epoch:
@@ -121,46 +137,29 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
     assert_same_run(calm, killed)
 
 
-@pytest.mark.shipped_save_policy
-def test_with_the_default_save_policy_a_stop_resumes_to_the_same_bits(tiny, here, monkeypatch):
-    assert_stopping_changes_nothing(load_experiment(str(tiny)), monkeypatch)
-
-
-def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
+def test_the_bits_depend_on_the_step_seed(calm, stopped, monkeypatch):
     """Control: if dropout did not depend on the step, the tests above would notice."""
-    calm = run(tiny, "calm").run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
     monkeypatch.setattr(loop, "seed_step", lambda *_: torch.manual_seed(7))
-    run(tiny, "stopped", resume=True)
+    resume(stopped)
     with pytest.raises(AssertionError):
-        assert_same_run(calm, RunDir(here / "stopped"))
+        assert_same_run(calm, stopped)
 
 
-def test_a_finished_run_is_not_changed(tiny, here):
-    first = run(tiny, "done")
-    before = {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()}
-    again = run(tiny, "done", resume=True)
-    assert not again.trained
-    assert again.result == first.result
-    assert {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()} == before
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_another_configuration_is_refused_with_its_fields(tiny, here):
-    run(tiny, "done")
-    tiny.write_text(tiny.read_text().replace("epochs: 4", "epochs: 5"))
+def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
+    before = files(calm.path)
+    assert not resume(calm).trained
+    assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
-        run(tiny, "done")
+        run(calm.path / "config.yaml", "calm", {"train.epochs": 5})
 
 
-def test_an_unfinished_run_is_not_trained_from_the_start(tiny, here, monkeypatch):
-    stop_after(monkeypatch, 6)
-    with pytest.raises(StoppedError):
-        run(tiny, "stopped")
+def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
     with pytest.raises(ConfigError, match="vitcli train --resume"):
-        run(tiny, "stopped")
+        run(stopped.path / "config.yaml", "stopped")
 
 
 def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
@@ -169,7 +168,7 @@ def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
         with pytest.raises(StoppedError):
             run(tiny, "stopped")
     next((pictures / "train" / "dark").iterdir()).unlink()
-    with pytest.raises(Exception, match="other images"):
+    with pytest.raises(InputError, match="other images"):
         run(tiny, "stopped", resume=True)
 
 
@@ -181,66 +180,39 @@ def test_a_folder_in_use_is_refused_and_not_changed(tiny, here):
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_an_edited_configuration_is_refused_or_marked(tiny, here, monkeypatch, has_checkpoint):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "edited")
+def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
     if not has_checkpoint:
-        shutil.rmtree("edited/checkpoints")
-        Path("edited/checkpoints").mkdir()
-    step = RunDir(Path("edited")).last_step()
-    config = Path("edited/config.yaml")
+        shutil.rmtree(stopped.checkpoints)
+        stopped.checkpoints.mkdir()
+    step, config = stopped.last_step(), stopped.path / "config.yaml"
     text = config.read_text().replace("seed: 0", "seed: 3", 1)
     config.write_text(text.replace("weight_decay: 0.05", "weight_decay: 0.01", 1))
-    told = r"config\.yaml optim\.weight_decay 0\.05 -> 0\.01, config\.yaml seed 0 -> 3\); restore"
-    with pytest.raises(ConfigError, match=told):
-        run(config, "edited", resume=True)
-    marked = run(config, "edited", resume=True, allow_inexact=True)
+    with pytest.raises(ConfigError, match=r"optim\.weight_decay 0\.05 -> 0\.01, .*seed 0 -> 3"):
+        resume(stopped)
+    marked = resume(stopped, allow_inexact=True)
     assert not marked.result["exact"]
     assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
-    assert not run(config, "edited", resume=True).trained
+    assert not resume(stopped).trained
 
 
 @pytest.mark.parametrize("recorded", [None, 5, {"seed": "x"}, {"seed": 3}])
-def test_an_edit_is_refused_where_the_first_configuration_is_not_known(
-    tiny, here, monkeypatch, recorded
-):
+def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, recorded):
     """Runs of earlier versions have its hash only."""
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "edited")
-    config, place = Path("edited/config.yaml"), Path("edited/meta.json")
+    config = stopped.path / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
-    meta = RunDir(Path("edited")).read("meta.json")
+    meta = stopped.read("meta.json")
+    meta.pop("config")
     commit_json(
-        place,
-        {k: v for k, v in meta.items() if k != "config"}
-        | ({} if recorded is None else {"config": recorded}),
+        stopped.path / "meta.json", meta | ({} if recorded is None else {"config": recorded})
     )
-    with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}\); restore"):
-        run(config, "edited", resume=True)
+    with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}"):
+        resume(stopped)
 
 
-def test_a_comment_in_the_configuration_changes_nothing(tiny, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "edited")
-    config = Path("edited/config.yaml")
-    config.write_text("# a comment\n" + config.read_text())
-    assert run(config, "edited", resume=True).result["exact"]
-
-
-def test_a_damaged_meta_file_is_not_an_empty_one(tiny, here, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
-    Path("stopped/meta.json").write_text("{")
+def test_a_damaged_meta_file_is_not_an_empty_one(stopped):
+    (stopped.path / "meta.json").write_text("{")
     with pytest.raises(InputError, match=r"meta\.json: damaged"):
-        run(tiny, "stopped", resume=True)
+        resume(stopped)
 
 
 @pytest.mark.parametrize("was_renamed", [True, False])
@@ -253,12 +225,9 @@ def test_a_training_never_writes_into_a_folder_that_replaced_its_own(tiny, here,
             folder.mkdir()
             (folder / "config.yaml").write_text("seed: 7\n")
 
-    request = Request(output=folder)
-    place = r"moved$" if was_renamed else "deleted"
-    with pytest.raises(InUseError, match=f"taken the place.*{place}"):
-        start(load_experiment(str(tiny)), request, on_event=replace)
-    found = sorted(path.name for path in folder.rglob("*") if path.is_file())
-    assert found == ["config.yaml"]
+    with pytest.raises(InUseError, match="moved$" if was_renamed else "deleted"):
+        start(load_experiment(str(tiny)), Request(output=folder), on_event=replace)
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["config.yaml"]
 
 
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
@@ -279,47 +248,12 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     assert all(t.isfinite().all() for t in final_tensors(folder).values())
 
 
-@pytest.mark.parametrize(
-    "change", [{"depth": 1}, {"embed_dim": 8}, {"num_heads": 4}, {"pool": "seq"}, {"ffn": "relu"}]
-)
-def test_a_valid_checkpoint_of_another_model_is_refused(tiny, here, monkeypatch, change):
-    fields = {f"model.{name}": value for name, value in change.items()}
-    start(load_experiment(str(tiny), fields), Request(output=here / "other"))
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
-    for folder in (here / "stopped" / "checkpoints").iterdir():
-        shutil.rmtree(folder)
-    newest = steps(here / "other" / "checkpoints")[0]
-    shutil.copytree(
-        here / "other" / "checkpoints" / str(newest), here / "stopped" / "checkpoints" / str(newest)
-    )
-    with pytest.raises(InputError, match="another model"):
-        run(tiny, "stopped", resume=True)
-    with pytest.raises(InputError, match="another model"):
-        load_model("stopped")
-
-
-def assert_stopping_changes_nothing(experiment: Experiment, monkeypatch) -> None:
-    calm = start(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
-    start(experiment, Request(output=Path("stopped"), resume=True))
-    assert_same_run(calm, RunDir(Path("stopped")))
-
-
-@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
-def test_every_attention_trains_and_resumes_to_the_same_bits(tiny, here, monkeypatch, row):
-    fields = {"model.attention": row, "model.performer_redraw": 3, "train.accumulate": 2}
-    experiment = load_experiment(str(tiny), fields | {"train.grad_checkpointing": True})
-    assert_stopping_changes_nothing(experiment, monkeypatch)
-
-
-@pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])
-def test_other_settings_resume_to_the_same_bits(tiny, here, monkeypatch, change):
-    name, _, value = change.partition("=")
-    experiment = load_experiment(str(tiny), {name: int(value) if value.isdecimal() else value})
-    assert_stopping_changes_nothing(experiment, monkeypatch)
+@pytest.mark.parametrize("change", [{"model.embed_dim": 8}, {"model.num_heads": 4}])
+def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, here, change):
+    """With another number of heads, all tensors have the same shapes."""
+    other = RunDir(copy_of_run(here / "other", change))
+    shutil.rmtree(stopped.checkpoints)
+    shutil.copytree(other.checkpoints, stopped.checkpoints)
+    for attempt in (lambda: resume(stopped), lambda: load_model("stopped")):
+        with pytest.raises(InputError, match="another model"):
+            attempt()

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import io
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from PIL import Image
 
 from tests.core.specs import build
 from tests.explorer_page import attention, parse
@@ -23,7 +21,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.visualize.explorer.explore import Explorer, attention_bytes
 from vitcli.runner.visualize.explorer.live import LiveExplorer
-from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantise
+from vitcli.runner.visualize.explorer.page import Opening, fragment, page, quantise
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 NAMES = ["cat", "dog", "ship", "frog", "deer"]
@@ -79,15 +77,6 @@ def test_a_scene_is_what_the_model_computes(fields, prefix):
     assert scene.classes[0][0] == NAMES[int(shares.argmax())]
     assert_allclose([p for _, p in scene.classes], sorted(shares.tolist(), reverse=True))
     assert (scene.prefix, scene.grid, scene.layers) == (prefix, (4, 4), (1, 2))
-
-
-def test_only_the_layers_asked_for_are_held_but_the_rollout_passes_all():
-    model = build()
-    batch = images(model)
-    whole, last = scene_of(model, batch), scene_of(model, batch, layers=[1])
-    assert last.layers == (2,)
-    assert_allclose(last.attention, whole.attention[1:])
-    assert_allclose(last.rollout, whole.rollout[1:])
 
 
 def test_attention_that_is_not_finite_is_refused():
@@ -170,18 +159,6 @@ def test_a_large_model_is_refused_with_what_to_type():
         Explorer(huge, all_layers=True)
 
 
-@pytest.mark.parametrize(
-    ("size", "kind", "shown"),
-    [((200, 250), "PNG", (250, 200)), ((300, 1024), "JPEG", (MAX_SHOWN, 188))],
-)
-def test_the_picture_is_embedded_no_larger_than_it_is_shown(size, kind, shown):
-    model = build()
-    uri = parse(page([scene_of(model, images(model), size=size)])).data["scenes"][0]["picture"]
-    content = base64.b64decode(uri.partition(",")[2])
-    with Image.open(io.BytesIO(content)) as image:
-        assert (image.format, image.size) == (kind, shown)
-
-
 def hostile_page() -> bytes:
     model = build()
     names = [f"{ATTACK}{i}" for i in range(5)]
@@ -232,9 +209,3 @@ def test_a_fragment_is_the_same_explorer_for_another_page():
         "inside",
     )
     assert not [tag for tag, _ in inside.tags if tag in ("style", "html", "body", "meta")]
-
-
-def test_a_page_is_the_same_twice():
-    model = build(reg_tokens=1)
-    scene = scene_of(model, images(model))
-    assert page([scene]) == page([scene])

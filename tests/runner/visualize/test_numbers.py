@@ -4,23 +4,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from tests.core.specs import build
 from vitcli.core.inspect.maps import default_method
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims, summarize_comparison
+from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
-from vitcli.runner.visualize.head_effects import HeadEffects
 from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.randomisation import (
     Randomisation,
     choose_map,
     describe_randomisation,
 )
-from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
@@ -111,31 +108,6 @@ def test_both_sources_of_chance_count():
     assert compare(-torch.tensor([7.9, 8.0, 8.1]), seeds).is_below
 
 
-def test_a_claim_that_cannot_be_asked_is_not_compared():
-    numbers_without_cls = replace(numbers(), cls_entropy=None)
-    claim = judge_claims(numbers_without_cls, untrained())[-1]
-    assert (claim.untrained, claim.against_untrained) == (None, "")
-
-
-def test_a_sentence_names_the_claims_that_training_did_not_cause():
-    models = untrained(shift=3)
-    text = summarize_comparison(judge(models), models)
-    assert text == (
-        "Not distinguishable from 4 untrained models on 3 of the test images:"
-        " Layer 2 attends more broadly; CLS aggregates information widely."
-    )
-    assert summarize_comparison([], models) == ""
-    (claim, *_) = judge(models)
-    assert summarize_comparison([claim], models).startswith("Every claim is distinguishable")
-
-
-def test_the_interval_is_that_of_students_t():
-    mean, error = mean_and_error(torch.tensor([1.0, 2.0, 3.0]))
-    assert mean == 2
-    assert error == pytest.approx(4.302653 / 3**0.5)  # two degrees of freedom, sd 1
-    assert mean_and_error(torch.tensor([5.0])) == (5.0, None)
-
-
 def test_the_best_method_is_a_real_one_with_the_largest_gain():
     def curves(name: str, deletion: float, insertion: float) -> MethodCurves:
         flat = torch.zeros(2, 2)
@@ -206,20 +178,3 @@ def test_a_lens_counts_right_classes_and_those_of_the_last_layer():
     assert lens.settled == 0
     assert replace(lens, agreement=[100, 20, 60, 100]).settled == 2
     assert lens.num_images == 4
-
-
-@pytest.mark.parametrize(
-    ("worst", "sentence"),
-    [
-        (-2.8, "Removing head 1 of layer 2 costs most: 2.8 +- 0.5 points."),
-        (0.4, "No removed head lowers the accuracy."),
-    ],
-)
-def test_the_effects_of_heads_are_said_with_their_n_and_a_positive_cost(worst, sentence):
-    removed = np.array([[[1.0, 0.6], [worst, 0.9]], np.full((2, 2), 0.5)])
-    found = HeadEffects(num_images=500, accuracy=60.0, effects={"removed": removed})
-    text = found.summary()
-    assert text.startswith("Tables (n = 500 test images): change in accuracy in points; left, ")
-    assert sentence in text
-    count = 4 if worst < 0 else 3
-    assert text.endswith(f"In the left table, the interval of {count} heads of 4 excludes 0.")

@@ -1,10 +1,11 @@
-"""The task fusion: batches that are functions of seed, epoch and image, and what is measured."""
+"""Fusion of images and sounds: batches, models, and what a missing modality changes."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import BASE
@@ -15,8 +16,13 @@ from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet
 from vitcli.core.generated import sound as sounds
 from vitcli.core.objectives.fusion.fusion import Fusion
+from vitcli.core.objectives.fusion.model import (
+    CrossAttention,
+    FusionModel,
+    LateFusion,
+    build_fusion,
+)
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
-from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import (
     AugmentSpec,
     DataSpec,
@@ -24,8 +30,100 @@ from vitcli.core.spec import (
     SwinSpec,
     TrainSpec,
 )
-from vitcli.core.train.optim import build_optimizers
-from vitcli.core.train.training import Training
+
+
+def layer_and_inputs() -> tuple[CrossAttention, torch.Tensor, torch.Tensor]:
+    layer = CrossAttention(12, 3).double()
+    return layer, torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
+
+
+def test_it_equals_torchs_multihead_attention():
+    layer, tokens, others = layer_and_inputs()
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
+    parts = [layer.query, layer.key, layer.value]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(layer.proj.state_dict())
+    assert_close(layer(tokens, others), theirs(tokens, others, others)[0])
+
+
+IMAGES = torch.randn(6, 3, 16, 16).double()
+SOUNDS = torch.randn(6, 1, *SHAPE).double()
+
+
+def build(
+    fusion: str, *, contrast: float = 0.0, unimodal: float = 0.0, **model: Any
+) -> FusionModel:
+    """A float64 model in eval mode, with noise on all weights."""
+    task = FusionSpec(fusion=fusion, sound_patch_size=8, contrast=contrast, unimodal=unimodal)
+    found = build_fusion(ExperimentSpec(model=BASE.replace(**model), task=task)).double().eval()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return found
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_batch_has_sounds_then_pairs_then_images(fusion, pool):
+    model = build(fusion, pool=pool)
+    found = model(IMAGES, SOUNDS, (2, 1))["logits"]
+    pairs = model(IMAGES[1:4], SOUNDS[1:4])["logits"]
+    image, sound = model(IMAGES, SOUNDS, (6, 0))["logits"], model(IMAGES, SOUNDS, (0, 6))["logits"]
+    assert_close(found, torch.cat([sound[:1], pairs, image[4:]]))
+    assert not torch.allclose(found[1:4], image[1:4])
+    assert not torch.allclose(found[1:4], sound[1:4])
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_an_image_alone_is_classified_by_the_encoder(fusion):
+    model = build(fusion)
+    assert_close(model(IMAGES, SOUNDS, (6, 0))["logits"], model.image(IMAGES))
+
+
+@pytest.mark.parametrize("fields", [{}, {"reg_tokens": 2, "pos_embed_prefix": True}], ids=str)
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_sound_alone_does_not_depend_on_the_image(fusion, fields):
+    model = build(fusion, **fields)
+    one, other = (model(x, SOUNDS, (0, 6))["logits"] for x in (IMAGES, -IMAGES))
+    assert_close(one, other)
+    assert not torch.allclose(one, model(IMAGES, -SOUNDS, (0, 6))["logits"])
+
+
+def test_late_fusion_is_a_linear_head_on_both_features():
+    model = build("late")
+    features = torch.cat([model.image.features(IMAGES), model.sound.features(SOUNDS)], dim=1)
+    weight = torch.cat([model.image.head.weight, model.sound.head.weight], dim=1)
+    wanted = features @ weight.mT + model.image.head.bias + model.sound.head.bias
+    assert_close(model(IMAGES, SOUNDS)["logits"], wanted)
+
+
+@pytest.mark.parametrize("alone", [(2, 1), (4, 2)])
+@pytest.mark.parametrize("fusion", ["late", "cross"])
+def test_the_logits_of_single_modalities_are_those_without_the_other(fusion, alone):
+    model = build(fusion, unimodal=1.0)
+    found = model(IMAGES, SOUNDS, alone)
+    image, sound = (model(IMAGES, SOUNDS, each)["logits"] for each in ((6, 0), (0, 6)))
+    assert_close(found["image_logits"], image[alone[1] :])
+    assert_close(found["sound_logits"], sound[: 6 - alone[0]])
+    assert build(fusion)(IMAGES, SOUNDS).keys() == {"logits"}
+
+
+def test_the_contrastive_loss_is_small_for_matching_pairs():
+    model = build("late", contrast=1.0)
+    assert isinstance(model, LateFusion)
+    assert model.joint is not None
+    own = torch.eye(6, 64).double()
+    with torch.no_grad():
+        model.joint.log_temperature.fill_(0.07).log_()
+    assert model.joint.loss(own, own) < 1e-4
+    assert model.joint.loss(own, own.roll(1, 0)) > 10
+    both, pairs = model(IMAGES, SOUNDS, (2, 1)), model(IMAGES[1:4], SOUNDS[1:4])
+    for name in ("image", "sound"):
+        assert_close(both[name], pairs[name])
+    assert_close(both["image"].norm(dim=1), torch.ones(3))
+
 
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
@@ -49,38 +147,6 @@ def epoch_of(task: Fusion, data: DataSet, epoch: int = 0) -> dict[str, torch.Ten
     whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     order = task.rows(data, epoch)["index"].argsort()
     return {name: values[order] for name, values in whole.items()}
-
-
-def test_a_batch_holds_images_spectrograms_and_targets():
-    batch = next(task_of(**NOISY).batches(data_set(), 0))
-    assert {name: tuple(values.shape) for name, values in batch.items()} == {
-        "images": (16, 3, 16, 16),
-        "targets": (16,),
-        "sounds": (16, 1, *SHAPE),
-    }
-
-
-def test_sounds_and_noise_are_functions_of_seed_epoch_and_image():
-    data = data_set()
-    first, again = (epoch_of(task_of(**NOISY), data) for _ in range(2))
-    assert all(first[name].equal(again[name]) for name in first)
-    later, other = epoch_of(task_of(**NOISY), data, 1), epoch_of(task_of(seed=1, **NOISY), data)
-    for changed in (later, other):
-        assert (first["sounds"] != changed["sounds"]).flatten(1).any(1).all()
-        assert (first["images"] != changed["images"]).flatten(1).any(1).all()
-    clean, next_clean = (epoch_of(task_of(), data, epoch) for epoch in (0, 1))
-    assert_close(clean["sounds"], next_clean["sounds"])
-    some = replace(data, train=data.train[torch.arange(63, -1, -1)])
-    reversed_ = epoch_of(task_of(**NOISY), some)
-    assert_close(reversed_["sounds"].flip(0), first["sounds"], rtol=0, atol=1e-4)
-
-
-def test_an_epoch_continues_in_the_middle():
-    data, task = data_set(), task_of({"mixup": 0.5, "flip": "random"}, **NOISY)
-    batches, rest = list(task.batches(data, 1)), list(task.batches(data, 1, 2))
-    assert len(rest) == 2
-    for one, other in zip(batches[2:], rest, strict=True):
-        assert all(one[name].equal(other[name]) for name in one)
 
 
 def test_an_evaluation_hears_the_same_in_any_order_and_other_speakers(monkeypatch):
@@ -172,18 +238,6 @@ def test_modality_dropout_takes_a_fixed_part_of_each_batch(fields, alone):
     assert trained == {"image": alone != (0, 16), "sound": alone != (16, 0)}
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_it_learns(fusion):
-    data, task = data_set(), task_of(fusion=fusion, modality_dropout=0.25)
-    task.spec = task.spec.replace(train=task.spec.train.replace(epochs=8))
-    state = Training(task.spec, task, data)
-    losses = []
-    for epoch in range(8):
-        list(state.run_epoch(epoch))
-        losses.append(state.take_means()["loss"])
-    assert losses[-1] < 0.9 * losses[0]
-
-
 def test_losses_of_single_modalities_are_added_with_their_weight():
     data = data_set()
     plain, weighted = (task_of(unimodal=w, modality_dropout=0.25) for w in (1.0, 3.0))
@@ -196,38 +250,6 @@ def test_losses_of_single_modalities_are_added_with_their_weight():
     ]
     difference = weighted.losses(batch)["loss"] - plain.losses(batch)["loss"]
     assert_close(difference, 2 * sum(losses))
-
-
-def test_it_measures_each_modality_alone():
-    data, task = data_set(), task_of(contrast=0.1)
-    outputs = task.outputs(task.module, data.test)
-    assert {name: tuple(v.shape) for name, v in outputs.items()} == {
-        "labels": (64,),
-        "logits": (64, 5),
-        "image_logits": (64, 5),
-        "sound_logits": (64, 5),
-        "image": (64, 64),
-        "sound": (64, 64),
-    }
-    assert_close(outputs["logits"], outputs["image_logits"] + outputs["sound_logits"])
-    measured = task.measure(outputs)
-    assert {*task.spec.task.row.numbers, "retrieval"} <= measured.keys()
-    alone = task_of(modalities="sound")
-    outputs = alone.outputs(alone.module, data.test)
-    assert outputs["logits"].equal(outputs["sound_logits"])
-    flipped = task.outputs(task.module, data.test, flip=True)
-    assert_close(flipped["logits"].exp().sum(1), torch.ones(64))
-
-
-def test_its_pictures_show_what_the_evaluation_hears():
-    data, task = data_set(), task_of(**NOISY)
-    found = task.pictures(task.module, data, torch.tensor([5, 3]))
-    assert found["images"].cells.shape == (1, 2, 3, 16, 16)
-    heat = found["sounds"]
-    assert isinstance(heat, Heat)
-    (batch,) = task.eval_batches(data.test)
-    assert_close(heat.cells[0], batch["sounds"][[5, 3], 0].flip(1), rtol=0, atol=1e-4)
-    assert heat.columns == tuple("abcde"[data.test.labels[i]] for i in (5, 3))
 
 
 @pytest.mark.parametrize(
@@ -254,11 +276,3 @@ def test_its_pictures_show_what_the_evaluation_hears():
 def test_what_it_does_not_support_is_refused(task, other, message):
     with pytest.raises(ValueError, match=message):
         ExperimentSpec(task=FusionSpec(**task), train=TrainSpec(batch_size=64), **other)
-
-
-def test_its_encoder_is_the_image_encoder():
-    task = task_of()
-    assert Fusion.encoder(task.module) is task.module.image
-    features = task.features(task.module, data_set().test)
-    assert features.shape == (64, BASE.embed_dim)
-    assert build_optimizers(task.module, task.spec.optim)

@@ -2,7 +2,6 @@
 
 import colorsys
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -11,7 +10,6 @@ from vitcli.core.objectives.views import multi_crop
 from vitcli.core.randomness import keyed_generator
 
 NUM = 24
-ALL = {"blur": 0.5, "color_mix": 0.5, "num_local": 3}
 
 
 def spec(**fields):
@@ -23,41 +21,8 @@ def images(count=NUM, size=16, channels=3):
     return torch.randint(256, (count, channels, size, size), dtype=torch.uint8, generator=generator)
 
 
-def of_kind(rows, kind="global"):
-    return {k.removeprefix(f"{kind}."): v for k, v in rows.items() if k.startswith(f"{kind}.")}
-
-
 def draw(task, kind="global", count=NUM, channels=3):
     return multi_crop.draw_views(count, channels, task, kind, keyed_generator("test"))
-
-
-@pytest.mark.parametrize("kind", ["global", "local"])
-def test_views_do_not_depend_on_the_split_into_batches(kind):
-    tables = draw(spec(**ALL), kind)
-    whole = multi_crop.make_views(images(), tables, (8, 8))
-    parts = [
-        multi_crop.make_views(
-            images()[i : i + 8], {k: v[i : i + 8] for k, v in tables.items()}, (8, 8)
-        )
-        for i in range(0, NUM, 8)
-    ]
-    assert torch.equal(whole, torch.cat(parts))
-    assert whole.shape == (NUM, 2 if kind == "global" else 3, 3, 8, 8)
-    assert 0 <= whole.min() < whole.max() <= 255
-
-
-def test_rows_are_a_function_of_seed_epoch_and_image():
-    task = spec(**ALL)
-    first = multi_crop.view_rows(NUM, 3, task, seed=1, epoch=2)
-    again = multi_crop.view_rows(NUM, 3, task, seed=1, epoch=2)
-    assert all(torch.equal(table, again[name]) for name, table in first.items())
-    for changed in ({"seed": 2, "epoch": 2}, {"seed": 1, "epoch": 3}):
-        other = multi_crop.view_rows(NUM, 3, task, **changed)
-        assert not torch.equal(first["global.box"], other["global.box"])
-    # Another kind of view leaves the global views as they are.
-    alone = multi_crop.view_rows(NUM, 3, spec(**ALL | {"num_local": 0}), seed=1, epoch=2)
-    assert alone.keys() == {name for name in first if not name.startswith("local.")}
-    assert torch.equal(alone["global.color"], first["global.color"])
 
 
 def test_rows_follow_the_image_and_not_its_place_in_the_order():
@@ -129,19 +94,6 @@ def test_jitter_has_its_strengths():
     for strength in (contrast, brightness):
         assert 0.599 < strength.min() < 0.61
         assert 1.39 < strength.max() < 1.401
-
-
-def test_random_mixing_keeps_mid_grey_and_no_other_colour():
-    color = draw(spec(jitter=0.0, gray=0.0, color_mix=1.0))["color"]
-    half = torch.full((3,), 0.5)
-    torch.testing.assert_close(color[..., :3] @ half + color[..., 3], half.expand(NUM, 2, 3))
-    assert (color[..., :3] - torch.eye(3)).abs().amax((-1, -2)).min() > 0.1
-
-
-def test_grey_images_have_views_too():
-    task = spec(**ALL)
-    found = multi_crop.make_views(images(channels=1), draw(task, channels=1), (16, 16))
-    assert found.shape == (NUM, 2, 1, 16, 16)
 
 
 def test_blur_keeps_the_mean_and_spreads_a_point():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_task, view_training
+from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_task
 from tests.core.trainings import data_set
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.knn import leave_one_out_knn
@@ -29,13 +29,6 @@ def test_it_trains_without_local_views(name):
     assert task.losses(batch)["loss"].isfinite()
 
 
-def test_global_views_may_be_smaller_than_the_image(name):
-    task = view_task(name, {"task": {"global_size": 12}})
-    batch = a_batch(task)
-    assert batch["images"].shape == (16, 2, 3, 12, 12)
-    assert task.losses(batch)["loss"].isfinite()
-
-
 def test_its_losses_are_computed_in_fp32_under_autocast(name):
     fields = {"head_norm": "batch"} if name == "dino" else {}
     task = view_task(name, {"task": fields})
@@ -48,40 +41,6 @@ def test_its_losses_are_computed_in_fp32_under_autocast(name):
     assert all(value.dtype == torch.float32 for value in rounded.values())
     torch.testing.assert_close(rounded["loss"], exact["loss"], rtol=0.1, atol=0)
     rounded["loss"].backward()
-
-
-def test_batches_depend_on_seed_epoch_and_image_only(name):
-    task, data = view_task(name), data_set()
-    whole = [*task.batches(data, 1)]
-    rest = [*view_task(name).batches(data, 1, first_batch=2)]
-    for left, right in zip(whole[2:], rest, strict=True):
-        assert all(torch.equal(left[key], right[key]) for key in left)
-    assert not torch.equal(whole[0]["images"], a_batch(task)["images"])
-
-
-def test_it_continues_with_the_same_bits(name):
-    whole, first = view_training(name), view_training(name)
-    for epoch in range(3):
-        for _ in whole.run_epoch(epoch):
-            pass
-        whole.take_means()
-    for _ in zip(range(6), (s for epoch in range(2) for s in first.run_epoch(epoch)), strict=False):
-        pass
-    saved = {k: v.clone() for k, v in first.tensors().items()}
-    second = view_training(name)
-
-    def part(kind):
-        prefix = f"{kind}."
-        return {k.removeprefix(prefix): v for k, v in saved.items() if k.startswith(prefix)}
-
-    second.load(first.step, part, None)
-    assert first.step == 6
-    for epoch in (1, 2):
-        for _ in second.run_epoch(epoch):
-            pass
-        second.take_means()
-    ends = whole.tensors(), second.tensors()
-    assert all(torch.equal(tensor, ends[1][key]) for key, tensor in ends[0].items())
 
 
 def test_an_evaluation_is_the_k_nn_accuracy_of_the_encoder(name):
@@ -119,25 +78,3 @@ def test_what_cannot_work_is_refused(name, changes, words):
         view_spec(name, changes)
     if "pos_embed" in str(changes):
         view_spec(name, changes | {"task": {"num_local": 0}})
-
-
-def test_augmentation_of_other_tasks_is_refused(name):
-    fields = view_spec(name).model_dump()
-    fields["data"]["augment"]["crop_padding"] = 2
-    with pytest.raises(ValidationError, match=r"data.augment: .* makes its own views"):
-        type(view_spec(name)).model_validate(fields)
-
-
-def test_its_pictures_show_views_and_similar_patches(name):
-    task, data = view_task(name), data_set()
-    index = torch.tensor([3, 5, 8])
-    found = task.pictures(task.module, data, index)
-    views, heat = found["views"], found["similarity"]
-    assert views.columns == ("image", "global 1", "global 2", "local 1", "local 2")
-    assert views.cells.shape == (3, 5, 3, 16, 16)
-    assert torch.equal(views.cells[:, 0], data.test.pixels[index])
-    assert heat.cells.shape == (3, 3, 4, 4)
-    torch.testing.assert_close(heat.cells[:, 0, 2, 2], torch.ones(3))
-    again = task.pictures(task.module, data, index)
-    assert torch.equal(again["views"].cells, views.cells)
-    assert task.module.training

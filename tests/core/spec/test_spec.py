@@ -1,10 +1,11 @@
-"""Each family has its own fields, and drops or refuses the fields of other families."""
+"""Specs: fields of a family, rows of tables, and what is refused."""
 
 import json
 import re
 import subprocess
 import sys
-from typing import Literal
+from importlib import import_module
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import ValidationError
@@ -12,8 +13,44 @@ from pydantic import ValidationError
 from tests.core.specs import REQUIRED
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.spec import FAMILIES, ExperimentSpec, VitSpec, model_spec
+from vitcli.core.spec import (
+    FAMILIES,
+    OPTIMIZERS,
+    SCHEDULES,
+    TASKS,
+    ExperimentSpec,
+    Spec,
+    VitSpec,
+    model_spec,
+)
 from vitcli.core.spec.families import DEFAULTS, FamilyRow
+from vitcli.core.spec.rows import Row, RowOf, load_target, table_of
+from vitcli.core.spec.slots import SLOTS
+
+
+@pytest.mark.parametrize(
+    ("task", "is_refused"),
+    [
+        ({"name": "clip"}, True),
+        ({"name": "fusion", "fusion": "late", "contrast": 0.1}, True),
+        ({"name": "fusion", "fusion": "late"}, False),
+        ({"name": "classify"}, False),
+    ],
+)
+def test_parts_of_a_batch_are_refused_where_a_loss_compares_its_images(task, is_refused):
+    """Each part would be compared with itself only, which is another loss."""
+    for parts in (1, 2):
+        spec = ExperimentSpec.model_validate({"task": task, "train": {"accumulate": parts}})
+        wanted = "train.accumulate: task" if is_refused and parts > 1 else ""
+        assert (spec.refusal or "").startswith(wanted)
+        assert bool(spec.refusal) == bool(wanted)
+
+
+def test_a_pretraining_is_refused_as_a_training_is():
+    before = {"task": {"name": "clip"}, "train": {"accumulate": 2}}
+    spec = ExperimentSpec.model_validate({"pretrain": before})
+    assert (spec.refusal or "").startswith("pretrain.train.accumulate: task 'clip'")
+
 
 COMPLETE = [pytest.param(family, id=family) for family in FAMILIES]
 
@@ -80,11 +117,6 @@ def test_an_error_names_the_field(model, loc):
     assert caught.value.errors()[0]["loc"] == loc
 
 
-def test_a_vit_is_the_default():
-    assert model_spec() == VitSpec() == ExperimentSpec().model
-    assert model_spec(depth=3) == VitSpec(depth=3)
-
-
 class OtherSpec(VitSpec):
     """A family of another package."""
 
@@ -113,3 +145,61 @@ def test_the_specs_need_neither_torch_nor_yaml():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+TABLES = {
+    **SLOTS,
+    "family": FAMILIES,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "task": TASKS,
+}
+ROWS = [
+    pytest.param(row, id=f"{table}-{name}")
+    for table, rows in TABLES.items()
+    for name, row in rows.items()
+]
+FRUIT: dict[str, Row] = {"apple": Row(about="a fruit"), "pear": Row(about="another")}
+
+
+class Basket(Spec):
+    fruit: Annotated[str, RowOf(FRUIT)] = "apple"
+
+
+@pytest.mark.parametrize("name", ["plum", "", 1, None, ["apple"]])
+def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
+    with pytest.raises(ValidationError) as caught:
+        Basket(fruit=name)
+    (error,) = caught.value.errors()
+    assert error["type"] == "literal_error"
+    assert error["loc"] == ("fruit",)
+    assert error["msg"] == "Input should be 'apple' or 'pear'"
+    assert error["input"] == name
+
+
+def test_an_added_row_is_valid_and_in_the_schema(monkeypatch):
+    monkeypatch.setitem(FRUIT, "plum", Row(about="a third"))
+    assert Basket(fruit="plum").fruit == "plum"
+    described = Basket.model_json_schema()["properties"]["fruit"]["oneOf"]
+    assert {"const": "plum", "description": "a third"} in described
+    with pytest.raises(ValidationError, match="'apple', 'pear' or 'plum'"):
+        Basket(fruit="fig")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_target_of_a_row_exists_in_the_core(row):
+    targets = [row.build, getattr(row, "heads", None)]
+    for target in filter(None, targets):
+        assert callable(load_target(target))
+        module = target.partition(":")[0]
+        assert module.startswith(("vitcli.core.", "torch")), "a row must not look upward"
+        assert import_module(module)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_slot_of_a_family_has_the_rows_of_its_table(family):
+    fields = FAMILIES[family].spec.model_fields
+    found = {name: table_of(field) for name, field in fields.items()}
+    for name, table in found.items():
+        assert table is SLOTS.get(name), name
+        assert table is None or fields[name].default in table

@@ -1,10 +1,11 @@
-"""ResNet-18 equals torchvision except for the stem, and refuses fields of other families."""
+"""ResNet-18 equals torchvision; every family refuses other images and gives features."""
 
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import nn
 from torch.testing import assert_close
@@ -12,17 +13,15 @@ from torch.testing import assert_close
 from tests.core.specs import REQUIRED
 from vitcli.core.inspect.cost import (
     activation_bytes,
-    count_parameters,
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.resnet import ResNet18
-from vitcli.core.spec import FAMILIES, OptimSpec, ResNet18Spec, model_spec
-from vitcli.core.spec.families import DEFAULTS
-from vitcli.core.train.optim import build_optimizers
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.pos_embed import resize_positions
+from vitcli.core.spec import FAMILIES, VitSpec, model_spec
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
 PARTS = {
@@ -43,21 +42,6 @@ def abstract(**fields: Any) -> ResNet18:
     """Return a model without memory for its weights."""
     with torch.device("meta"):
         return resnet(**fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "count"),
-    [
-        ({}, 11_173_962),
-        ({"in_chans": 1}, 11_173_962 - 2 * 9 * 64),
-        ({"num_classes": 100}, 11_173_962 + 90 * (512 + 1)),
-        ({"img_size": (64, 20)}, 11_173_962),
-    ],
-    ids=str,
-)
-def test_the_number_of_parameters_is_exact(fields, count):
-    model = abstract(**fields)
-    assert count_parameters(model) == count == sum(parameters_by_part(model).values())
 
 
 def test_parameters_belong_to_stem_stages_and_head():
@@ -107,45 +91,6 @@ def test_logits_and_gradients_equal_torchvision(training):
         assert_close(one, other)
 
 
-def test_the_max_pooling_of_the_paper_changes_the_logits():
-    """Negative control of the comparison above."""
-    ours = resnet().double().eval()
-    theirs = plain_torchvision(ours, nn.MaxPool2d(3, 2, 1)).eval()
-    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    assert not torch.allclose(ours(images), theirs(images), rtol=0.1)
-
-
-@pytest.mark.parametrize(
-    ("size", "left"), [((32, 32), (4, 4)), ((30, 20), (4, 3)), ((4, 4), (1, 1))]
-)
-def test_the_sides_are_halved_three_times(size, left):
-    model = resnet(img_size=size).eval()
-    images = torch.randn(1, 3, *size)
-    assert model.forward_features(images).shape == (1, 512, *left)
-    assert model(images).shape == (1, 10)
-
-
-def test_convolutions_and_head_start_like_torchvision():
-    model = resnet()
-    convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    assert len(convs) == 20
-    for conv in convs:
-        fan_out = conv.out_channels * conv.kernel_size[0] ** 2
-        assert conv.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
-    own = nn.Conv2d(3, 64, 3)  # negative control: torch's default has twice the standard deviation
-    assert own.weight.std() > 1.5 * model.stem[0].weight.std()
-
-
-@pytest.mark.parametrize("fields", [{}, {"in_chans": 1, "num_classes": 3}], ids=str)
-def test_training_changes_every_parameter_and_statistic(fields):
-    model = resnet(img_size=(16, 16), **fields).train()
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model(torch.randn(4, *model.image_shape)).square().sum().backward()
-    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert still == []
-    assert not [name for name, buffer in model.named_buffers() if buffer.equal(before[name])]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (1, 16, 16)])
 def test_images_of_another_size_are_refused(family, shape):
@@ -170,37 +115,94 @@ def test_the_family_provides_what_the_runner_needs(family):
             build_model(spec.replace(**{name: None}))
 
 
-FOREIGN = sorted(DEFAULTS.keys() - ResNet18Spec.model_fields.keys())
+TABLES = ("none", "learned", "sincos1d", "sincos2d")
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_fields_of_a_vit_are_refused_by_name(name):
-    with pytest.raises(ValueError, match=f"family 'resnet18' has no {name}; leave it out"):
-        model_spec(family="resnet18", **{name: "another value"})
+def vit(**fields: Any) -> VisionTransformer:
+    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
+    small = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4}
+    spec = VitSpec(**sizes | small | fields)
+    model = build_vit(spec, 0).eval()
+    if spec.pos_embed == "learned":
+        torch.nn.init.normal_(model.get_parameter("pos_embed.table"))
+    return model
 
 
-def test_fields_of_other_families_may_be_written_at_their_old_defaults():
-    assert model_spec(**(DEFAULTS | SPEC.model_dump())) == SPEC
-    # The default patch size divides neither side. A ResNet ignores it.
-    assert SPEC.replace(img_size=(30, 30)).img_size == (30, 30)
+def images(*shape: int) -> torch.Tensor:
+    return torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
 
 
-def test_there_are_no_attention_maps():
-    with pytest.raises(ValueError, match="'resnet18' has no attention"):
-        attention_maps(resnet(), torch.randn(1, 3, 32, 32))
+@pytest.mark.parametrize("pos_embed", TABLES)
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_all_patches_of_the_own_grid_give_the_plain_features(pos_embed, pool):
+    model = vit(pos_embed=pos_embed, pool=pool, reg_tokens=1, pos_embed_prefix=True)
+    x = images(16, 16)
+    torch.testing.assert_close(model.encode(x), model.forward_features(x))
+    everything = torch.arange(16).expand(2, -1)
+    torch.testing.assert_close(model.encode(x, everything), model.forward_features(x))
+    torch.testing.assert_close(model.head(model.features(x)), model(x))
 
 
-def test_weight_decay_covers_filters_and_head_only():
-    model = abstract()
-    (optimizer,) = build_optimizers(model, OptimSpec(name="sgd", weight_decay=0.1))
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    decayed, kept = ({names[id(p)] for p in group["params"]} for group in optimizer.param_groups)
-    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
-    convs = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, nn.Conv2d)}
-    assert decayed == convs | {"head.weight"}
-    assert decayed | kept == set(names.values())
+@pytest.mark.parametrize("pos_embed", TABLES)
+def test_patches_that_are_not_kept_change_nothing(pos_embed):
+    model, keep = vit(pos_embed=pos_embed), torch.tensor([[5, 0, 9], [15, 2, 3]])
+    x, hidden = images(16, 16), torch.ones(2, 16, dtype=torch.bool).scatter(1, keep, False)
+    pixels = hidden.view(2, 1, 4, 1, 4, 1).expand(-1, 3, -1, 4, -1, 4).reshape(2, 3, 16, 16)
+    other = torch.where(pixels, images(16, 16).flip(0) * 7, x)
+    torch.testing.assert_close(model.encode(x, keep), model.encode(other, keep))
+    assert not torch.allclose(model.encode(x), model.encode(other)), "the control: they matter"
 
 
-def test_muon_is_refused():
-    with pytest.raises(ValueError, match="the model has none"):
-        build_optimizers(abstract(), OptimSpec(name="muon"))
+def test_a_kept_patch_has_the_position_of_its_place():
+    model = vit(pos_embed="learned", pool="mean", depth=0, norm="none")
+    x, keep = images(16, 16), torch.tensor([[5, 0, 9], [15, 2, 3]])
+    chosen = torch.stack(
+        [tokens[index] for tokens, index in zip(model.encode(x), keep, strict=True)]
+    )
+    torch.testing.assert_close(model.encode(x, keep), chosen)
+
+
+def test_positions_are_resized_like_an_image_and_the_prefix_stays():
+    table = torch.randn(1, 1 + 16, 6)
+    found = resize_positions(table, (4, 4), (2, 3))
+    image = table[0, 1:].view(4, 4, 6).permute(2, 0, 1)[None]
+    wanted = F.interpolate(image, size=(2, 3), mode="bilinear")[0].permute(1, 2, 0)
+    torch.testing.assert_close(found[0, 1:], wanted.reshape(6, 6))
+    torch.testing.assert_close(found[:, :1], table[:, :1])
+
+
+def test_a_side_that_the_patch_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match="patch_size 4 does not divide images of 16x10"):
+        vit().encode(images(16, 10))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"pos_embed": "rope2d"}, "rope2d"),
+        ({"pos_embed": "relative"}, "relative"),
+        ({"attention": "linformer"}, "linformer"),
+        ({"attention": "strided"}, "strided"),
+        ({"attention": "local"}, "local"),
+        ({"ffn": "depthwise"}, "depthwise"),
+    ],
+)
+def test_a_model_that_needs_its_grid_refuses_another(fields, name):
+    model = vit(**fields)
+    model.encode(images(16, 16))
+    for call in (lambda: model.encode(images(8, 8)), lambda: model.encode(images(16, 16), KEEP)):
+        with pytest.raises(ValueError, match=f"'{name}' needs all patches of the grid"):
+            call()
+
+
+KEEP = torch.tensor([[0], [1]])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_features_that_enter_its_head(family):
+    sizes = {"img_size": 32, "in_chans": 3, "num_classes": 5}
+    spec = model_spec(family=family, **FAMILIES[family].small, **sizes)
+    model = build_model(spec, 0).eval()
+    x = images(32, 32)
+    assert model.features(x).shape == (2, model.num_features)
+    torch.testing.assert_close(model.head(model.features(x)), model(x))

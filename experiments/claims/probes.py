@@ -1,6 +1,6 @@
 """Classifiers without a sense of two-dimensional structure: how much of a data set do they solve?
 
-``python -m tests.core.generated.probes`` prints a table for the generated data sets of pairs.
+``python experiments/claims/probes.py`` prints a table for the generated data sets of pairs.
 Axes: N images, H W pixels, F features, K patches, P sets of features that are trained together.
 """
 

@@ -1,16 +1,20 @@
-"""DINO: teacher, centre and loss are what the paper's formulas say."""
+"""DINO and LeJEPA are what the formulas of their papers say."""
 
+import cmath
 import itertools
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from tests.core.objectives.views.viewing import a_batch, view_spec, view_task, view_training
+from tests.core.objectives.views.viewing import a_batch, view_spec, view_task
 from tests.core.trainings import data_set
 from vitcli.core.objectives.dino.dino import cosine_to_one, cross_view_loss, entropies
+from vitcli.core.objectives.lejepa.lejepa import invariance
+from vitcli.core.objectives.lejepa.sigreg import epps_pulley, sigreg
 from vitcli.core.randomness import seed_step
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
@@ -69,20 +73,6 @@ def test_the_centre_is_the_average_of_the_teachers_outputs():
     task.losses(batch)
     task.after_step()
     torch.testing.assert_close(task.module.center, 0.7 * before + 0.3 * outputs.mean((0, 1)))
-
-
-def test_the_teacher_recomputes_nothing(monkeypatch):
-    recomputed: list[object] = []
-
-    def count(block, tokens):
-        recomputed.append(block)
-        return block(tokens)
-
-    monkeypatch.setattr("vitcli.core.models.image_model.forward_recomputed", count)
-    task = view_task("dino", {"train": {"grad_checkpointing": True}})
-    task.encoder(task.module).grad_checkpointing = True  # as for every task
-    task.losses(a_batch(task))
-    assert {*recomputed} == {*task.module.student.encoder.blocks}
 
 
 def reference_loss(student, teacher, center, student_temperature, teacher_temperature):
@@ -169,26 +159,66 @@ def test_the_monitor_names_the_collapse(numbers, words):
     assert bool(found) == bool(words)
 
 
-def test_the_teacher_sees_no_dropout():
-    task = view_task("dino", {"model": {"proj_drop": 0.5, "drop_path": 0.3}})
-    batch = a_batch(task)
-    assert torch.equal(*(task.module.teacher(batch["images"]) for _ in range(2)))
-    left, right = (task.module.student(batch["images"]) for _ in range(2))
-    assert not torch.equal(left, right)
-
-
-@pytest.mark.parametrize("head_norm", ["none", "batch"])
-def test_it_learns_from_a_teacher_that_stays(head_norm):
-    fields = {"head_norm": head_norm, "teacher_momentum": 1.0, "center_momentum": 1.0}
-    state = view_training("dino", {"task": fields, "train": {"epochs": 6}})
-    losses = []
-    for epoch in range(6):
-        for _ in state.run_epoch(epoch):
-            pass
-        losses.append(state.take_means()["loss"])
-    assert losses[-1] < losses[0]
-
-
 def test_its_average_is_its_teacher():
     with pytest.raises(ValidationError, match=r"train.ema_decay: the teacher of dino"):
         view_spec("dino", {"train": {"ema_decay": 0.9}})
+
+
+def slow_epps_pulley(samples: list[float]) -> float:
+    """Return the statistic by a plain double loop over t and samples, without the symmetry."""
+    points = [-5 + 10 * k / 16 for k in range(17)]
+    values = []
+    for t in points:
+        empirical = sum(cmath.exp(1j * t * x) for x in samples) / len(samples)
+        error = abs(empirical - math.exp(-t * t / 2)) ** 2
+        values.append(error * math.exp(-t * t / 2))
+    area = sum((left + right) / 2 * 10 / 16 for left, right in pairwise(values))
+    return len(samples) * area
+
+
+def test_the_regulariser_is_the_plain_double_loop():
+    embeddings = torch.randn(3, 20, 5, dtype=torch.float64) * 1.7 + 0.3
+    directions = torch.nn.functional.normalize(torch.randn(5, 4, dtype=torch.float64), dim=0)
+    total = 0.0
+    for view in embeddings:
+        for direction in directions.T:
+            total += slow_epps_pulley([(row @ direction).item() for row in view])
+    found = sigreg(embeddings, directions).item()
+    assert found == pytest.approx(total / 12, rel=1e-5)
+
+
+def test_a_gaussian_has_a_small_statistic_and_others_a_large_one():
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(500, 64, generator=generator)
+    found = {
+        "normal": epps_pulley(normal),
+        "wide": epps_pulley(2 * normal),
+        "narrow": epps_pulley(0.3 * normal),
+        "shifted": epps_pulley(normal + 1),
+        "uniform": epps_pulley(3**0.5 * (2 * torch.rand(500, 64, generator=generator) - 1)),
+        "two points": epps_pulley(normal.sign()),
+    }
+    means = {name: values.mean().item() for name, values in found.items()}
+    # Its expectation under N(0, 1) is the integral of (1 - exp(-t^2)) exp(-t^2 / 2).
+    expected = math.sqrt(2 * math.pi) - math.sqrt(2 * math.pi / 3)
+    assert means["normal"] == pytest.approx(expected, rel=0.15)
+    assert min(value for name, value in means.items() if name != "normal") > 2 * means["normal"]
+
+
+def test_each_view_is_compared_with_the_mean_of_the_global_views():
+    embeddings = torch.randn(4, 5, 3)
+    terms = [
+        (embeddings[b, v] - (embeddings[b, 0] + embeddings[b, 1]) / 2).square().mean()
+        for b in range(4)
+        for v in range(5)
+    ]
+    torch.testing.assert_close(invariance(embeddings, 2), sum(terms) / 20)
+
+
+def test_the_loss_is_the_weighted_sum_of_its_parts():
+    task = view_task("lejepa", {"task": {"sigreg_weight": 0.3}})
+    found = task.losses(a_batch(task))
+    wanted = 0.7 * found["invariance"] + 0.3 * found["sigreg"]
+    torch.testing.assert_close(found["loss"].detach(), wanted)
+    found["loss"].backward()
+    assert task.module.encoder.blocks[0].attn.inner.qkv.weight.grad.abs().max() > 0

@@ -1,0 +1,258 @@
+"""Numbers about attention, features and costs equal results by hand."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.core.specs import build
+from vitcli.core.inspect.components import patch_colours
+from vitcli.core.inspect.cost import forward_flops, step_flops
+from vitcli.core.inspect.faithfulness import (
+    area,
+    centre_map,
+    deletion,
+    insertion,
+    ranks,
+    removal_counts,
+)
+from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
+from vitcli.core.inspect.statistics import (
+    attention_distance,
+    attention_entropy,
+    head_similarity,
+    near_share,
+    patch_distances,
+    patch_weights,
+    uniform_distance,
+    uniform_near_share,
+)
+
+
+def draw(spreads: list[float]) -> Tensor:
+    """Return features (4, 9, D) with a standard deviation for each of D rotated directions."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 9, len(spreads), generator=generator, dtype=torch.float64)
+    turn, _ = torch.linalg.qr(torch.randn(len(spreads), len(spreads), generator=generator).double())
+    return rows * torch.tensor(spreads).double() @ turn
+
+
+def test_the_shares_are_those_of_the_covariance():
+    features = draw([5.0, 3.0, 2.0, 1.0, 0.5])
+    values = torch.linalg.eigvalsh(features.flatten(0, 1).T.cov()).flip(0)
+    _, shares = patch_colours(features)
+    assert_close(torch.tensor(shares).double(), (values / values.sum())[:3])
+
+
+def test_a_channel_orders_patches_as_its_component_does():
+    features = draw([9.0, 3.0, 1.0, 0.1])
+    colours, _ = patch_colours(features)
+    rows = features.flatten(0, 1)
+    directions = torch.linalg.eigh(rows.T.cov()).eigenvectors.flip(1)
+    for channel in range(3):
+        scores = (rows - rows.mean(0)) @ directions[:, channel]
+        # Inside the middle 98 %, which are not clipped.
+        inside = ((colours.flatten(0, 1)[:, channel] - 0.5).abs() < 0.499).nonzero().flatten()
+        pair = torch.stack([scores[inside], colours.flatten(0, 1)[inside, channel]])
+        assert pair.corrcoef()[0, 1].abs() == pytest.approx(1, abs=1e-6)
+
+
+def test_colours_fill_the_range_and_do_not_depend_on_scale_and_shift():
+    features = draw([5.0, 3.0, 2.0, 1.0])
+    colours, shares = patch_colours(features)
+    assert colours.shape == (4, 9, 3)
+    assert colours.amin((0, 1)).tolist() == [0, 0, 0]
+    assert colours.amax((0, 1)).tolist() == [1, 1, 1]
+    again, same = patch_colours(3 * features + 7)
+    assert_close(again, colours)
+    assert_close(same, shares)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_missing_component_is_grey(width):
+    features = torch.zeros(2, 3, width)
+    features[..., 0] = torch.arange(6.0).view(2, 3)
+    colours, shares = patch_colours(features)
+    assert shares == pytest.approx([1, 0, 0])
+    assert (colours[..., 1:] == 0.5).all()
+    assert colours[..., 0].min() == 0
+
+
+SHAPE = (6, 8, 10)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_gradient_of_a_convolution_costs_as_much_as_its_forward_pass(groups, transposed):
+    made = nn.ConvTranspose2d if transposed else nn.Conv2d
+    with torch.device("meta"):
+        layer = made(6, 12, 3, stride=2, padding=1, groups=groups)
+    batch = {"images": torch.empty(2, *SHAPE)}
+
+    def losses(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"loss": layer(batch["images"].requires_grad_()).sum()}
+
+    places = 8 * 10 if transposed else 4 * 5
+    by_hand = 2 * places * 9 * 6 * 12 // groups
+    assert forward_flops(layer, SHAPE) == by_hand
+    assert step_flops(losses, batch) == 2 * 3 * by_hand
+
+
+class Adds(torch.nn.Module):
+    """A model whose logit of class 1 is a weighted sum over the four 2x2 patches of an image."""
+
+    weights = torch.tensor([[3.0, 1.0], [-2.0, 0.5]])
+
+    def forward(self, images: Tensor) -> Tensor:
+        cells = images.unfold(2, 2, 2).unfold(3, 2, 2).mean((1, 4, 5))  # (B, 2, 2)
+        logit = (cells * self.weights).sum((1, 2))
+        return torch.stack([torch.zeros_like(logit), logit], dim=1)
+
+
+ONES = torch.ones(1, 3, 4, 4)
+CLASS = torch.tensor([1])
+
+
+def follow(curve, maps) -> list[float]:
+    shares = curve(Adds(), ONES, maps, CLASS, [0, 1, 2, 3, 4])[0]
+    return shares.logit().tolist()
+
+
+def test_the_highest_patches_are_deleted_and_inserted_first():
+    true = Adds.weights[None]
+    assert follow(deletion, true) == pytest.approx([2.5, -0.5, -1.5, -2.0, 0.0], abs=1e-5)
+    assert follow(insertion, true) == pytest.approx([0.0, 3.0, 4.0, 4.5, 2.5], abs=1e-5)
+
+
+def test_each_image_uses_its_own_map_and_class():
+    maps = torch.stack([Adds.weights, -Adds.weights])
+    images, classes = ONES.repeat(2, 1, 1, 1), torch.tensor([1, 0])
+    together = deletion(Adds(), images, maps, classes, [0, 1, 4])
+    for i in range(2):
+        alone = deletion(Adds(), ONES, maps[i : i + 1], classes[i : i + 1], [0, 1, 4])
+        assert_close(together[i : i + 1], alone)
+
+
+def test_equal_patches_are_ranked_in_reading_order():
+    assert ranks(torch.tensor([[[1.0, 2.0], [2.0, 0.0]]])).tolist() == [[2, 0, 1, 3]]
+    assert ranks(torch.zeros(1, 2, 2)).tolist() == [[0, 1, 2, 3]]
+
+
+def test_area_is_the_mean_height_of_a_curve():
+    curves = torch.tensor([[1.0, 0.5, 0.0], [1.0, 1.0, 1.0]])
+    assert_close(area(curves, [0, 2, 4]), torch.tensor([0.5, 1.0]))
+    assert_close(area(curves, [0, 1, 4]), torch.tensor([0.375, 1.0]))  # 0.75 / 4 + 0.25 * 3 / 4
+
+
+def test_the_centre_map_is_highest_in_the_middle_and_symmetric():
+    middle = centre_map((3, 5))
+    assert middle.flatten().argmax() == 7
+    assert_close(middle, middle.flip(0))
+    assert_close(middle, middle.flip(1))
+    assert_close(centre_map((5, 3)), middle.mT)
+
+
+@pytest.mark.parametrize("num_patches", [1, 4, 15, 16, 64, 196])
+def test_counts_increase_from_none_to_all_patches(num_patches):
+    counts = removal_counts(num_patches)
+    assert (counts[0], counts[-1]) == (0, num_patches)
+    assert len(counts) == min(17, num_patches + 1)
+    assert all(a < b for a, b in itertools.pairwise(counts))
+
+
+def randomised(model) -> dict[str, list[str]]:
+    """Return, after each part, the parts of which some tensor is still trained."""
+    fresh = build(**{"pool": model.spec.pool})
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1)
+    left = {}
+    initial = fresh.state_dict()
+    for part, changed in randomised_cascade(model, fresh):
+        state = changed.state_dict()
+        left[part] = sorted(
+            {
+                ".".join(name.split(".")[: 2 if name.startswith("blocks") else 1])
+                for name in state
+                if not torch.equal(state[name], initial[name])
+            }
+        )
+    return left
+
+
+def test_parts_lose_their_weights_from_the_head_downwards_and_stay_so():
+    model = build(pool="cls")
+    left = randomised(model)
+    assert list(left) == cascade_parts(2) == ["head", "block 2", "block 1", "embedding"]
+    assert left["head"] == ["blocks.0", "blocks.1", "cls_token", "patch_embed", "pos_embed"]
+    assert left["block 2"] == ["blocks.0", "cls_token", "patch_embed", "pos_embed"]
+    assert left["block 1"] == ["cls_token", "patch_embed", "pos_embed"]
+    assert left["embedding"] == []
+
+
+def test_the_correlation_is_spearmans_with_ties():
+    draws = torch.Generator().manual_seed(0)
+    one, other = (torch.randint(0, 6, (5, 3, 4), generator=draws).float() for _ in range(2))
+    expected = [
+        stats.spearmanr(a.flatten(), b.flatten()).statistic for a, b in zip(one, other, strict=True)
+    ]
+    assert rank_correlation(one, other).tolist() == pytest.approx(expected)
+
+
+def test_distances_are_pixels_between_patch_centres():
+    found = patch_distances((2, 3), patch_size=4)
+    assert found.shape == (6, 6)
+    assert_close(
+        found[0], torch.tensor([0.0, 4, 8, 4, math.hypot(4, 4), math.hypot(4, 8)]).double()
+    )
+    assert_close(found, found.T)
+
+
+def test_distance_equals_the_result_by_hand():
+    # Two patches are 4 pixels apart. In head 0 a patch attends to itself, in head 1 to the other
+    # patch, in head 2 half to the other patch and half to CLS. CLS has no position and is left out.
+    to_self = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    to_other = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 1, 0]])
+    half = torch.tensor([[1.0, 0, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25]])
+    weights = torch.stack([to_self, to_other, half])[None]
+    assert_close(attention_distance(weights, (1, 2), 4), torch.tensor([[0.0, 4.0, 3.0]]))
+    assert_close(patch_weights(weights, (1, 2))[0, 2], torch.tensor([[0.0, 1.0], [0.5, 0.5]]))
+
+
+def test_uniform_attention_has_the_mean_distance_of_all_pairs():
+    weights = torch.full((1, 1, 13, 13), 1 / 13)
+    found = attention_distance(weights, (3, 4), 2).item()
+    assert found == pytest.approx(uniform_distance((3, 4), 2))
+    assert uniform_distance((1, 2), 4) == 2.0, "0 and 4 pixels, equally often"
+
+
+def test_entropy_equals_the_result_by_hand():
+    weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])[None]
+    assert_close(attention_entropy(weights), torch.tensor([[math.log(2) / 2]]))
+    assert_close(
+        attention_entropy(torch.full((2, 3, 8, 8), 1 / 8)), torch.full((2, 3), math.log(8))
+    )
+
+
+def test_similarity_equals_the_result_by_hand():
+    one, other = torch.eye(2), torch.eye(2).flip(0)
+    weights = torch.stack([one, other, (one + other) / 2])[None]
+    root = math.sqrt(0.5)
+    expected = torch.tensor([[1, 0, root], [0, 1, root], [root, root, 1]])
+    assert_close(head_similarity(weights), expected)
+    assert_close(head_similarity(torch.cat([weights, weights])), expected)
+
+
+def test_the_share_near_a_patch_equals_the_result_by_hand():
+    # In 1x3 patches, neighbours touch; the first and the third do not. In 2x2 patches, all touch.
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2]])[None, None]
+    assert near_share(weights, (1, 3)).item() == pytest.approx((0.5 + 1.0 + 0.4) / 3)
+    assert uniform_near_share((1, 3)) == pytest.approx(7 / 9)
+    assert uniform_near_share((2, 2)) == 1.0
+    assert near_share(torch.full((1, 1, 17, 17), 1 / 17), (4, 4)).item() == pytest.approx(
+        uniform_near_share((4, 4))
+    )

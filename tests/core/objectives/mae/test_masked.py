@@ -1,0 +1,256 @@
+"""Masked autoencoders, alone and beside a classification."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from tests.core.specs import REQUIRED
+from tests.core.train.test_executor import Direct, NoReading, joined
+from tests.core.trainings import data_set, experiment, new_task, train_state
+from vitcli.core.data.source import DataSet
+from vitcli.core.nn.patch_embed import patchify, unpatchify
+from vitcli.core.objectives.mae.mae import BASELINES, baseline_errors, hide, reconstruct
+from vitcli.core.objectives.mae.masking import split_patches, take
+from vitcli.core.objectives.mae.model import MaskedModel
+from vitcli.core.objectives.ssat.ssat import Ssat
+from vitcli.core.train import training as states
+
+NOISE = torch.rand(3, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_patch_is_visible_or_masked_and_the_ratio_is_exact():
+    visible, masked = split_patches(NOISE, 48)
+    assert (visible.shape, masked.shape) == ((3, 16), (3, 48))
+    both = torch.cat([visible, masked], dim=1).sort(dim=1).values
+    assert torch.equal(both, torch.arange(64).expand(3, -1))
+
+
+def test_each_patch_is_masked_equally_often():
+    noise = torch.rand(20_000, 8, generator=torch.Generator().manual_seed(0))
+    _, masked = split_patches(noise, 6)
+    shares = masked.flatten().bincount(minlength=8) / len(noise)
+    assert_close(shares, torch.full((8,), 0.75), atol=0.02, rtol=0)
+
+
+PREFIXES = [{}, {"pool": "mean"}, {"reg_tokens": 2, "pos_embed_prefix": True}]
+
+
+def mae(model=None, **task) -> MaskedModel:
+    """Return a float64 module for images of 16x16 with 4x4 patches of 4x4 pixels."""
+    torch.manual_seed(0)
+    changes = {"model": model or {}, "task": {"name": "mae", "decoder_dim": 8} | task}
+    module = new_task(changes).module.double().eval()
+    assert isinstance(module, MaskedModel)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return module
+
+
+def inputs(count: int = 2) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, 3, 16, 16, dtype=torch.float64), torch.rand(count, 16)
+
+
+def hide_mask(masked: Tensor) -> Tensor:
+    """Return 1 in masked and 0 in visible pixels, (B, 3, 16, 16)."""
+    zeros = torch.zeros(len(masked), 16, 48, dtype=torch.float64)
+    return unpatchify(zeros.scatter(1, masked[..., None].expand(-1, -1, 48), 1.0), 4, (4, 4))
+
+
+@pytest.mark.parametrize("norm_pix", [False, True])
+@pytest.mark.parametrize("model", PREFIXES)
+def test_the_error_is_that_of_a_reference_with_loops(model, norm_pix):
+    module, (images, noise) = mae(model, norm_pix=norm_pix), inputs()
+    decoder, prefix, found = module.decoder, module.encoder.num_prefix_tokens, []
+    for image, order in zip(images, noise.argsort(1), strict=True):
+        tokens = decoder.embed(module.encoder.encode(image[None], order[None, :4]))[0]
+        rows = [tokens[prefix + order.tolist().index(i)] if i in order[:4] else decoder.mask_token[0, 0] for i in range(16)]  # fmt: skip  # noqa: E501
+        whole = torch.cat([tokens[:prefix], torch.stack(rows) + decoder.pos_embed[0]])[None]
+        predicted = decoder.predict(decoder.norm(decoder.blocks(whole)))[0, prefix:]
+        wanted = patchify(image[None], 4)[0]
+        if norm_pix:
+            wanted = (wanted - wanted.mean(1, True)) / (wanted.var(1, keepdim=True) + 1e-6).sqrt()
+        found.append(sum(((predicted[i] - wanted[i]) ** 2).mean() for i in order[4:]) / 12)
+    assert_close(module.errors(images, noise), torch.stack(found).float(), check_dtype=False)
+
+
+def replace_seed(task):
+    return type(task)(task.spec.replace(seed=1), task.module)
+
+
+def test_the_masks_of_an_evaluation_do_not_depend_on_the_seed():
+    task, images = new_task({"task": {"name": "mae"}}), data_set().test
+    assert torch.equal(task.held_out_noise(images), replace_seed(task).held_out_noise(images))
+
+
+def test_baselines_are_those_of_a_reference_with_loops():
+    module, (images, noise) = mae(), inputs()
+    patches, (visible, masked) = patchify(images, 4), split_patches(noise, 12)
+    wanted: dict[str, list[Tensor]] = {name: [] for name in BASELINES}
+    for image, seen, unseen in zip(patches, visible.tolist(), masked.tolist(), strict=True):
+        colours = image.view(16, 3, 16).mean(-1)
+        guesses = dict.fromkeys(BASELINES, torch.zeros(3).double())
+        guesses["visible_mse"] = colours[seen].mean(0)
+        sums = dict.fromkeys(BASELINES, torch.tensor(0.0).double())
+        for i in unseen:
+            near = min(sorted(seen), key=lambda j: (i // 4 - j // 4) ** 2 + (i % 4 - j % 4) ** 2)
+            guesses["nearest_mse"] = colours[near]
+            for name, guess in guesses.items():
+                sums[name] = sums[name] + (image[i] - guess.repeat_interleave(16)).square().mean()
+        for name, total in sums.items():
+            wanted[name].append(total / 12)
+    found = baseline_errors(module, images, noise)
+    assert list(found) == list(BASELINES)
+    for name in BASELINES:
+        assert_close(found[name], torch.stack(wanted[name]))
+
+
+@pytest.mark.parametrize("norm_pix", [False, True])
+def test_a_reconstruction_keeps_the_visible_patches(norm_pix):
+    module, (images, noise) = mae(norm_pix=norm_pix), inputs()
+    filled, is_masked = reconstruct(module, images, noise), hide_mask(module.split(noise)[1]) == 1
+    assert torch.equal(filled[~is_masked], images[~is_masked])
+    assert not torch.isclose(filled[is_masked], images[is_masked]).any()
+    pixels = torch.full((2, 3, 16, 16), 200, dtype=torch.uint8)
+    hidden = hide(module, pixels, noise)
+    assert torch.equal(hidden == 127, is_masked)
+    assert torch.equal(hidden == 200, ~is_masked)
+
+
+@pytest.mark.parametrize("norm_pix", [False, True])
+def test_a_perfect_prediction_reconstructs_the_image(norm_pix, monkeypatch):
+    module, (images, noise) = mae(norm_pix=norm_pix), inputs()
+    wanted = module.targets(take(module.patches(images), module.split(noise)[1]))
+    monkeypatch.setattr(module, "predict", lambda *_: wanted)
+    assert_close(reconstruct(module, images, noise), images, rtol=1e-3, atol=1e-3)
+
+
+REFUSED = {
+    "model: task 'mae' .* pos_embed 'rope2d'": {"pos_embed": "rope2d", "num_heads": 2},
+    "model: task 'mae' .* pos_embed 'relative'": {"pos_embed": "relative"},
+    "model: task 'mae' .* attention 'linformer'": {"attention": "linformer"},
+    "model: task 'mae' .* attention 'strided'": {"attention": "strided"},
+    "model: task 'mae' .* attention 'local'": {"attention": "local"},
+    "model.patch_embed: 'conv_stem'": {"patch_embed": "conv_stem"},
+    "model.patch_embed: 'conv_tokenizer'": {"patch_embed": "conv_tokenizer"},
+    "model.patch_embed: 'shifted'": {"patch_embed": "shifted"},
+    "model: task 'mae' .* ffn 'depthwise'": {"ffn": "depthwise"},
+    **{
+        f"model.family: .* family '{name}'": {"family": name, **fields}
+        for name, fields in REQUIRED.items()
+        if name not in ("vit", "resnet18")
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["mae", "ssat"])
+@pytest.mark.parametrize("message", REFUSED)
+def test_encoders_that_need_all_patches_are_refused(message, name):
+    with pytest.raises(ValueError, match=message.replace("'mae'", f"'{name}'")):
+        experiment({"model": REFUSED[message], "task": {"name": name}})
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.99])
+def test_a_ratio_that_masks_no_patch_or_every_patch_is_refused(ratio):
+    with pytest.raises(ValueError, match=r"task.mask_ratio: .* of 16 patches"):
+        experiment({"task": {"name": "mae", "mask_ratio": ratio}})
+
+
+SSAT = {"task": {"name": "ssat", "class_weight": 0.25}}
+
+
+def with_labels(count: int = 24) -> DataSet:
+    """Return a data set with labels for some of its 64 training images."""
+    data = data_set()
+    hidden = replace(data.train, labels=torch.full_like(data.train.labels, -1))
+    return replace(data, train=data.train[:count], unlabelled=hidden)
+
+
+def task(batch_size: int = 8, **augment) -> Ssat:
+    found = new_task(SSAT | {"augment": augment, "train": {"batch_size": batch_size}})
+    assert isinstance(found, Ssat)
+    return found
+
+
+@pytest.mark.parametrize("data", [data_set(), with_labels()], ids=["all labels", "few labels"])
+def test_the_loss_is_the_weighted_sum_of_those_of_both_tasks(data):
+    both = task()
+    batch = next(both.batches(data, 0))
+    found = both.losses(batch)
+    classify, mae = new_task({}), new_task({"task": {"name": "mae"}})
+    masked = {"images": batch["others"], "noise": batch["noise"]}
+    alone = classify.losses(batch), mae.losses(masked)
+    assert_close(found["loss"], 0.25 * alone[0]["loss"] + 0.75 * alone[1]["loss"])
+    assert_close(found["masked_mse"], alone[1]["loss"].detach())
+    assert torch.equal(found["accuracy"], alone[0]["accuracy"])
+
+
+def test_the_reconstructed_images_are_flipped_but_not_cropped_erased_or_mixed():
+    strong = {"crop_padding": 4, "erasing": 1.0, "mixup": 1.0, "cutmix": 1.0}
+    data, batch = data_set(), next(task(flip="random", **strong).batches(data_set(), 0))
+    flipped = next(task(flip="random").batches(data, 0))["images"]
+    assert torch.equal(batch["others"], flipped)
+    assert not torch.equal(flipped, next(task().batches(data, 0))["images"])
+    assert not torch.isclose(batch["images"], flipped).flatten(1).all(1).any()
+
+
+def index_of_others(both: Ssat, data: DataSet, epochs: int) -> Tensor:
+    """Return the indices of the reconstructed images, as far as the epochs' batches use them."""
+    used = len(data.train) // both.spec.train.batch_size * both.spec.train.batch_size
+    return torch.cat([both.rows(data, epoch)["others.index"][:used] for epoch in range(epochs)])
+
+
+@pytest.mark.parametrize(("labels", "batch_size"), [(24, 8), (20, 8), (64, 16)])
+def test_every_pass_contains_every_image_once(labels, batch_size):
+    """Epochs of 24, 16 and 64 of 64 images: passes begin inside an epoch."""
+    index = index_of_others(task(batch_size), with_labels(labels), 9)
+    passes = [part for part in index.split(64) if len(part) == 64]
+    assert len(passes) >= 2
+    assert all(torch.equal(part.sort().values, torch.arange(64)) for part in passes)
+    assert not torch.equal(passes[0], passes[1])
+
+
+def test_the_other_images_are_functions_of_seed_and_epoch():
+    """A resumed training has seen no earlier epoch."""
+    changes = {"crop_padding": 2, "flip": "random"}
+    data, first, resumed = with_labels(), task(**changes), task(**changes)
+    all_epochs = [list(first.batches(data, epoch)) for epoch in range(4)]
+    for batch, again in zip(all_epochs[3], resumed.batches(data, 3), strict=True):
+        assert batch.keys() == again.keys()
+        assert all(torch.equal(batch[name], again[name]) for name in batch)
+    assert not torch.equal(all_epochs[0][0]["others"], all_epochs[3][0]["others"])
+
+
+def test_the_other_images_come_from_the_whole_training_set():
+    """Without augmentation they are the normalised pixels of their rows."""
+    both, data = task(), with_labels()
+    rows, batch = both.rows(data, 1), next(both.batches(data, 1))
+    wanted = data.normalize(data.all_train.pixels[rows["others.index"][:8]])
+    assert_close(batch["others"], wanted)
+
+
+CASES = {
+    "mae": ({"name": "mae"}, data_set),
+    "ssat": ({"name": "ssat"}, data_set),
+    "ssat with few labels": ({"name": "ssat"}, with_labels),
+}
+AUGMENT = {"crop_padding": 2, "flip": "random"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
+    task, data = CASES[case]
+    changes = {"task": task, "augment": AUGMENT, "train": {"batch_size": 8}}
+    plain, start = (train_state(changes, data=data()) for _ in range(2))
+    monkeypatch.setattr(states, "Graphs", Direct)
+    graphed = train_state(changes, data=data(), graphs=True)
+    for epoch in range(2):
+        with NoReading():
+            plain_steps = [step.step for step in plain.run_epoch(epoch)]
+        assert [step.step for step in graphed.run_epoch(epoch)] == plain_steps
+        assert_close(plain.take_means(), graphed.take_means(), rtol=1e-3, atol=1e-5)
+    ends, begin = joined(plain, "model."), joined(start, "model.")
+    assert (joined(graphed, "model.") - ends).norm() < 0.002 * (ends - begin).norm()

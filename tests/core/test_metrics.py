@@ -1,0 +1,276 @@
+"""Every metric equals its definition, and only training images choose anything."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from vitcli.core.metrics.classification import (
+    calibration_error,
+    compute_logits,
+    measure_logits,
+    score,
+    wilson_interval,
+)
+from vitcli.core.metrics.knn import knn_logits, leave_one_out_knn
+from vitcli.core.metrics.linear_probe import (
+    DEFAULT_STRENGTH,
+    apply,
+    cross_validated,
+    fit_layers,
+    folds,
+    linear_probe,
+)
+from vitcli.core.metrics.retrieval import distinct, ranks, recall, retrieval
+from vitcli.core.metrics.temperature import fit_temperature
+
+
+def test_scores_equal_the_result_by_hand():
+    logits = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 2]])
+    scores = score(logits, torch.tensor([0, 1, 0, 2]))
+    assert scores.accuracy == 0.75
+    assert scores.per_class == (0.5, 1.0, 1.0)
+    assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
+    assert scores.balanced_accuracy == pytest.approx((0.5 + 1 + 1) / 3)
+    assert scores.precision == (1, 0.5, 1)
+    assert (scores.counts, scores.majority) == ((2, 1, 1), (0, 0.5))
+
+
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_five_or_fewer_classes_have_no_top5_accuracy(num_classes):
+    measured = measure_logits(torch.eye(num_classes), torch.arange(num_classes))
+    assert "top5_accuracy" not in measured
+
+
+def test_top5_accuracy_counts_the_five_most_likely_of_six_classes():
+    logits = torch.arange(6.0).repeat(4, 1)  # class 0 is the least likely
+    assert measure_logits(logits, torch.tensor([0, 1, 2, 5]))["top5_accuracy"] == 0.75
+
+
+def test_a_class_without_images_has_no_accuracy():
+    scores = score(torch.eye(3)[:2], torch.tensor([0, 1]))
+    assert scores.per_class == (1.0, 1.0, None)
+    assert scores.balanced_accuracy == 1
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (7, 10), (9000, 10_000), (10, 10)])
+def test_the_interval_equals_wilson_by_scipy(hits, trials):
+    theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
+    assert wilson_interval(hits, trials) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
+    sure = torch.tensor([[0.9, 0.1]]).log().repeat(10, 1)
+    labels = torch.tensor([0] * 6 + [1] * 4)
+    assert calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
+    labels = torch.tensor([0] * 9 + [1])
+    assert calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)
+    doubtful = torch.cat([sure, torch.tensor([[0.6, 0.4]]).log().repeat(10, 1)])
+    labels = torch.tensor([0] * 6 + [1] * 4 + [0] * 9 + [1])  # -0.3 in one bin, +0.3 in another
+    assert calibration_error(doubtful, labels) == pytest.approx(0.3, abs=1e-6)
+
+
+def test_balanced_accuracy_and_macro_f1_equal_loops_over_the_classes():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 5, generator=generator, dtype=torch.float64)
+    logits[:, 4] = -9  # never predicted, and no label
+    labels = torch.randint(4, (200,), generator=generator) * (torch.arange(200) % 3 > 0)
+    found, predicted = measure_logits(logits, labels), logits.argmax(-1)
+    recalls, scores = [], []
+    for k in range(4):
+        hits = ((predicted == k) & (labels == k)).sum().item()
+        recall, precision = hits / (labels == k).sum().item(), hits / (predicted == k).sum().item()
+        recalls.append(recall)
+        scores.append(2 * precision * recall / (precision + recall))
+    assert found["balanced_accuracy"] == pytest.approx(sum(recalls) / 4)
+    assert found["macro_f1"] == pytest.approx(sum(scores) / 4)
+
+
+@pytest.mark.parametrize("true", [0.4, 1.0, 3.0])
+def test_labels_that_follow_a_temperature_give_it_back(true):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(40_000, 6, generator=generator, dtype=torch.float64)
+    labels = (logits / true).softmax(1).multinomial(1, generator=generator)[:, 0]
+    found = fit_temperature(logits, labels)
+    assert found == pytest.approx(true, rel=0.05)
+    losses = [F.cross_entropy(logits / (found * factor), labels) for factor in (0.98, 1.0, 1.02)]
+    assert losses[1] == min(losses)
+    if true > 1:
+        before, after = (calibration_error(each, labels) for each in (logits, logits / found))
+        assert after < 0.01 < before
+
+
+def test_logits_that_are_always_right_have_a_low_temperature():
+    assert fit_temperature(10 * torch.eye(4), torch.arange(4)) < 0.5
+
+
+def blobs(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features (N, 8) around three directions, and the index of the direction."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    noise = 0.2 * torch.randn(count, 8, generator=generator)
+    return torch.eye(8)[labels] + noise, labels
+
+
+def test_neighbours_vote_as_in_a_double_loop():
+    train, labels = blobs(30, 0)
+    test, _ = blobs(5, 1)
+    found = knn_logits(train, labels, test, 3, neighbours=4, temperature=0.5)
+    for row, query in zip(found, test, strict=True):
+        similar = torch.cosine_similarity(query[None], train)
+        votes = torch.zeros(3)
+        for i in similar.argsort(descending=True)[:4].tolist():
+            votes[labels[i]] += ((similar[i] - 1) / 0.5).exp()
+        torch.testing.assert_close(row.exp(), votes.clamp(min=torch.finfo(torch.float32).tiny))
+
+
+def test_an_image_does_not_vote_for_itself():
+    features, labels = blobs(60, 0)
+    clean = leave_one_out_knn(features, labels, 3).argmax(1)
+    assert (clean == labels).float().mean() > 0.9
+    random = torch.randint(3, (60,), generator=torch.Generator().manual_seed(0))
+    own = knn_logits(features, random, features, 3, neighbours=1).argmax(1)
+    others = leave_one_out_knn(features, random, 3, neighbours=1).argmax(1)
+    assert torch.equal(own, random), "the control: the nearest image is the image itself"
+    assert not torch.equal(others, random)
+
+
+def draw(count: int = 300, classes: int = 4, spread: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return features (M, 6) around a mean for each class, and unequal classes (M,)."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.rand(count, generator=generator).pow(1.5).mul(classes).long()
+    means = torch.randn(classes, 6, generator=generator, dtype=torch.float64)
+    noise = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+    return means[labels] + spread * noise, labels
+
+
+@pytest.mark.parametrize("strength", [1.0, 1e-2, 1e-4])
+def test_the_gradient_of_the_objective_is_zero(strength):
+    features, labels = draw()
+    (layer,) = fit_layers(features, labels, 4, [strength])
+    weight, bias = layer[:-1].clone().requires_grad_(), layer[-1].clone().requires_grad_()
+    loss = F.cross_entropy(features @ weight + bias, labels)
+    (loss + strength / 2 * weight.square().sum()).backward()
+    assert weight.grad is not None
+    assert bias.grad is not None
+    assert weight.grad.abs().max() < 2e-5
+    assert bias.grad.abs().max() < 2e-5
+
+
+def test_a_strong_penalty_leaves_the_shares_of_the_classes():
+    """The bias is not penalised."""
+    features, labels = draw()
+    features = features - features.mean(0)
+    (layer,) = fit_layers(features, labels, 4, [1e4])
+    shares = torch.bincount(labels).double() / len(labels)
+    assert_close(layer[-1].softmax(0), shares, atol=1e-3, rtol=0)
+    assert layer[:-1].abs().max() < 1e-3
+
+
+def test_the_images_of_a_class_take_turns_in_the_folds():
+    labels = torch.tensor([0] * 11 + [1] * 5 + [0] * 4 + [3] * 6)
+    fold = folds(labels)
+    assert [fold[labels == label].tolist() for label in (0, 1, 3)] == [
+        [*range(5), *range(5), *range(5)], [*range(5)], [*range(5), 0]
+    ]  # fmt: skip
+    assert not folds(torch.tensor([0] * 10 + [1] * 4)).any(), "a class has too few images"
+
+
+def test_useless_features_have_a_strong_penalty_and_useful_ones_a_weak_one():
+    generator = torch.Generator().manual_seed(1)
+    features, labels = draw(600, spread=0.3)
+    noise = torch.randn(features.shape, generator=generator, dtype=torch.float64)
+    useful = linear_probe(features[:400], labels[:400], 4)
+    useless = linear_probe(noise[:400], labels[:400], 4)
+    assert useless.strength > 10 * useful.strength
+    assert useful.is_chosen
+    hits = (apply(useful.layer, features[400:]).argmax(1) == labels[400:]).double().mean()
+    assert hits > 0.9
+
+
+def test_an_image_is_judged_by_a_probe_that_has_not_seen_it():
+    """Random labels are learned by heart, but not foretold."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 200, generator=generator, dtype=torch.float64)
+    labels = torch.arange(60) % 2
+    seen = apply(linear_probe(features, labels, 2).layer, features)
+    unseen = cross_validated(features, labels, 2)
+    assert unseen is not None
+    assert seen.argmax(1).equal(labels)
+    assert (unseen.argmax(1) == labels).double().mean() < 0.75
+    assert cross_validated(features[:8], labels[:8], 2) is None
+
+
+def test_the_scale_of_a_feature_does_not_matter():
+    features, labels = draw()
+    scale = torch.tensor([1e-3, 1, 10, 1e3, 1, 1], dtype=torch.float64)
+    plain, other = features[200:], features[200:] * scale + 7
+    found = linear_probe(features[:200], labels[:200], 4)
+    scaled = linear_probe(features[:200] * scale + 7, labels[:200], 4)
+    assert_close(apply(found.layer, plain), apply(scaled.layer, other), atol=1e-3, rtol=1e-3)
+
+
+def test_a_constant_feature_is_harmless():
+    features, labels = draw()
+    constant = torch.cat([features, torch.full((len(features), 1), 5.0).double()], 1)
+    found = linear_probe(constant, labels, 4)
+    assert_close(
+        apply(found.layer, constant), apply(linear_probe(features, labels, 4).layer, features)
+    )
+
+
+def test_few_labels_have_the_default_strength():
+    features, labels = draw(40, 2)
+    few = torch.cat([(labels == label).nonzero().flatten()[:3] for label in (0, 1)])
+    found = linear_probe(features[few], labels[few], 2)
+    assert (found.strength, found.is_chosen) == (DEFAULT_STRENGTH, False)
+    assert found.layer.isfinite().all()
+
+
+def test_ranks_count_wrong_items_before_the_best_right_one():
+    items = F.normalize(torch.tensor([[1.0, 0.0], [0.9, 0.3], [0.0, 1.0], [0.6, 0.8]]), dim=1)
+    of_item = torch.tensor([0, 1, 2, 0])
+    queries = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    subject = torch.tensor([0, 1, 2, 0])
+    found = ranks(queries, items, subject, of_item)
+    assert found.tolist() == [0, 1, 3, 1], "a second item of the subject does not count"
+    assert [recall(found, k) for k in (1, 2, 4)] == [0.25, 0.75, 1.0]
+
+
+def test_ranks_do_not_depend_on_the_size_of_a_portion(monkeypatch):
+    queries, items = torch.randn(10, 3), torch.randn(7, 3)
+    subject, of_item = torch.arange(10) % 7, torch.arange(7)
+    whole = ranks(queries, items, subject, of_item)
+    monkeypatch.setattr("vitcli.core.metrics.retrieval.AT_ONCE", 4)
+    assert torch.equal(ranks(queries, items, subject, of_item), whole)
+
+
+def test_equal_numbers_have_one_first_place():
+    first, twin = distinct(torch.tensor([7, 2, 7, 7, 2, 9]))
+    assert first.tolist() == [1, 0, 5]
+    assert twin.tolist() == [1, 0, 1, 1, 0, 2]
+
+
+def test_retrieval_is_the_share_of_nearest_sounds_of_the_same_class():
+    places, labels = torch.eye(4, 64), torch.tensor([0, 1, 0, 1])
+    assert retrieval(places, places, labels) == 1
+    assert retrieval(places, places.roll(2, 0), labels) == 1, "another sound of the class is right"
+    assert retrieval(places, places.roll(1, 0), labels) == 0
+
+
+def test_mirroring_averages_probabilities_and_keeps_the_mode():
+    class FirstColumn(nn.Module):
+        def forward(self, x):
+            return x[:, 0, 0, :2]
+
+    model = FirstColumn()
+    images = torch.randn(3, 1, 2, 2)
+    batches = [{"images": images, "targets": torch.zeros(3)}]
+    plain, mirrored = compute_logits(model, batches), compute_logits(model, batches, flip=True)
+    row = images[:, 0, 0]
+    assert_close(plain, row)
+    expected = (row.softmax(-1) + row.flip(-1).softmax(-1)) / 2
+    assert_close(mirrored.exp(), expected)
+    assert model.training

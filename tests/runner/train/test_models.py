@@ -1,0 +1,89 @@
+"""Every attention and every family: trained, continued to the same bits, measured and used."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.core.specs import REQUIRED
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.runner.attn_map.explain import Explainer
+from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.train.start import Request, start
+
+TEXT = """
+data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random}}
+train: {epochs: 2, batch_size: 8, limit_batches: 3, ema_decay: 0.5}
+"""
+VIT = {"patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2, "proj_drop": 0.1}
+STAGED = {"patch_size": 2, "embed_dim": 12, "num_heads": 3, "mlp_ratio": 1.0, "drop_path": 0.2}
+PARTS = {"train.accumulate": 2, "train.grad_checkpointing": True}
+KINDS = {
+    **{
+        name: PARTS | {f"model.{k}": v for k, v in VIT.items()} | {"model.attention": name}
+        for name in ATTENTIONS
+        if name != "softmax"
+    },
+    **{
+        name: {f"model.{k}": v for k, v in ({"family": name} | STAGED | REQUIRED[name]).items()}
+        for name in ("swin", "coatnet", "pit")
+    },
+    "resnet18": {"model.family": "resnet18", "optim.name": "sgd", "train.limit_batches": 2},
+}
+KINDS["performer"]["model.performer_redraw"] = 3
+KINDS["linformer"]["optim.name"] = "muon"
+KINDS["swin"] |= PARTS  # batch norm wants whole batches
+
+
+@pytest.fixture
+def load(pictures, here):
+    """Return a function that loads an experiment of two epochs of three steps."""
+    Path("small.yaml").write_text(TEXT % pictures)
+
+    def load(changes):
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in changes.items()}
+        return load_experiment("./small.yaml", plain)
+
+    return load
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures, monkeypatch):
+    experiment = load(KINDS[kind])
+    calm = start(experiment, Request(output=Path("calm"))).run
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(StoppedError):
+            start(experiment, Request(output=Path("stopped")))
+    again = start(experiment, Request(output=Path("stopped"), resume=True)).run
+    assert_same_run(calm, again)
+    measured, result = evaluate_run("calm"), calm.read("result.json")
+    assert measured.scores.accuracy == result["test_accuracy"]
+    assert measured.parameters == result["parameters"]
+    predictor = Predictor(calm)
+    found = predictor.predict(str(next((pictures / "test" / "dark").iterdir())))
+    assert sum(share for _, share in found.top) == pytest.approx(1)
+    if kind not in ATTENTIONS:
+        with pytest.raises(ConfigError, match="--run"):
+            Explainer(predictor)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"optim.name": "muon"}, "optim.name"),
+        ({"train.grad_checkpointing": True}, "no blocks to recompute"),
+        ({"model.patch_size": 8}, "has no patch_size"),
+        ({"model.family": "resnet19"}, "model.family"),
+        ({"train.accumulate": 8}, "train.accumulate"),
+        ({"train.batch_size": 1}, "2 images at a time"),
+    ],
+    ids=str,
+)
+def test_an_impossible_setting_of_a_resnet_is_refused(load, changes, field):
+    with pytest.raises(ConfigError, match=field):
+        load(KINDS["resnet18"] | changes)
