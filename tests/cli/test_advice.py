@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
 import typer
 
 from vitcli.cli.main import app
@@ -117,21 +116,3 @@ def test_every_option_in_a_text_exists():
     }
     assert len(found) > 100
     assert {each for each in found if each[1] not in known} == set()
-
-
-@pytest.mark.parametrize(
-    ("source", "problem"),
-    [
-        ("f'no run; type: vitcli trian {name}'", "no command trian"),
-        ("'see (vitcli runs lss)'", "no command lss"),
-        (
-            "f'make one: vitcli import {file} -e EXPERIMENT --nme NAME; then --run'",
-            "no option --nme",
-        ),
-        ("run.command('train --reusme')", "no option --reusme"),
-        ("['vitcli', 'train', config, '--nam', name]", "no option --nam"),
-    ],
-)
-def test_a_misspelt_command_is_found(source, problem):
-    (found,) = [each for text in texts(source) for each in problems(text)]
-    assert found.endswith(problem)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from tests.cli.map_pictures import save as save_picture
 from typer.testing import CliRunner
 
-from tests.cli.map_pictures import save as save_picture
 from tests.cli.test_import_cmd import FIELDS, save, theirs, vitcli
 from vitcli.cli.main import app
 

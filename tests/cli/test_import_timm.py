@@ -12,9 +12,9 @@ import safetensors.torch
 import timm
 import torch
 from huggingface_hub import constants
+from tests.cli.map_pictures import save as save_picture
 from typer.testing import CliRunner
 
-from tests.cli.map_pictures import save as save_picture
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.weights import timm_model, timm_weights

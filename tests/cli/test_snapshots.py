@@ -79,6 +79,8 @@ def test_every_help_fits_a_narrow_terminal_and_has_an_example():
             command, *lines = block.splitlines()
             if command.endswith("--help"):
                 assert max(map(len, lines)) <= 82, command  # 80, and the mark of a snapshot
-                assert not [each for each in lines[1:] if each.endswith("...")], "a text was cut off"
+                assert not [each for each in lines[1:] if each.endswith("...")], (
+                    "a text was cut off"
+                )
                 name = command.removeprefix("$ ").removesuffix(" --help")
                 assert re.search(rf"^\|     {name}\b", block, re.MULTILINE), command
