@@ -1,6 +1,7 @@
 """Runs that the tests of commands share: each is trained once in a process, and copied."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.cli.commands import save_picture, vitcli
 from tests.conftest import TINY, draw_pictures
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
+from vitcli.runner.weights import read, unpickle
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 STUDY = (
@@ -19,7 +21,7 @@ SEARCH = """
 question: which is best?
 base: tiny.yaml
 data: {val_split: 20}
-train: {epochs: 2}
+train: {epochs: 1}
 search:
   space:
     model.depth: [1, 2]
@@ -83,3 +85,18 @@ def build_stage() -> None:
     for name in ("status.json", "config.yaml"):
         for path in Path("runs/parts").rglob(name):
             os.utime(path, (1e9 + 9, 1e9 + 9))
+
+
+@pytest.fixture
+def reads_here(monkeypatch) -> None:
+    """Read pickles in this process: a process of its own takes seconds to import torch."""
+
+    def run(command: list[str], **_) -> subprocess.CompletedProcess:
+        try:
+            unpickle.main(*map(Path, command[-2:]))
+        except ValueError as error:
+            return subprocess.CompletedProcess(command, unpickle.REFUSED, b"", str(error).encode())
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    monkeypatch.setattr(unpickle, "limit_resources", lambda size: None)
+    monkeypatch.setattr(read.subprocess, "run", run)

@@ -35,17 +35,6 @@ def test_info_downloads_nothing(monkeypatch):
     assert vitcli("info", "cifar10")[0] == 4
 
 
-def test_ls_shows_where_a_data_set_lies(here, monkeypatch):
-    for split in ("train", "t10k"):
-        for kind in ("images-idx3", "labels-idx1"):
-            (here / f"{split}-{kind}-ubyte.gz").touch()
-    monkeypatch.setenv("VITCLI_DATA", str(here))
-    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
-    assert found["mnist"]["place"] == str(here)
-    assert found["cifar10"]["place"] is None
-    assert f"{here} (files)" in vitcli("ls")[1]
-
-
 def test_info_of_ones_own_pictures(pictures):
     found = json.loads(vitcli("info", f"imagefolder:{pictures}", "--json")[1])
     assert found["images_per_class"] == {"train": [40, 40], "test": [12, 12]}
@@ -68,6 +57,12 @@ def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
     assert "(0.2470, 0.2435, 0.2616)" in out
     assert "0.2470" not in vitcli("info", "scenes")[1]
 
+
+def test_get_says_what_is_next(monkeypatch, here):
+    for split in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (here / f"{split}-{kind}-ubyte.gz").touch()
+    monkeypatch.setenv("VITCLI_DATA", str(here))
     monkeypatch.setattr("vitcli.runner.data.get.get_data", lambda *_, **__: None)
     assert vitcli("get", "mnist") == (
         0,
@@ -75,6 +70,8 @@ def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
         "next: vitcli data info mnist, vitcli train --data mnist\n",
     )
     assert json.loads(vitcli("get", "mnist", "--json")[1])["place"] == str(here)
+    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
+    assert (found["mnist"]["place"], found["cifar10"]["place"]) == (str(here), None)
 
 
 def test_the_picture_is_written_as_png(pictures):

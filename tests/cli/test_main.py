@@ -19,7 +19,7 @@ from vitcli.cli.main import app
 from vitcli.runner.data import cache
 from vitcli.runner.run import folder
 
-REFUSALS = ("EIO", "ENOLCK", "EOPNOTSUPP", "ENOSYS", "ENOMEM")
+REFUSALS = ("EIO", "ENOLCK", "ENOMEM")
 MAPPING = "libtorch_cpu.so: failed to map segment from shared object"
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -142,10 +142,9 @@ def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
     assert (done.returncode, done.stderr) == (130, b"stopped immediately\n")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_names_of_any_script_can_be_shown_in_any_locale(here, encoding):
+def test_names_of_any_script_can_be_shown_in_any_locale(here):
     Path("größer_蝶.yaml").write_text("question: is 蝶 größer?\nbase: quickstart\n", "utf-8")
-    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     words = [sys.executable, "-m", "vitcli", "experiments", "show", "größer_蝶.yaml"]
     done = subprocess.run(words, env=os.environ | own, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

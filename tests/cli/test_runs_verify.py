@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from vitcli.cli.main import app
+from tests.cli.commands import vitcli
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
@@ -17,16 +17,12 @@ from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 
+verify = partial(vitcli, "runs", "verify")
+
 
 @pytest.fixture
 def run(copy_of_run, here) -> RunDir:
     return RunDir(copy_of_run(here / "run"))
-
-
-def verify(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["runs", "verify", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def states(run: RunDir) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.cli.conftest import SEARCH
 from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError, PartlyError
@@ -26,20 +27,6 @@ from vitcli.runner.search.run import left_over
 from vitcli.runner.study.plan import Options
 
 ROOT = Path("runs/mine")
-SEARCH = """
-question: which is best?
-base: tiny.yaml
-data: {val_split: 20}
-train: {epochs: 2}
-search:
-  space:
-    model.depth: [1, 2]
-    model.embed_dim: [8, 16]
-    model.num_heads: [1, 3]
-  sampler: random
-  trials: 3
-  final: {seeds: [10, 11], changes: {train.epochs: 1}}
-"""
 
 
 def invoke(command: str):
@@ -153,7 +140,7 @@ def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_search_that_is_killed_continues(search, number):
     """tests/runner/search/test_objective.py has the same with files written by hand, in no time."""
-    Path("mine.yaml").write_text(SEARCH.replace("epochs: 2}", "epochs: 40}"))
+    Path("mine.yaml").write_text(SEARCH.replace("train: {epochs: 1}", "train: {epochs: 40}"))
     words = [sys.executable, "-m", "vitcli", "search", "mine.yaml", "-j", "1", "--no-final"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
@@ -184,27 +171,6 @@ def test_a_dry_run_judges_the_space_and_trains_nothing(search):
     assert not ROOT.exists()
     found = json.loads(invoke("mine.yaml --dry-run --json").stdout)
     assert (found["size"], found["valid_share"], found["num_open"]) == (8, 0.5, 3)
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "told"),
-    [
-        ("quickstart", 2, "an experiment without 'search'; train it: vitcli train quickstart"),
-        ("ablation-quickstart", 2, "a study, not a search; run it: vitcli ablate ablation-quick"),
-        ("mine.yaml --status", 2, "runs/mine: there is no such search yet; leave out --status"),
-        ("mine.yaml --save mine.yaml", 2, "--save mine.yaml: a file; name a folder"),
-        ("mine.yaml -s search.trials=0", 2, "--set: search.trials: should be greater than"),
-        ("mine.yaml --save saved --storage sqlite:///x.db", 2, "--save keeps the journal of a"),
-        ("mine.yaml --storage nowhere://x", 4, "--storage nowhere://x: the storage cannot be op"),
-        ("mine.yaml -s data.val_split=0", 2, "data.val_split: a search needs a validation split"),
-    ],
-)
-def test_a_mistake_is_one_line_and_an_exit_code(search, command, code, told):
-    found = invoke(command)
-    assert found.exit_code == code
-    assert told in found.stderr
-    assert found.stderr.count("\n") == 1
-    assert not ROOT.exists() or not [*ROOT.glob("trials/*")]
 
 
 def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):

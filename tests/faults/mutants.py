@@ -198,7 +198,7 @@ MUTANTS = (
         "vitcli/runner/weights/unpickle.py",
         'map_location="cpu", weights_only=True',
         'map_location="cpu", weights_only=False',
-        tests("tests/cli/test_import_cmd.py", "-k", "hostile"),
+        tests("tests/cli/test_import_files.py", "-k", "hostile"),
     ),
     Mutant(
         "continues on other hardware without a word",
