@@ -182,6 +182,12 @@ def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
     )
 
 
+def test_a_storage_that_cannot_be_opened_is_exit_4(search):
+    found = invoke("mine.yaml --storage nowhere://x")
+    assert (found.exit_code, found.stderr.count("\n")) == (4, 1)
+    assert not [*ROOT.glob("trials/*")]
+
+
 def test_a_space_without_a_valid_point_ends_with_a_sentence(search):
     text = SEARCH.replace("[1, 3]", "[3, 5]")
     Path("mine.yaml").write_text(text)

@@ -19,8 +19,11 @@ from vitcli.cli.main import ORDER, app
 from vitcli.runner.experiment.config import load_experiment
 
 FOLDER = Path(__file__).parent / "snapshots"
-SHIPPED = load_experiment("quickstart").path.parent
+SHIPPED = load_experiment("quickstart").path.resolve().parent
+OLDEST = 29
 IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
+IS_OLD_TYPER = int(typer.__version__.split(".")[1]) < OLDEST
+"""An older Typer has other words around the texts of a help, so its helps are not compared."""
 CODES = {2, 3, 4, 5}
 """Exit codes of mistakes; the others are tested where they occur."""
 
@@ -64,7 +67,12 @@ def test_a_command_prints_what_its_snapshot_shows(stage, command):
     path = FOLDER / f"{command}.txt"
     text = path.read_text() if path.exists() else ""
     asked = [line for line in text.splitlines() if line.startswith("$ ")]
-    own = [] if command == "vitcli" else helps(command)
+    own = [] if command == "vitcli" or IS_OLD_TYPER else helps(command)
+    if IS_OLD_TYPER:
+        text = "\n\n".join(
+            e for e in text.split("\n\n") if not e.partition("\n")[0].endswith("--help")
+        )
+        asked = [line for line in asked if not line.endswith("--help")]
     before = files(stage)
     found = "\n\n".join(shown(line, stage) for line in [*own, *(e for e in asked if e not in own)])
     assert files(stage) == before, "what only prints, or is refused, writes nothing"

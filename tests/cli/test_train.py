@@ -118,7 +118,8 @@ def test_training_goes_on_when_nobody_listens_and_a_pipe_gets_plain_lines(tiny, 
     assert process.stderr is not None
     process.stderr.close()
     assert process.stdout is not None
-    assert not {"\x1b", "\r"} & {*process.stdout.read()}
+    with process.stdout as printed:
+        assert not {"\x1b", "\r"} & {*printed.read()}
     assert process.wait(HANG) == 0
     assert read("alone/status.json")["state"] == "finished"
 
