@@ -1,6 +1,5 @@
 """README, docs/ and help: commands run, links resolve, generated tables are current."""
 
-import inspect
 import re
 import shlex
 import shutil
@@ -24,7 +23,7 @@ import vitcli
 from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
 from tests.help_examples import all_examples
-from vitcli.cli.main import ORDER, app
+from vitcli.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -221,11 +220,6 @@ def test_every_option_and_setting_runs(trained, command):
     assert code in (0, partly), output
 
 
-def test_every_reason_is_needed():
-    unused = [p for p in NOT_RUN if not any(re.match(p, command) for command in COMMANDS)]
-    assert unused == []
-
-
 def test_scripts_and_modules_that_are_named_exist():
     for command in COMMANDS:
         words = [word for word in shlex.split(command) if "=" not in word]
@@ -243,13 +237,6 @@ def test_paths_that_are_named_exist(page):
         made_by_user = path == "experiments/results/trials"
         if path.startswith(folders) and not made_by_user:
             assert (ROOT / path).exists(), path
-
-
-def test_readme_names_every_command():
-    """In the order of the help, which starts with those that people use every day."""
-    table = re.findall(r"^\| `(vitcli [\w-]+)` \|", README.read_text(), re.MULTILINE)
-    assert table == [f"vitcli {name}" for name in ORDER]
-    assert set(table) == {path for path in command_paths() if path.count(" ") == 1}
 
 
 def test_the_python_runs(environment):
@@ -287,20 +274,6 @@ def test_the_python_page_runs_as_one_script(trained, capsys):
     assert printed.endswith("build_model: unknown field 'model.dept'; did you mean 'depth'?\n")
 
 
-def test_the_python_page_shows_every_signature():
-    functions = {name: getattr(vitcli, name) for name in vitcli.__all__ if name.islower()}
-    functions.pop("__version__")
-    for name, function in functions.items():
-        parameters = inspect.signature(function).parameters.values()
-        shown = re.search(rf"^## {name}\n\n`{name}\((.*)\)`$", PYTHON.read_text(), re.MULTILINE)
-        assert shown is not None, name
-        words = [word.partition("=") for word in shown[1].split(", ") if word != "*"]
-        assert [word[0].lstrip("*") for word in words] == [each.name for each in parameters]
-        for word, each in zip(words, parameters, strict=True):
-            default = "" if each.default is each.empty else repr(each.default).replace("'", '"')
-            assert word[2] == ("..." if callable(each.default) and default else default), word
-
-
 def test_the_recipe_for_weights_of_timm_gives_the_same_logits(here):
     """Its blocks run in order; the embedded pictures stand for CIFAR-10, which is not here."""
     brief = {"eval": " --limit-batches 1", "train": " --limit-batches 1 --epochs 1"}
@@ -324,19 +297,6 @@ def test_the_error_that_readme_shows_is_the_error():
     code, output = invoke(shown[1])
     assert code == 2
     assert output.strip() == shown[2]
-
-
-def test_the_studies_that_the_docs_show_are_studies(here):
-    from vitcli.runner.study.definition import load_study
-
-    text, crossed = blocks(ROOT / "docs" / "studies.md", "yaml")
-    Path("crossed.yaml").write_text(crossed)
-    assert len(load_study("crossed.yaml").trials()) == 2**5 * 2
-    Path("mine.yaml").write_text(text)
-    study = load_study("mine.yaml")
-    assert [variant.name for variant in study.variants] == ["baseline", "no-layernorm", "resnet"]
-    assert len(study.trials()) == 3 * 3 * 2
-    assert study.reference is not None
 
 
 def test_generated_tables_are_current():
@@ -364,12 +324,6 @@ def test_links_and_anchors_resolve(page):
         assert found.exists(), target
         assert found.is_relative_to(ROOT), target
         assert not anchor or anchor in anchors(found), target
-
-
-@pytest.mark.parametrize("index", [README, ROOT / "docs" / "README.md"], ids=["README", "docs"])
-def test_every_page_is_listed(index):
-    listed = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
-    assert {page for page in PAGES if page.name != "README.md"} <= listed
 
 
 def test_the_citation_has_the_version_of_the_package():

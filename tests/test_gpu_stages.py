@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import math
-import re
 import sys
 from pathlib import Path
 
@@ -72,14 +70,6 @@ def test_what_is_done_is_not_run_again_unless_asked(stages, tmp_path):
     assert len(count.read_text()) == 3, "another command"
 
 
-def test_a_failure_with_again_keeps_the_result(stages, tmp_path):
-    out, flag = tmp_path / "out", tmp_path / "flag"
-    once = part(stages, "one", f"open({str(flag)!r}, 'x'); print(7)")
-    assert run(stages, out, once)[1] == "done"
-    assert run(stages, out, once, again=True)[1].startswith("failed: FileExistsError")
-    assert stored(out, "one")["result"] == 7
-
-
 def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path):
     """The time jumps as soon as the command has begun, so no clock decides."""
     out, begun = tmp_path / "out", tmp_path / "begun"
@@ -92,21 +82,6 @@ def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path
     assert not (out / "two.json").exists()
     ends = part(stages, "one", "print(1)", str(begun))
     assert run(stages, out, ends, later)[1] == "done"
-
-
-def test_the_budget_of_the_whole_call_holds_for_every_stage(stages, tmp_path):
-    _, text = run(stages, tmp_path / "out", part(stages, "one", "print(1)"), seconds=1e9)
-    assert text == "done"
-    runner = stages.StageRunner(tmp_path / "out", FACTS, seconds=1.0)
-    again = stages.Stage("stage", 1e9, [part(stages, "new", "print(1)")])
-    assert str(runner.run(again)) == "partly, left: new"
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(1000.0, "985s"), (math.inf, "604800s")])
-def test_a_command_is_told_its_time(stages, tmp_path, seconds, told):
-    asking = part(stages, "one", "import json, sys; print(json.dumps(sys.argv[1]))", "TIME")
-    run(stages, tmp_path / "out", asking, seconds=seconds, clock=lambda: 0.0)
-    assert stored(tmp_path / "out", "one")["result"] == told
 
 
 def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
@@ -122,19 +97,6 @@ def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
     assert run(stages, tmp_path / "out", *parts, clock=clock)[1] == (
         "partly, left: one (stopped), two"
     )
-
-
-def test_a_part_that_cannot_run_says_why(stages, tmp_path):
-    missing = part(stages, "one", "print(1)", skipped="DATA is not set")
-    assert run(stages, tmp_path / "out", missing)[1] == "skipped: DATA is not set"
-    _, text = run(stages, tmp_path / "out", missing, part(stages, "two", "print(2)"))
-    assert text == "partly, left: one (DATA is not set)"
-
-
-@pytest.mark.parametrize("code", ["pass", "print('no JSON')", "print('NaN')"])
-def test_a_command_without_a_readable_result_has_failed(stages, tmp_path, code):
-    _, text = run(stages, tmp_path / "out", part(stages, "one", code))
-    assert text == "failed: the command ended without a readable result"
 
 
 def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):
@@ -189,31 +151,3 @@ def test_results_and_unfinished_runs_survive_packing(stages, scripts, tmp_path, 
     (out / "runs" / "begun" / "status.json").write_text('{"state": "finished", "step": 10}')
     packing.pack(out, packed, lines.append)
     assert not list(packed.glob("state.tar.*")), "no training is unfinished"
-
-
-def test_every_stage_of_the_script_has_parts_with_names_of_their_own(scripts, tmp_path):
-    gpu = scripts("gpu")
-    for toy in (False, True):
-        setup = gpu.Setup(tmp_path, Path("/cifar10"), "cuda", toy, "")
-        names = [part.name for make, _ in gpu.STAGES.values() for part in make(setup)]
-        assert len(names) == len(set(names)) >= len(gpu.STAGES)
-
-
-def test_budgets_are_given_by_stage_or_for_the_whole_call(scripts, capsys):
-    gpu = scripts("gpu")
-    given = gpu.parse(["small", "--budget", "small=2h", "--budget", "9m"]).given
-    for toy, doctor in ((False, 60), (True, math.inf)):
-        found = gpu.budgets(given, toy)
-        assert (found["small"], found[""], found["doctor"]) == (7200, 540, doctor)
-    assert gpu.budgets({}, toy=False)[""] == math.inf
-    for words in (["--budget", "smal=2h"], ["--budget", "soon"], ["smal"]):
-        with pytest.raises(SystemExit) as ending:
-            gpu.parse(words)
-        assert ending.value.code == 2
-    assert "no stage smal; choose from doctor, " in capsys.readouterr().err
-
-
-def test_the_docs_name_every_stage_with_its_budget(scripts):
-    page = (SPEED.parents[1] / "docs" / "speed.md").read_text()
-    shown = re.findall(r"^\| `(\w+)` \| .* \| (\d+m) \|$", page, re.MULTILINE)
-    assert shown == [(name, budget) for name, (_, budget) in scripts("gpu").STAGES.items()]

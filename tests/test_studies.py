@@ -46,18 +46,6 @@ def test_every_row_builds_and_differs(path):
     assert study.threads == 1
 
 
-def test_all_studies_are_shipped():
-    assert {
-        *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
-        "ablation-pooling", "ablation-cifar10-full", "ablation-length-5", "ablation-length-15",
-        "ablation-depth", "ablation-augmentation", "ablation-epochs",
-        "ablation-fair", "ablation-factorial", "ablation-lr", "classification-cifar10",
-        "classification-cifar10-short", "study-architectures", "study-architectures-tiny",
-        "study-attention", "study-ingredients", "study-pretraining",
-        "study-pretraining-100", "study-pretraining-all", "study-pretraining-gpu",
-    } == {path.stem for path in STUDIES}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
     study = load_study(name)
