@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,13 +45,13 @@ NOT_RUN = {
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
     r"python -m tests\.gpu_stub\.": "needs torch with CUDA and a minute; tests/gpu_stub runs it",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
-    r"python -m experiments\.statistics": "takes minutes; tests/test_simulation.py runs short ones",
+    r"python -m experiments\.statistics": "takes minutes; tests/test_gates.py runs short ones",
     r"python -m tests\.core\.generated\.probes": "minutes; test_scenes_probes.py runs short ones",
     r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
     r"python experiments/claims/": "writes docs/claims.md; tests/experiments/test_claims.py checks",
-    r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates_own_pictures.py",
+    r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates.py",
     r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
@@ -218,25 +217,6 @@ def test_every_option_and_setting_runs(trained, command):
             return
     partly = 3 if "--table-only" in command else 0  # nothing is trained yet
     assert code in (0, partly), output
-
-
-def test_scripts_and_modules_that_are_named_exist():
-    for command in COMMANDS:
-        words = [word for word in shlex.split(command) if "=" not in word]
-        if words[:2] == ["python", "-m"]:
-            assert find_spec(words[2]), command
-        elif words[0] == "python" or words[0].startswith((".ci", "experiments")):
-            assert (ROOT / words[words[0] == "python"]).is_file(), command
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_paths_that_are_named_exist(page):
-    folders = ("tests/", "experiments/", "vitcli/", ".ci/", "docs/")
-    for code in CODE.findall(BLOCK.sub("", page.read_text())):
-        path = code.removeprefix("python ").removeprefix("DATA=cifar10 ").partition(" ")[0]
-        made_by_user = path == "experiments/results/trials"
-        if path.startswith(folders) and not made_by_user:
-            assert (ROOT / path).exists(), path
 
 
 def test_the_python_runs(environment):

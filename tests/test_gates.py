@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.gates import clip, fusion, mae, views
+from experiments.gates import clip, fusion, mae, own_pictures, views
 from experiments.statistics import factorial, simulation
+from tests.cli.commands import vitcli
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -147,6 +148,27 @@ def test_the_trainings_on_photos_pass(real_places):
     for name in ("templates", "shuffled"):
         assert not [*clip.failures(name, found := clip.measure(name))], found
     assert mae.passes(found := mae.measure("cifar10")), found
+
+
+def tuned(*options: object) -> str:
+    """Type what README says about a folder called pictures; return what it says."""
+    words = ("finetune", "--data", "imagefolder:pictures", "--name", "pets", *options)
+    code, _, talk = vitcli("train", *words)
+    assert code == 0, talk
+    return talk
+
+
+def test_finetune_starts_from_the_bundled_model_whatever_the_classes(pictures):
+    said = tuned("--epochs", 1, "--limit-batches", 1)
+    assert "starting from cifar10-pocket with a new head (2 classes)" in said
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_folder_of_120_photos_is_learned(here, real_places):
+    own_pictures.write_pictures(Path("pictures"))
+    assert "120 training images: 7 steps per epoch, 210 in all" in tuned()
+    assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
 
 
 def test_the_committed_simulations_hold():

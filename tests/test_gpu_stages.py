@@ -116,38 +116,3 @@ def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):
     for path in out.iterdir():
         for hidden in (str(tmp_path), str(stages.ROOT), sys.executable):
             assert hidden not in path.read_text()
-
-
-def test_results_and_unfinished_runs_survive_packing(stages, scripts, tmp_path, monkeypatch):
-    packing = scripts("packing")
-    monkeypatch.setattr(packing, "PIECE", 5000)
-    out, packed = tmp_path / "out", tmp_path / "packed"
-    for name, state in (("begun", "interrupted"), ("ready", "finished")):
-        for step in (5, 10):
-            folder = out / "runs" / name / "checkpoints" / str(step)
-            folder.mkdir(parents=True)
-            (folder / "manifest.json").write_text("{}")
-            (folder / "tensors.safetensors").write_bytes(b"x" * 12_000)
-        (out / "runs" / name / "config.yaml").write_text("{}")
-        (out / "runs" / name / "status.json").write_text(json.dumps({"state": state, "step": 10}))
-    lines = list[str]()
-    after = {"after_part": lambda: packing.pack(out, packed, lines.append)}
-    run(stages, out, part(stages, "one", "print(1)"), **after)
-    assert lines
-    assert all(path.stat().st_size <= 5000 for path in packed.glob("state.tar.*"))
-    new = tmp_path / "new"
-    packing.unpack(packed, new)
-    assert (new / "one.json").read_bytes() == (out / "one.json").read_bytes()
-    kept = sorted(str(path.relative_to(new / "runs")) for path in new.glob("runs/**/*.*"))
-    assert kept == [
-        "begun/checkpoints/10/manifest.json",
-        "begun/checkpoints/10/tensors.safetensors",
-        "begun/config.yaml",
-        "begun/status.json",
-    ]
-    said = list[str]()
-    assert run(stages, new, part(stages, "one", "print(1)"), say=said.append)[1] == "done"
-    assert not said, "it was not run again"
-    (out / "runs" / "begun" / "status.json").write_text('{"state": "finished", "step": 10}')
-    packing.pack(out, packed, lines.append)
-    assert not list(packed.glob("state.tar.*")), "no training is unfinished"

@@ -191,8 +191,8 @@ def test_a_tap_pins_and_a_second_tap_unpins(visit, scene):
     assert shown.console_messages() == []
 
 
-def test_without_cls_the_read_out_is_a_query_of_its_own(visit, pool="seq"):
-    scene = scene_of(make_model(pool=pool, reg_tokens=0))
+def test_without_cls_the_read_out_is_a_query_of_its_own(visit):
+    scene = scene_of(make_model(pool="seq", reg_tokens=0))
     shown = visit(page([scene]))
     assert state(shown)["query"] == "read-out"
     rows = scene.reading @ scene.attention[2]

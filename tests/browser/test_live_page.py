@@ -108,26 +108,6 @@ def test_photos_are_added_kept_and_classified_again(visit, content):
     assert shown.console_messages() == []
 
 
-def test_the_mean_names_its_number_of_heads_and_a_layer_without_heads_attends_to_nothing(
-    visit, content
-):
-    shown = visit(content)
-    for key in "1Xh":
-        shown.press(key)
-    state(shown)
-    assert text(shown, "where") == "layer 4, mean of 3 heads"
-    for key in "2X3X4Xh":
-        shown.press(key)
-    state(shown)
-    assert text(shown, "where") == "layer 4, all heads removed"
-    assert text(shown, "strongest") == ""
-    told = "layer 4, all heads removed: most to no patch"
-    assert text(shown, "announcement").endswith(told)
-    shown.press("e")
-    state(shown)
-    assert text(shown, "edge-note") == "No patch attends to another one."
-
-
 def test_the_oldest_photos_go_and_the_picture_that_is_compared_stays(visit, content):
     shown = visit(content)
     for i in range(13):

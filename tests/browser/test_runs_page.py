@@ -124,22 +124,6 @@ def test_any_selection_shows_its_differences(show, study):
     assert "model.ffn" not in fields
 
 
-def test_the_keyboard_reaches_filter_and_rows(show, study):
-    shown = show()
-    shown.press("/")
-    assert shown.evaluate("document.activeElement.id") == "filter"
-    assert shown.evaluate("document.getElementById('filter').value") == ""
-    box = "document.querySelector('#table input')"
-    shown.evaluate(f"{box}.focus()")
-    shown.press("ArrowDown")
-    shown.press("ArrowDown")
-    label = shown.evaluate("document.activeElement.getAttribute('aria-label')")
-    before = shown.evaluate("document.activeElement.checked")
-    shown.press(" ")
-    assert shown.evaluate("document.activeElement.checked") is not before
-    assert label == f"select {shown.evaluate(NAMES)[2]}"
-
-
 def test_500_runs_open_within_two_seconds(browser, record_property):
     """The best of three, because other programs may run here: 100 variants of five seeds."""
     first = make_run(0).path

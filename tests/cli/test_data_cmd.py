@@ -13,8 +13,7 @@ from PIL import Image
 from tests.cli import commands
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, examples, tile
-from vitcli.runner.text import one_line
+from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, tile
 
 vitcli = partial(commands.vitcli, "data")
 pytestmark = pytest.mark.usefixtures("here")
@@ -120,30 +119,12 @@ def test_each_row_shows_the_first_ten_of_its_class(in_chans, size):
             assert pixels[y, x].tolist() == [20 * row + column] * 3
 
 
-def test_a_class_with_few_images_has_a_short_row():
-    data = tiny_data()
-    keep = (data.train.labels != 1) | (torch.arange(36) < 6)
-    images = Images(data.train.pixels[keep], data.train.labels[keep])
-    few = DataSet(**{**vars(data), "train": images})
-    assert [len(examples(few, label)) for label in range(3)] == [10, 2, 10]
-    contact_sheet(few)
-
-
 def test_small_images_keep_sharp_pixels_and_the_aspect_is_kept():
     pixels = torch.tensor([[0, 255], [255, 0]], dtype=torch.uint8)[None].expand(3, 2, 2)
     assert set(np.asarray(tile(pixels)).flatten()) == {0, 255}
     wide = np.asarray(tile(torch.zeros(3, 8, 16, dtype=torch.uint8)))
     black = (wide == 0).all(-1)
     assert black.any(1).sum() * 2 == black.any(0).sum() == TILE
-
-
-def test_names_fit_whatever_a_folder_is_called():
-    assert one_line("plain") == "plain"
-    assert one_line("a\nb\x1b[31m") == "a?b?[31m"
-    assert len(one_line("w" * 500)) == 24
-    names = ("w" * 500, "\u96ea", "b\ne")
-    sheet = contact_sheet(DataSet(**{**vars(tiny_data()), "class_names": names}))
-    assert sheet.width < 1100
 
 
 @pytest.mark.parametrize("version", ["refuses", "leaves ~"])

@@ -10,7 +10,6 @@ import torch
 from torch.testing import assert_close
 
 from tests.cli.commands import vitcli
-from tests.core.specs import REQUIRED
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.metrics.knn import knn_logits
@@ -21,9 +20,7 @@ from vitcli.runner.evaluate import trained_run
 from vitcli.runner.evaluate.probe import PROBES, probe_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
 
 
 @pytest.fixture
@@ -165,21 +162,6 @@ def test_a_probe_can_measure_the_validation_images(copy_of_run):
     copy_of_run(Path("run"), {"train.epochs": 1, "data.val_split": 10})
     found = document("run", "--probe", "knn", "--split", "val")
     assert (found["num_images"], found["num_labels"], found["split"]) == (10, 70, "val")
-
-
-@pytest.mark.parametrize("family", ["resnet18", "swin", "coatnet", "pit"])
-def test_every_family_has_features(pictures, family):
-    model = {"patch_size": 2, "embed_dim": 12, "num_heads": 3, "mlp_ratio": 1.0}
-    small = {} if family == "resnet18" else model | REQUIRED[family]
-    fields = {f"model.{name}": value for name, value in ({"family": family} | small).items()}
-    Path("small.yaml").write_text(
-        f'data: {{name: "imagefolder:{pictures}"}}\ntrain: {{epochs: 0, batch_size: 8}}\n'
-    )
-    changes = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-    start(load_experiment("./small.yaml", changes), Request(output=Path("run")))
-    found = probe_run("run", "linear")
-    assert found.num_features == load_model("run").num_features
-    assert found.trained == found.untrained, "no step was taken"
 
 
 @pytest.mark.data

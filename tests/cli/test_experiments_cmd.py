@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -66,15 +65,6 @@ def test_one_broken_file_does_not_hide_the_others():
     assert re.search(r"^evil\\x1b\[31m +experiment +what\\x1b\[31m\?$", out, re.M)
 
 
-def test_a_question_may_take_several_lines():
-    local("long.yaml", "question: >-\n  first\n  second\nhypothesis: third\n")
-    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
-    assert found["long"]["question"] == "first second"
-    local("lines.yaml", "question: |\n  first\n  second\n")
-    assert re.search(r"^lines +experiment +first second$", vitcli("ls")[1], re.M)
-    assert found["long"]["hypothesis"] == "third"
-
-
 def test_show_prints_the_file_as_it_is():
     text = "question: 'tabs?\tyes'\nseed: 1 # \u00e9\n"
     path = local("mine.yaml", text)
@@ -115,15 +105,11 @@ def test_cp_makes_a_file_that_can_be_trained(dest, file):
     assert (code, out) == (0, f"{file}\n")
     assert f"vitcli train {file}" in talk
     assert load_experiment(file).spec == load_experiment("quickstart").spec
-
-
-def test_cp_does_not_overwrite_unless_told():
-    Path("mine.yaml").write_text("precious")
-    code, _, talk = vitcli("cp", "quickstart", "mine")
-    assert (code, Path("mine.yaml").read_text()) == (2, "precious")
-    assert talk == "error: mine.yaml exists already; --force replaces it\n"
-    assert vitcli("cp", "quickstart", "mine", "--force")[0] == 0
-    assert load_experiment("mine.yaml").spec == load_experiment("quickstart").spec
+    Path(file).write_text("precious")
+    assert vitcli("cp", "quickstart", *dest)[0] == 2
+    assert Path(file).read_text() == "precious"
+    assert vitcli("cp", "quickstart", *dest, "--force")[0] == 0
+    assert load_experiment(file).spec == load_experiment("quickstart").spec
 
 
 def test_cp_refuses_a_copy_that_would_not_find_its_base():
@@ -144,8 +130,6 @@ def test_cp_refuses_a_copy_that_would_not_find_its_base():
         ("model: {dept: 4}", "mine.yaml:1: unknown field 'model.dept'; did you mean 'depth'?"),
         ("data: {val_split: 999999}", "data.val_split"),
         ("variants: {full: {}}", "'seeds' is missing"),
-        ("base: nothing", "no experiment is called 'nothing'"),
-        ("- 1", "is a mapping"),
         ("\x1b[31m", "not YAML"),
     ],
 )
@@ -182,8 +166,6 @@ def test_the_schema_describes_every_field_and_what_files_may_say():
     resize = schema["$defs"]["DataSpec"]["properties"]["resize"]["anyOf"]
     kinds = [each["type"] for each in resize]
     assert kinds == ["integer", "array", "null"], "resize: 64 is allowed in a file"
-    betas = schema["$defs"]["OptimSpec"]["properties"]["betas"]
-    assert "anyOf" not in betas, "betas: 0.9 is not"
 
 
 def test_a_copy_has_the_fields_of_the_original_and_none_of_its_results():
@@ -210,26 +192,3 @@ def test_no_copy_of_a_shipped_experiment_states_a_result():
         text = text_of_copy(path, read_mapping(path))
         assert not re.search(r"^# (Run|Cost|Result|Tuned|Reading):|^reference:", text, re.M), name
         assert text.endswith("\n"), name
-
-
-def described(node: object, path: str = "") -> Iterator[tuple[str, str | None]]:
-    """Yield the path and the description of every field in a part of a JSON schema."""
-    if isinstance(node, list):
-        for part in node:
-            yield from described(part, path)
-    if not isinstance(node, dict):
-        return
-    for name, field in node.get("properties", {}).items():
-        yield f"{path}.{name}", field.get("description")
-        yield from described(field, f"{path}.{name}")
-    for key in ("anyOf", "items", "additionalProperties"):
-        yield from described(node.get(key), path)
-    for name, part in node.get("$defs", {}).items():
-        yield from described(part, name)
-
-
-def test_every_field_of_every_spec_is_described():
-    found = [*described(json.loads(vitcli("schema")[1]))]
-    assert len(found) > 200
-    assert [path for path, text in found if not text] == []
-    assert [path for path, text in found if text and not text.endswith(".")] == []

@@ -2,9 +2,7 @@
 
 import errno
 import fcntl
-import importlib
 import os
-import signal
 import subprocess
 import sys
 import tomllib
@@ -92,32 +90,10 @@ def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
     assert "deleted" in done.stderr
 
 
-class Interrupted:
-    """A finder of modules that is interrupted as soon as the program looks for a command."""
-
-    def find_spec(self, name: str, *_: object) -> None:
-        if name == "vitcli.cli.main":
-            raise KeyboardInterrupt
-
-
 def entry_point() -> str:
     """Return the function of the program, such as ``package.module:function``."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     return str(project["scripts"]["vitcli"])
-
-
-def test_ctrl_c_during_the_imports_is_one_line(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "vitcli.cli.main")
-    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-    module, name = entry_point().split(":")
-    previous = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(SystemExit) as stopped:
-            getattr(importlib.import_module(module), name)()
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    assert stopped.value.code == 130
-    assert capsys.readouterr().err == "stopped immediately\n"
 
 
 SWALLOW = """

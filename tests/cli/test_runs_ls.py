@@ -101,11 +101,6 @@ def test_a_validation_result_is_marked_and_sorted(several):
     assert (run["test_accuracy"], run["val_accuracy"]) == (None, 0.7)
 
 
-def test_a_run_without_a_readable_configuration_is_damaged(several):
-    RunDir(RUNS / "pets").path.joinpath("config.yaml").write_text("a: [")
-    assert names("--state", "damaged") == ["pets"]
-
-
 def differs(name: str) -> dict[str, object]:
     (run,) = json.loads(ls(name, "--json"))
     return run["differs"]
@@ -185,11 +180,3 @@ def test_a_narrow_terminal_shows_every_word_unbroken(monkeypatch, several, width
     assert {*narrow.split()} <= {*whole}
     assert {word for word in whole if "=" in word or "/" in word} <= {*narrow.split()}
     assert narrow.count("finished") == 5
-
-
-def test_many_settings_are_counted():
-    changes = {f"data.augment.{name}": 0.5 for name in ("mixup", "cutmix", "erasing", "mix_prob")}
-    sizes = {"model.depth": 2, "train.epochs": 7, "train.batch_size": 32, "optim.lr": 0.5}
-    make("quickstart/train-2/seed0", 0, changes=changes | sizes)
-    assert ls().rstrip().endswith(" and 2 more")
-    assert len(differs("*")) == 8

@@ -10,14 +10,13 @@ from functools import partial
 import pytest
 
 from tests.cli.commands import vitcli
-from tests.fabricated import make_run
 from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
 from vitcli.cli.watch_screen import screen
 from vitcli.runner.files import commit_json
 from vitcli.runner.overview.progress import Watcher
-from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.run.folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
 watch = partial(vitcli, "runs", "watch")
@@ -49,34 +48,6 @@ def test_a_snapshot_shows_all_trials_and_compares_equal_seeds_at_equal_epochs():
     assert "36.00 no-ffn/seed1" in out
     assert err == "next: vitcli runs watch parts\n"
     assert max(map(len, out.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [{"epoch": 10**400}],
-        [{"test_accuracy": 1.7e308}, {"test_accuracy": -1.7e308}],
-        [{"images_per_second": 5e-324}],
-    ],
-)
-def test_numbers_that_no_training_writes_are_left_out(changes):
-    folder = make_study_folder(STATES)
-    path = folder / "no-ffn/seed1/metrics.jsonl"
-    last = json.loads(path.read_text().splitlines()[-1])
-    path.write_text(path.read_text() + "".join(f"{json.dumps(last | each)}\n" for each in changes))
-    with RunDir(STUDY / "no-ffn/seed1").lock():
-        code, out, _ = watch("parts", "--once")
-    assert code == 0
-    assert "36.00 no-ffn/seed1" in out
-
-
-def test_the_end_names_what_to_do_next():
-    make_study_folder(STATES)
-    assert watch("parts")[2] == "nothing is running; continue: vitcli ablate parts.yaml\n"
-    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
-    assert watch("parts")[2] == "next: vitcli runs page\n"
-    make_run(0, folder=RUNS / "pets", state="interrupted")
-    assert watch("pets")[2] == "nothing is running; next: vitcli runs ls\n"
 
 
 def test_json_holds_every_trial():
