@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,8 @@ def reads_here(monkeypatch) -> None:
 
     def run(command: list[str], **_) -> subprocess.CompletedProcess:
         try:
-            unpickle.main(*map(Path, command[-2:]))
+            with warnings.catch_warnings(action="ignore"):
+                unpickle.main(*map(Path, command[-2:]))
         except ValueError as error:
             return subprocess.CompletedProcess(command, unpickle.REFUSED, b"", str(error).encode())
         return subprocess.CompletedProcess(command, 0, b"", b"")

@@ -187,7 +187,7 @@ CHECKPOINTS: dict[str, tuple[Callable[[State, State], Any], str]] = {
         "left out",
     ),
     "params": (lambda raw, ema: {"params": ema}, ""),
-    "a wrapper": (lambda raw, ema: prefixed("module.vit.", ema), ""),
+    "a wrapper": (lambda raw, ema: prefixed("vit.", ema), ""),
 }
 
 
@@ -206,8 +206,7 @@ def test_averaged_weights_are_read_and_what_is_not_read_is_named(tiny, here, rea
 
 
 def test_two_models_of_which_none_is_an_average_are_refused(tiny, here):
-    state = theirs().state_dict()
-    both = prefixed("left.", state) | prefixed("right.", state)
+    both = prefixed("left.", theirs().state_dict()) | prefixed("right.", theirs().state_dict())
     safetensors.torch.save_file(both, "vit.safetensors")
     code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
     assert (code, "left., right." in talk) == (4, True), talk

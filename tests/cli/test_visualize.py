@@ -57,7 +57,7 @@ def run(here, tmp_path_factory) -> Path:
     return Path("one")
 
 
-def tested_of(run: Path, num_images: int):
+def on_test_set(run: Path, num_images: int):
     options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": print}
     return load_run_on_test_set(RunDir(run), num_images=num_images, **options)
 
@@ -88,7 +88,7 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
 def test_numbers_are_the_models_own(run):
     (found,) = documents(run, "--what", "distance,confusion", "--num-images", 24)
     assert set(found["files"]) == {"confusion", "distance"}
-    images = (data := tested_of(run, 24).data).normalize(data.test.pixels)
+    images = (data := on_test_set(run, 24).data).normalize(data.test.pixels)
     layers = Predictor(RunDir(run), "cpu").model.attention_weights(images)
     for row in found["distance"]["layers"]:
         by_head = attention_distance(layers[row["layer"] - 1], (2, 2), 4)
@@ -113,7 +113,7 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
     assert {row["index"] for row in surest} <= set(wrong)
     expected = np.sort(shares[wrong].max(1))[::-1][: len(surest)]
     assert_allclose([row["probability"] for row in surest], expected, rtol=1e-5)
-    tested = tested_of(run, 1)
+    tested = on_test_set(run, 1)
     for row in surest:
         file = Path(tested.predictor.spec.data.name.partition(":")[2], row["file"])
         with Image.open(file) as picture:
