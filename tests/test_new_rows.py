@@ -83,21 +83,6 @@ def test_its_training_is_estimated(tiny, field, name):
 
 
 @pytest.mark.usefixtures("added")
-def test_the_attention_is_measured_beside_the_others(here):
-    sizes = "--embed-dim 8 --num-heads 2 --batch-size 1 --lengths 8,16"
-    text = vitcli(
-        f"bench attention {sizes} --rounds 1 --seconds 0 --device cpu --precision fp32"
-        " -o growth.svg --json"
-    )
-    rows = {(row["attention"], row["kernels"]): row for row in json.loads(text)["rows"]}
-    ours = rows["key_only", "plain"]
-    assert (ours["stated_time"], ours["stated_memory"]) == ("N", "N")
-    assert [point["tokens"] for point in ours["points"]] == [8, 16]
-    assert all(point["seconds"] > 0 for point in ours["points"])
-    assert "key_only" in Path("growth.svg").read_text()
-
-
-@pytest.mark.usefixtures("added")
 @pytest.mark.parametrize(("field", "name"), ROWS.items())
 def test_it_is_in_the_schema(field, name):
     schema = json.loads(vitcli("experiments schema"))

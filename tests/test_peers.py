@@ -69,19 +69,14 @@ def compare(script, monkeypatch, tmp_path):
     return compare
 
 
-@pytest.mark.parametrize("seconds", [10.0, math.inf])
-def test_a_mode_that_is_five_times_slower_is_skipped_and_named(compare, capsys, seconds):
-    (row,) = compare(timm_bf16=seconds)
+def test_a_mode_that_is_five_times_slower_is_skipped_and_named(compare, capsys):
+    (row,) = compare(timm_bf16=9.9)
+    assert not any("skipped" in each for each in row["contenders"])
+    (row,) = compare(timm_bf16=math.inf)
     (skipped,) = [each for each in row["contenders"] if "skipped" in each]
     assert name_of(skipped) == "timm bf16"
     assert (row["peer"], row["ratio"]) == ("timm fp32", 2.0)
     assert f"skipped timm bf16: {skipped['skipped']}" in capsys.readouterr().out
-
-
-def test_a_mode_that_is_less_than_five_times_slower_is_measured(compare):
-    (row,) = compare(timm_bf16=9.9)
-    assert len(row["contenders"]) == 9
-    assert not any("skipped" in each for each in row["contenders"])
 
 
 def test_a_killed_measurement_leaves_the_rounds_it_finished(compare):
@@ -93,16 +88,6 @@ def test_a_killed_measurement_leaves_the_rounds_it_finished(compare):
 
     (row,) = compare(kind=Dying)
     assert (row["repetitions"], len(row["contenders"][1]["turns"])) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("words", "code"), [(["--models", "giant"], 2), (["--data", "nowhere"], 4)], ids=str
-)
-def test_bad_input_is_refused_in_a_line(compare, capsys, words, code):
-    with pytest.raises(SystemExit) as stopped:
-        compare(*words)
-    assert stopped.value.code == code
-    assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,6 @@ def test_training():
     assert found["peak_memory_bytes"] > 2**26
 
 
-def test_any_experiment_without_its_data():
-    found = document("data", "cifar10-small-aug", *QUICK)
-    assert found["experiment"] == "cifar10-small-aug"
-    assert found["images_per_second"] == pytest.approx(100 / found["batch_seconds"])
-
-
 def test_inference():
     rows = document("inference", *SMALL, *QUICK)["rows"]
     assert {row["batch_size"] for row in rows} == {1, 8, 64, 256}

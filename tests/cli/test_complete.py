@@ -132,11 +132,6 @@ def test_a_space_ends_a_value(complete):
     assert "quickstart" in complete("vitcli train -s model.depth= ")
 
 
-def test_a_name_with_a_space_is_left_to_the_shell(complete, place):
-    (place / "my photos").mkdir()
-    assert complete("vitcli train --data imagefolder:my") == []
-
-
 @pytest.mark.parametrize("variables", [{}, {"COMP_CWORD": "x", "COMP_WORDS": ""}], ids=str)
 def test_a_broken_request_gets_no_message(variables, environment):
     done = subprocess.run(

@@ -16,7 +16,6 @@ from PIL import Image
 
 from tests.cli.commands import save_picture, vitcli
 from tests.cli.importing import same_logits, save
-from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights import timm_model, timm_weights
@@ -144,24 +143,6 @@ def test_a_refusal_names_the_part(tiny, here, source, code, message):
     assert not Path("mine").exists()
 
 
-def test_few_models_of_timm_are_built_to_recognise_a_file(here, monkeypatch):
-    """None for a file without attention; otherwise whole models only where the rest fits."""
-    built: list[int | None] = []
-    create = timm.create_model
-
-    def count(name: str, **options: Any) -> Any:
-        built.append(options.get("depth"))
-        return create(name, **options)
-
-    monkeypatch.setattr(timm, "create_model", count)
-    with pytest.raises(InputError, match="not a Vision Transformer"):
-        timm_weights.guess_name({"weight": torch.zeros(3)}, here / "x.pt", print)
-    assert built == []
-    model = create("test_vit")
-    assert timm_weights.guess_name(model.state_dict(), here / "x.pt", print) == "test_vit"
-    assert 1 <= built.count(None) <= 5
-
-
 def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     model = theirs(num_classes=2)
     words = ("import", "timm:test_vit", "--weights", save(model), "-e", tiny, "-o", "mine", *SMALL)
@@ -174,21 +155,6 @@ def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     assert (code, "blocks.2.norm1.bias is missing" in talk) == (4, True), talk
     code, _, talk = vitcli(*words[:1], "timm:auto", *words[2:])
     assert (code, "no VisionTransformer of timm has exactly these tensors" in talk) == (4, True)
-
-
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
-    [
-        ("pos_embed", torch.zeros(5), "is not timm:test_vit: timm says tuple index out of range"),
-        ("norm.weight", torch.ones(64, dtype=torch.complex64), "norm.weight has complex numbers"),
-    ],
-)
-def test_tensors_of_an_impossible_kind_are_refused(here, name, tensor, message):
-    state = theirs().state_dict() | {name: tensor}
-    safetensors.torch.save_file(state, "vit.safetensors")
-    words = ("--model", "timm:test_vit", "--weights", "vit.safetensors")
-    code, _, talk = vitcli("attn-map", save_picture("x.png", (8, 8)), *words, "-o", "y.png")
-    assert (code, message in talk) == (4, True), talk
 
 
 def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch):
