@@ -4,6 +4,7 @@ import os
 import subprocess
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,16 +73,15 @@ def build_stage() -> None:
     assert vitcli("train", *options, "mapped", "--epochs", 1, *cls)[0] == 0
     words = ["captions", "--epochs", 0, "-s", "task.name=clip", "-s", "data.augment.mixup=0"]
     assert vitcli("train", *options, *words)[0] == 0
-    for order, (seed, more) in enumerate(
-        [
-            (0, {}),
-            (1, {"accuracy": 0.25, "state": "interrupted"}),
-            (2, {"changes": {"model.depth": 2}, "state": "diverged"}),
-            (3, {"state": "failed"}),
-        ]
-    ):
-        run = make_run(seed, **more)
-        os.utime(run.path / "status.json", (1e9 + order, 1e9 + order))
+    made: tuple[dict[str, Any], ...] = (
+        {},
+        {"accuracy": 0.25, "state": "interrupted"},
+        {"changes": {"model.depth": 2}, "state": "diverged"},
+        {"state": "failed"},
+    )
+    for seed, options_of_run in enumerate(made):
+        run = make_run(seed, **options_of_run)
+        os.utime(run.path / "status.json", (1e9 + seed, 1e9 + seed))
     make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
     for name in ("status.json", "config.yaml"):
         for path in Path("runs/parts").rglob(name):

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -30,7 +31,7 @@ CODES = {2, 3, 4, 5}
 
 def helps(command: str) -> list[str]:
     """Return the lines that ask for the help of a command, and of the commands below it."""
-    found = typer.main.get_command(app)
+    found: Any = typer.main.get_command(app)
     for word in command.split():
         found = found.commands[word]
     below = [f"{command} {name}" for name, each in getattr(found, "commands", {}).items()]

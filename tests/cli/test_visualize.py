@@ -8,6 +8,7 @@ from base64 import b64encode
 from functools import partial
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,12 @@ def run(here, tmp_path_factory) -> Path:
 
 
 def on_test_set(run: Path, num_images: int):
-    options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": print}
+    options: dict[str, Any] = {
+        "device": "cpu",
+        "data_dir": None,
+        "offline": True,
+        "on_message": print,
+    }
     return load_run_on_test_set(RunDir(run), num_images=num_images, **options)
 
 
