@@ -13,7 +13,6 @@ from vitcli.core.models.build import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_text, fit_to_data, load_experiment
 from vitcli.runner.experiment.listing import describe_experiment, kind_of, list_experiments
 
@@ -66,17 +65,6 @@ def test_a_file_says_which_images_its_settings_were_chosen_on(path):
     assert re.findall(r"^# (\w+): ", header, re.M)[3] == "Tuned", "the fourth entry"
 
 
-def test_a_study_that_tunes_does_so_on_validation_images():
-    """What a study chooses by itself is chosen on a split, and its file says so."""
-    tuning = [path for path in FILES if re.search(r"^tune:", path.read_text(), re.M)]
-    assert tuning
-    for path in tuning:
-        found = TUNED.search(path.read_text())
-        assert found is not None
-        assert found["images"] == "validation", path.stem
-        assert "val_split" in path.read_text()
-
-
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_experiment_resolves_and_builds(path, tmp_path):
     spec = resolved(path)
@@ -89,20 +77,11 @@ def test_an_experiment_resolves_and_builds(path, tmp_path):
     assert load_experiment(str(tmp_path / "stored.yaml")).spec == spec
 
 
-def test_the_known_sizes_are_sizes_of_files_that_exist():
-    assert PARAMETERS.keys() <= {path.stem for path in EXPERIMENTS}
-
-
 def test_all_files_are_listed_by_name(monkeypatch):
     monkeypatch.chdir(FOLDER.parent)
     listed = {each.name: each for each in list_experiments()}
     assert listed.keys() == {path.stem for path in FILES}
     assert all(each.question and each.kind in VERBS for each in listed.values())
-
-
-def test_a_misspelt_field_is_refused_with_a_hint():
-    with pytest.raises(ConfigError, match=r"unknown field 'model\.dept'; did you mean 'depth'\?"):
-        load_experiment(str(FOLDER / "quickstart.yaml"), {"model.dept": 4})
 
 
 def test_data_sets_with_a_name_are_in_the_catalogue():

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import math
-import re
 import sys
 from pathlib import Path
 
@@ -72,14 +70,6 @@ def test_what_is_done_is_not_run_again_unless_asked(stages, tmp_path):
     assert len(count.read_text()) == 3, "another command"
 
 
-def test_a_failure_with_again_keeps_the_result(stages, tmp_path):
-    out, flag = tmp_path / "out", tmp_path / "flag"
-    once = part(stages, "one", f"open({str(flag)!r}, 'x'); print(7)")
-    assert run(stages, out, once)[1] == "done"
-    assert run(stages, out, once, again=True)[1].startswith("failed: FileExistsError")
-    assert stored(out, "one")["result"] == 7
-
-
 def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path):
     """The time jumps as soon as the command has begun, so no clock decides."""
     out, begun = tmp_path / "out", tmp_path / "begun"
@@ -92,21 +82,6 @@ def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path
     assert not (out / "two.json").exists()
     ends = part(stages, "one", "print(1)", str(begun))
     assert run(stages, out, ends, later)[1] == "done"
-
-
-def test_the_budget_of_the_whole_call_holds_for_every_stage(stages, tmp_path):
-    _, text = run(stages, tmp_path / "out", part(stages, "one", "print(1)"), seconds=1e9)
-    assert text == "done"
-    runner = stages.StageRunner(tmp_path / "out", FACTS, seconds=1.0)
-    again = stages.Stage("stage", 1e9, [part(stages, "new", "print(1)")])
-    assert str(runner.run(again)) == "partly, left: new"
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(1000.0, "985s"), (math.inf, "604800s")])
-def test_a_command_is_told_its_time(stages, tmp_path, seconds, told):
-    asking = part(stages, "one", "import json, sys; print(json.dumps(sys.argv[1]))", "TIME")
-    run(stages, tmp_path / "out", asking, seconds=seconds, clock=lambda: 0.0)
-    assert stored(tmp_path / "out", "one")["result"] == told
 
 
 def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
@@ -122,19 +97,6 @@ def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
     assert run(stages, tmp_path / "out", *parts, clock=clock)[1] == (
         "partly, left: one (stopped), two"
     )
-
-
-def test_a_part_that_cannot_run_says_why(stages, tmp_path):
-    missing = part(stages, "one", "print(1)", skipped="DATA is not set")
-    assert run(stages, tmp_path / "out", missing)[1] == "skipped: DATA is not set"
-    _, text = run(stages, tmp_path / "out", missing, part(stages, "two", "print(2)"))
-    assert text == "partly, left: one (DATA is not set)"
-
-
-@pytest.mark.parametrize("code", ["pass", "print('no JSON')", "print('NaN')"])
-def test_a_command_without_a_readable_result_has_failed(stages, tmp_path, code):
-    _, text = run(stages, tmp_path / "out", part(stages, "one", code))
-    assert text == "failed: the command ended without a readable result"
 
 
 def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):
@@ -154,66 +116,3 @@ def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):
     for path in out.iterdir():
         for hidden in (str(tmp_path), str(stages.ROOT), sys.executable):
             assert hidden not in path.read_text()
-
-
-def test_results_and_unfinished_runs_survive_packing(stages, scripts, tmp_path, monkeypatch):
-    packing = scripts("packing")
-    monkeypatch.setattr(packing, "PIECE", 5000)
-    out, packed = tmp_path / "out", tmp_path / "packed"
-    for name, state in (("begun", "interrupted"), ("ready", "finished")):
-        for step in (5, 10):
-            folder = out / "runs" / name / "checkpoints" / str(step)
-            folder.mkdir(parents=True)
-            (folder / "manifest.json").write_text("{}")
-            (folder / "tensors.safetensors").write_bytes(b"x" * 12_000)
-        (out / "runs" / name / "config.yaml").write_text("{}")
-        (out / "runs" / name / "status.json").write_text(json.dumps({"state": state, "step": 10}))
-    lines = list[str]()
-    after = {"after_part": lambda: packing.pack(out, packed, lines.append)}
-    run(stages, out, part(stages, "one", "print(1)"), **after)
-    assert lines
-    assert all(path.stat().st_size <= 5000 for path in packed.glob("state.tar.*"))
-    new = tmp_path / "new"
-    packing.unpack(packed, new)
-    assert (new / "one.json").read_bytes() == (out / "one.json").read_bytes()
-    kept = sorted(str(path.relative_to(new / "runs")) for path in new.glob("runs/**/*.*"))
-    assert kept == [
-        "begun/checkpoints/10/manifest.json",
-        "begun/checkpoints/10/tensors.safetensors",
-        "begun/config.yaml",
-        "begun/status.json",
-    ]
-    said = list[str]()
-    assert run(stages, new, part(stages, "one", "print(1)"), say=said.append)[1] == "done"
-    assert not said, "it was not run again"
-    (out / "runs" / "begun" / "status.json").write_text('{"state": "finished", "step": 10}')
-    packing.pack(out, packed, lines.append)
-    assert not list(packed.glob("state.tar.*")), "no training is unfinished"
-
-
-def test_every_stage_of_the_script_has_parts_with_names_of_their_own(scripts, tmp_path):
-    gpu = scripts("gpu")
-    for toy in (False, True):
-        setup = gpu.Setup(tmp_path, Path("/cifar10"), "cuda", toy, "")
-        names = [part.name for make, _ in gpu.STAGES.values() for part in make(setup)]
-        assert len(names) == len(set(names)) >= len(gpu.STAGES)
-
-
-def test_budgets_are_given_by_stage_or_for_the_whole_call(scripts, capsys):
-    gpu = scripts("gpu")
-    given = gpu.parse(["small", "--budget", "small=2h", "--budget", "9m"]).given
-    for toy, doctor in ((False, 60), (True, math.inf)):
-        found = gpu.budgets(given, toy)
-        assert (found["small"], found[""], found["doctor"]) == (7200, 540, doctor)
-    assert gpu.budgets({}, toy=False)[""] == math.inf
-    for words in (["--budget", "smal=2h"], ["--budget", "soon"], ["smal"]):
-        with pytest.raises(SystemExit) as ending:
-            gpu.parse(words)
-        assert ending.value.code == 2
-    assert "no stage smal; choose from doctor, " in capsys.readouterr().err
-
-
-def test_the_docs_name_every_stage_with_its_budget(scripts):
-    page = (SPEED.parents[1] / "docs" / "speed.md").read_text()
-    shown = re.findall(r"^\| `(\w+)` \| .* \| (\d+m) \|$", page, re.MULTILINE)
-    assert shown == [(name, budget) for name, (_, budget) in scripts("gpu").STAGES.items()]

@@ -1,61 +1,52 @@
-"""A row that is added to one table at run time can do all that the shipped rows can."""
+"""A row that is added to one table at run time can do all that the shipped rows can.
+
+``test_tasks.py`` says so of a task; here are the reports of a task without an accuracy.
+"""
 
 import json
-import os
 import re
 import shlex
-from importlib.util import module_from_spec, spec_from_file_location
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from tests import new_rows
+from tests import denoising, new_rows
+from tests.cli import commands
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
-from vitcli.cli.main import app
-from vitcli.core.spec import OPTIMIZERS, SCHEDULES
+from vitcli.core.spec import OPTIMIZERS, TASKS
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 
-ROOT = Path(__file__).parents[1]
+DENOISE = {"task.name": "denoise", "model.drop_path": 0.1}
 ROWS = {"model.attention": "key_only", "optim.name": "sign"}
+
+
+def vitcli(command: str, code: int = 0) -> str:
+    found, out, talk = commands.vitcli(*shlex.split(command))
+    assert found == code, talk
+    return talk if code else out
 
 
 @pytest.fixture
 def added(monkeypatch) -> None:
-    """Both rows, until the test ends."""
+    """The rows, until the test ends."""
+    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
     monkeypatch.setitem(ATTENTIONS, "key_only", new_rows.ATTENTION)
     monkeypatch.setitem(OPTIMIZERS, "sign", new_rows.OPTIMIZER)
 
 
-def vitcli(command: str) -> str:
-    done = CliRunner().invoke(app, shlex.split(command))
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-@pytest.mark.parametrize("row", ROWS.items(), ids=str)
+@pytest.mark.parametrize("row", [*ROWS.items(), ("task.name", "denoise")], ids=str)
 def test_without_the_row_its_name_is_refused(tiny, row):
     """The control: the rows come from this test and nowhere else."""
-    with pytest.raises(ConfigError, match=f"{row[0]}: should be .* or .*, got '{row[1]}'"):
+    with pytest.raises(ConfigError, match=f"{row[0]}: should be .*, got '{row[1]}'"):
         load_experiment(str(tiny), dict([row]))
-
-
-@pytest.mark.usefixtures("added")
-@pytest.mark.parametrize(("field", "name"), ROWS.items())
-def test_it_is_named_in_a_file_and_on_the_command_line(tiny, field, name):
-    group, key = field.split(".")
-    Path("mine.yaml").write_text(f"base: {tiny}\n{group}: {{{key}: {name}}}\n")
-    assert load_experiment("./mine.yaml").spec == load_experiment(str(tiny), {field: name}).spec
-    told = f"{field}: should be 'softmax|{field}: should be 'adamw"
-    with pytest.raises(ConfigError, match=rf"({told}).* or '{name}', got 'nothing'"):
-        load_experiment(str(tiny), {field: "nothing"})
 
 
 @pytest.mark.usefixtures("added")
@@ -92,48 +83,6 @@ def test_its_training_is_estimated(tiny, field, name):
 
 
 @pytest.mark.usefixtures("added")
-def test_the_attention_is_measured_beside_the_others(here):
-    sizes = "--embed-dim 8 --num-heads 2 --batch-size 1 --lengths 8,16"
-    text = vitcli(
-        f"bench attention {sizes} --rounds 1 --seconds 0 --device cpu --precision fp32"
-        " -o growth.svg --json"
-    )
-    rows = {(row["attention"], row["kernels"]): row for row in json.loads(text)["rows"]}
-    ours = rows["key_only", "plain"]
-    assert (ours["stated_time"], ours["stated_memory"]) == ("N", "N")
-    assert [point["tokens"] for point in ours["points"]] == [8, 16]
-    assert all(point["seconds"] > 0 for point in ours["points"])
-    assert "key_only" in Path("growth.svg").read_text()
-
-
-@pytest.mark.usefixtures("added")
-@pytest.mark.parametrize(("field", "name"), ROWS.items())
-def test_training_steps_with_it_are_measured(tiny, field, name):
-    options = "--rounds 1 --seconds 0 --device cpu --json"
-    found = json.loads(vitcli(f"bench train {tiny} -s {field}={name} {options}"))
-    assert found["images_per_second"] > 0
-
-
-def test_both_are_ablated(tiny, added, monkeypatch):
-    """The workers of a study are other processes; a plug-in on their path adds the rows there."""
-    new_rows.write_plugin(Path("plugin"))
-    paths = [str(Path("plugin").resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    Path("mine.yaml").write_text(
-        "question: do the new rows do anything?\n"
-        f"base: {tiny}\ntrain: {{epochs: 1, limit_batches: 3}}\nseeds: [0]\n"
-        "variants: {base: {}, key-only: {model.attention: key_only}, sign: {optim.name: sign}}\n"
-    )
-    table = vitcli("ablate mine.yaml")
-    runs = {name: Path("runs/mine") / name / "seed0" for name in ("base", "key-only", "sign")}
-    assert all(name in table for name in runs)
-    states = [json.loads((run / "status.json").read_text())["state"] for run in runs.values()]
-    assert states == ["finished"] * 3
-    losses = {json.loads((run / "result.json").read_text())["test_loss"] for run in runs.values()}
-    assert len(losses) == 3, "each row does something else"
-
-
-@pytest.mark.usefixtures("added")
 @pytest.mark.parametrize(("field", "name"), ROWS.items())
 def test_it_is_in_the_schema(field, name):
     schema = json.loads(vitcli("experiments schema"))
@@ -142,16 +91,6 @@ def test_it_is_in_the_schema(field, name):
     spec = part["anyOf"][0] if "anyOf" in part else schema["$defs"]["OptimSpec"]
     found = {row["const"]: row["description"] for row in spec["properties"][key]["oneOf"]}
     assert found[name] == {"key_only": new_rows.ATTENTION, "sign": new_rows.OPTIMIZER}[name].about
-
-
-def test_a_schedule_sets_the_learning_rates(tiny, monkeypatch):
-    halves = Row(about="halves", build=lambda progress: 0.5 ** round(4 * progress))
-    monkeypatch.setitem(SCHEDULES, "halves", halves)
-    changes = {"optim.schedule": "halves", "optim.warmup_epochs": 0.0, "optim.lr": 1.0}
-    run = start(load_experiment(str(tiny), changes), Request(output=Path("run"))).run
-    rates = [record["lr"] for record in run.metrics()]
-    assert len({*rates}) > 1
-    assert {*rates} <= {1.0, 0.5, 0.25, 0.125, 0.0625}
 
 
 def test_a_metric_is_measured_stored_and_written(tiny, monkeypatch):
@@ -166,22 +105,53 @@ def test_a_metric_is_measured_stored_and_written(tiny, monkeypatch):
     assert "first_class" not in vitcli("runs show plain")
 
 
-def rendered() -> set[str]:
-    """The lines of the table in the documentation."""
-    script = spec_from_file_location("slot_tables", ROOT / ".ci/slot_tables.py")
-    assert script is not None
-    assert script.loader is not None
-    module = module_from_spec(script)
-    script.loader.exec_module(module)
-    return set(module.slots().splitlines())
+@pytest.mark.usefixtures("added")
+def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
+    errors = {}
+    for name, epochs in (("long", 4), ("short", 1)):
+        vitcli(f"train {tiny} -s task.name=denoise --epochs {epochs} -o runs/{name}")
+        result = json.loads(Path(f"runs/{name}/result.json").read_text())
+        errors[name] = result["test_error"]
+    best = min(errors, key=lambda name: errors[name])
+    assert f"error {errors[best]:.4f}" in vitcli("runs ls")
+    (listed,) = json.loads(vitcli("runs ls --top 1 --json"))
+    assert (listed["name"], listed["test_error"]) == (best, errors[best])
+    assert listed["test_accuracy"] is None
+    assert re.search(r"^test_error +\S+ +\S+ +\S+$", vitcli("runs diff long short"), re.M)
+    head, line = vitcli("eval long --format csv").splitlines()
+    assert (head, line.split(",")[0]) == ("name,value", "test_error")
+    assert "class" not in vitcli("eval long --format md")
+    (drawn,) = json.loads(vitcli("visualize long --num-images 4 --json"))
+    assert drawn["test_error"] == errors["long"]
+    refused = {name for name, why in drawn["skipped"].items() if "does not classify" in why}
+    assert refused == {"confusion", "mistakes", "logit-lens", "faithfulness", "explorer"}
+    assert f"error {errors['long']:.4f}" in Path("figures/index.html").read_text()
+    vitcli(f"train {tiny} --epochs 1 -o runs/other")
+    assert re.search(r"accuracy \d+\.\d\d % ", vitcli("runs ls"))
+    assert "different tasks cannot be compared (classify, denoise)" in vitcli("runs ls --top 1", 2)
 
 
-def test_it_is_in_the_table_of_the_documentation(monkeypatch):
-    plain = rendered()
-    monkeypatch.setitem(ATTENTIONS, "key_only", new_rows.ATTENTION)
-    monkeypatch.setitem(OPTIMIZERS, "sign", new_rows.OPTIMIZER)
-    attention, optimizer = new_rows.ATTENTION.about, new_rows.OPTIMIZER.about
-    assert rendered() - plain == {
-        f"| `model.attention` | `key_only` | {attention} | time N, memory N |",
-        f"| `optim.name` | `sign` | {optimizer} | state of 1 x the parameters |",
-    }
+@pytest.mark.usefixtures("added")
+def test_the_best_checkpoint_of_an_error_has_the_smallest(tiny):
+    changes = DENOISE | {"data.val_split": 16, "train.ema_decay": None}
+    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    errors = {record["val_error"]: record["step"] for record in done.run.metrics()}
+    assert done.result["best_val_error"] == min(errors)
+    assert done.result["best_val_step"] == errors[min(errors)]
+
+
+@pytest.mark.usefixtures("added")
+def test_a_study_has_one_metric_and_takes_no_reference_in_percent(tiny):
+    variants = "variants: {base: {}, other: {%s}}\n"
+    head = f"base: {tiny}\nseeds: [0]\n"
+    Path("mine.yaml").write_text(
+        f"{head}task: {{name: denoise}}\n{variants % 'model.ffn: none'}"
+        "reference: {source: a paper, rows: {base: {accuracy: 93.1}}}\n"
+    )
+    with pytest.raises(ConfigError, match="'denoise' measures error; remove the reference"):
+        load_study("mine.yaml")
+    Path("mine.yaml").write_text(head + variants % "task.name: denoise")
+    with pytest.raises(ConfigError, match="task measures error, that of 'base' accuracy, %"):
+        load_study("./mine.yaml")
+    with pytest.raises(ValueError, match="contain 'loss'"):
+        replace(denoising.ROW, reports=("error",))

@@ -69,10 +69,6 @@ def test_peers_take_turns(here, environment):
     assert row["ratio"] == pytest.approx(row["ours"] / row["fastest_peer"], rel=0.01)
 
 
-def test_pinned_workers_are_compared(here, environment):
-    run([sys.executable, str(SCRIPTS / "pinned_workers.py"), "1", "1"], environment)
-
-
 def test_a_large_study_is_made_and_timed(here, environment):
     script = [sys.executable, str(SCRIPTS / "large_study.py"), "--variants", "2", "--seeds", "3"]
     run([*script, "-o", str(here / "large.json")], environment)

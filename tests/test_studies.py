@@ -46,18 +46,6 @@ def test_every_row_builds_and_differs(path):
     assert study.threads == 1
 
 
-def test_all_studies_are_shipped():
-    assert {
-        *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
-        "ablation-pooling", "ablation-cifar10-full", "ablation-length-5", "ablation-length-15",
-        "ablation-depth", "ablation-augmentation", "ablation-epochs",
-        "ablation-fair", "ablation-factorial", "ablation-lr", "classification-cifar10",
-        "classification-cifar10-short", "study-architectures", "study-architectures-tiny",
-        "study-attention", "study-ingredients", "study-pretraining",
-        "study-pretraining-100", "study-pretraining-all", "study-pretraining-gpu",
-    } == {path.stem for path in STUDIES}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
     study = load_study(name)
@@ -170,60 +158,34 @@ def shuffled(images: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_without_positions_the_order_of_patches_does_not_matter(name, images):
+def test_a_model_lacks_the_named_part_and_no_other(name, images):
     model = build(name)
     same = torch.allclose(model(images), model(shuffled(images)))
-    assert same == (name == "no-positional-encoding")
-
-
-@pytest.mark.parametrize("name", SIX)
-def test_only_residuals_pass_the_signal_around_a_zero_branch(name, images):
-    model = build(name, depth=1)
-    for part in ("attn", "ffn"):
-        branch = getattr(model.blocks[0], part)
-        for parameter in [] if branch is None else branch.inner.parameters():
-            parameter.data.zero_()
-    images.requires_grad_()
-    model(images).sum().backward()
-    silent = images.grad is None or not images.grad.any()
-    assert silent == (name == "no-residual")
-
-
-@pytest.mark.parametrize("name", SIX)
-def test_only_without_norms_scaling_the_input_scales_the_branch(name, images):
-    """Norms make a branch blind to the scale of what it reads; the FFN's ReLU-like part is not."""
-    model = build(name, depth=1)
-    tokens = torch.randn(2, 64, 64, dtype=torch.float64)
-    seen = model.blocks[0].attn.norm
-    blind = torch.allclose(seen(tokens), seen(7 * tokens), atol=1e-4)
-    assert blind == (name != "no-layernorm")
-    assert any(isinstance(m, torch.nn.LayerNorm) for m in model.modules()) == (
-        name != "no-layernorm"
-    )
-
-
-@pytest.mark.parametrize("name", SIX)
-def test_only_without_ffn_a_token_without_attention_is_unchanged(name):
-    model = build(name, depth=1)
-    block = model.blocks[0]
-    for parameter in block.attn.inner.parameters():
-        parameter.data.zero_()
-    tokens = torch.randn(2, 64, 64, dtype=torch.float64)
-    is_left_alone = torch.allclose(block(tokens), tokens)
-    assert is_left_alone == (name == "no-ffn")
-
-
-@pytest.mark.parametrize("name", SIX)
-def test_a_single_head_gives_one_attention_map(name, images):
-    model = build(name)
+    assert same == (name == "no-positional-encoding"), "the order of patches does not matter"
     weights = model.attention_weights(images)[0]
     assert weights.shape[1] == (1 if name == "single-head" else 4)
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    has_norm = any(isinstance(m, torch.nn.LayerNorm) for m in model.modules())
+    assert has_norm == (name != "no-layernorm")
+    model(images).square().sum().backward()
+    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == [], "every parameter gets a gradient"
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_every_parameter_gets_a_gradient(name, images):
-    model = build(name)
-    model(images).square().sum().backward()
-    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert still == []
+def test_a_block_lacks_the_named_part_and_no_other(name, images):
+    model = build(name, depth=1)
+    block, tokens = model.blocks[0], torch.randn(2, 64, 64, dtype=torch.float64)
+    seen = block.attn.norm
+    blind = torch.allclose(seen(tokens), seen(7 * tokens), atol=1e-4)
+    assert blind == (name != "no-layernorm"), "the branch does not see the scale of what it reads"
+    for parameter in block.attn.inner.parameters():
+        parameter.data.zero_()
+    is_left_alone = torch.allclose(block(tokens), tokens)
+    assert is_left_alone == (name == "no-ffn"), "without attention, a token is unchanged"
+    for parameter in [] if block.ffn is None else block.ffn.inner.parameters():
+        parameter.data.zero_()
+    images.requires_grad_()
+    model(images).sum().backward()
+    silent = images.grad is None or not images.grad.any()
+    assert silent == (name == "no-residual"), "the signal passes around zero branches"

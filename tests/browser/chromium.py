@@ -4,7 +4,6 @@ Messages are JSON texts, each followed by a zero byte, over a pair of pipes
 (--remote-debugging-pipe); see https://chromedevtools.github.io/devtools-protocol/.
 """
 
-import base64
 import json
 import os
 import select
@@ -203,8 +202,3 @@ class Page:
         code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Save a PNG of the window, or of the whole page."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))

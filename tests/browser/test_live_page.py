@@ -28,17 +28,6 @@ def png(size: tuple[int, int] = (50, 40)) -> bytes:
         return file.getvalue()
 
 
-def test_it_opens_on_every_screen_without_messages_or_requests(visit, content):
-    for options in ({}, {"dark": True}, {"size": (360, 780), "phone": True}):
-        shown = visit(content, **options)
-        assert shown.console_messages() == []
-        assert shown.requests() == []
-        assert shown.overflow() <= 0
-        assert text(shown, "prediction strong") == "ship"
-        assert "ms for this answer. The logits of the whole picture equal" in text(shown, "note")
-        assert float(state(shown)["milliseconds"]) > 0
-
-
 def test_the_maps_are_those_of_python_and_the_mean_leaves_out_removed_heads(visit, content):
     predictor = bundled()
     batch = Explainer(predictor, by_class=False).explain(str(SHIP)).batch
@@ -119,103 +108,12 @@ def test_photos_are_added_kept_and_classified_again(visit, content):
     assert shown.console_messages() == []
 
 
-def test_a_head_that_is_removed_while_a_picture_loads_is_removed_from_it_too(visit, content):
-    shown = visit(content)
-    whole = logits(shown)
-    drop(shown, "noise.png", png())
-    shown.evaluate(
-        "document.querySelector('.picture').click();"
-        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'X'}))"
-    )
-    shown.wait("document.querySelector('.explorer').dataset.scene === '0'")
-    assert np.abs(logits(shown) - whole).max() > 1e-3
-    assert text(shown, "announcement").startswith("ship.jpg: "), "the chosen picture is announced"
-
-
-def test_the_mean_names_its_number_of_heads_and_a_layer_without_heads_attends_to_nothing(
-    visit, content
-):
-    shown = visit(content)
-    for key in "1Xh":
-        shown.press(key)
-    state(shown)
-    assert text(shown, "where") == "layer 4, mean of 3 heads"
-    for key in "2X3X4Xh":
-        shown.press(key)
-    state(shown)
-    assert text(shown, "where") == "layer 4, all heads removed"
-    assert text(shown, "strongest") == ""
-    told = "layer 4, all heads removed: most to no patch"
-    assert text(shown, "announcement").endswith(told)
-    shown.press("e")
-    state(shown)
-    assert text(shown, "edge-note") == "No patch attends to another one."
-
-
-def test_the_focus_stays_where_a_user_of_the_keyboard_expects_it(visit, content):
-    shown = visit(content)
-
-    def focused() -> str:
-        state(shown)
-        return shown.evaluate("document.activeElement.textContent")
-
-    for key in ("X", "ArrowUp", "x"):
-        shown.press(key)
-    state(shown)
-    shown.evaluate("document.querySelector('.chip').focus()")
-    x, y = middle(shown, ".stage")
-    shown.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    assert focused() == "layer 4, head 2", "a new drawing keeps the focus"
-    shown.press("Enter")
-    assert focused() == "row 5, column 5", "the next part of the list"
-    shown.press("Enter")
-    assert focused() == "Remove patches"
-    shown.press("X")
-    shown.evaluate("document.querySelector('.restore').focus()")
-    shown.press("Enter")
-    assert focused() == "Remove patches"
-    shown.evaluate("document.querySelector('.open').focus()")
-    drop(shown, "noise.png", png())
-    assert focused() == "Choose a photo"
-    shown.evaluate("document.querySelector('.picture').focus()")
-    drop(shown, "more.png", png())
-    state(shown)
-    assert shown.evaluate("document.activeElement.title") == "ship.jpg"
-
-
-def test_only_the_picture_that_is_shown_is_announced(visit, content):
-    shown = visit(content)
-    for name in ("a.png", "b.png"):
-        drop(shown, name, png())
-    state(shown)
-    shown.evaluate(
-        "window.heard = [];"
-        "const spoken = document.querySelector('.announcement');"
-        "new MutationObserver(() => heard.push(spoken.textContent))"
-        ".observe(spoken, {childList: true});"
-        "document.querySelectorAll('.picture').forEach((button, i) => i < 2 && button.click())"
-    )
-    shown.wait("document.querySelector('.explorer').dataset.scene === '1'")
-    shown.wait("heard.length > 0")
-    assert {said.partition(":")[0] for said in shown.evaluate("heard")} == {"a.png"}
-
-
 def test_the_oldest_photos_go_and_the_picture_that_is_compared_stays(visit, content):
     shown = visit(content)
     for i in range(13):
         drop(shown, f"{i}.png", png((32, 32)))
     names = "[...document.querySelectorAll('.picture')].map((button) => button.title)"
     assert shown.evaluate(names) == ["ship.jpg", *(f"{i}.png" for i in range(2, 13))]
-
-
-def test_dropped_text_changes_nothing(visit, content):
-    shown = visit(content)
-    drop(shown, "x.png", b"no picture")
-    shown.evaluate(
-        "document.dispatchEvent(new DragEvent('drop', {dataTransfer: new DataTransfer()}))"
-    )
-    assert text(shown, "complaint").startswith("x.png: this browser cannot read it")
-    assert shown.console_messages() == []
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 
 from tests.browser.chromium import Page
 from tests.fabricated import make_run
-from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
-from vitcli.runner.files import commit_json
+from tests.fabricated_runs import make_study_folder
 from vitcli.runner.overview.page import write_page
-from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.run.folder import RUNS
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
 STATES = {
@@ -19,11 +18,6 @@ STATES = {
     "no-ffn/seed0": "finished",
     "full/seed1": "finished",
     "no-ffn/seed1": "diverged",
-}
-OPTIONS: dict[str, dict] = {
-    "light": {},
-    "dark": {"dark": True},
-    "phone": {"size": (360, 780), "phone": True},
 }
 LIMIT = 2.0
 """Seconds in which a page of 500 runs opens."""
@@ -58,43 +52,6 @@ def choose(shown: Page, control: str, value: str, event: str = "change") -> None
 def cells(shown: Page, table: str) -> list[list[str]]:
     found: list[list[str]] = shown.evaluate(CELLS.format(table))
     return found
-
-
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_it_opens_from_a_file_without_messages_or_requests_and_fits(show, study, options):
-    shown = show(**options)
-    assert shown.console_messages() == []
-    assert shown.requests() == []
-    assert shown.overflow() <= 0
-    ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(255, 255, 255)") is not ("dark" in options)
-    assert len(shown.evaluate(NAMES)) == 4
-    assert shown.evaluate("document.querySelectorAll('#chart path.curve').length") >= 2
-
-
-def test_no_line_breaks_inside_a_number(show):
-    make_run(0, folder=RUNS / "pets", changes={"model.depth": 6, "optim.weight_decay": 0.0123})
-    lines = """[...document.querySelectorAll('#table tbody span')].flatMap(span => {
-      const node = [...span.childNodes].find(each => each.textContent.includes('0.0123'));
-      if (!node) return [];
-      const range = document.createRange();
-      const at = node.textContent.indexOf('0.0123');
-      range.setStart(node, at);
-      range.setEnd(node, at + 6);
-      return [range.getClientRects().length];
-    })"""
-    assert show(size=(1200, 700)).evaluate(lines) == [1]
-
-
-def test_screens_of_all_sizes_and_paper_do_not_scroll_sideways(show, study):
-    make_run(0, folder=RUNS / ("northern-flying-squirrel" * 5) / ("x" * 60))
-    shown = show()
-    shown.evaluate("document.getElementById('all').click()")
-    for width in (320, 360, 390, 640, 800, 1024, 1200, 1280, 1920):
-        shown.resize(width, 800)
-        assert shown.overflow() <= 0, width
-    shown.print_on(718)
-    assert shown.overflow() <= 0
 
 
 def test_seeds_share_a_row_with_mean_spread_and_states(show, study):
@@ -165,59 +122,6 @@ def test_any_selection_shows_its_differences(show, study):
     fields = [line[0] for line in cells(shown, "differences")]
     assert "model.depth" in fields
     assert "model.ffn" not in fields
-
-
-def test_the_keyboard_reaches_filter_and_rows(show, study):
-    shown = show()
-    shown.press("/")
-    assert shown.evaluate("document.activeElement.id") == "filter"
-    assert shown.evaluate("document.getElementById('filter').value") == ""
-    box = "document.querySelector('#table input')"
-    shown.evaluate(f"{box}.focus()")
-    shown.press("ArrowDown")
-    shown.press("ArrowDown")
-    label = shown.evaluate("document.activeElement.getAttribute('aria-label')")
-    before = shown.evaluate("document.activeElement.checked")
-    shown.press(" ")
-    assert shown.evaluate("document.activeElement.checked") is not before
-    assert label == f"select {shown.evaluate(NAMES)[2]}"
-
-
-def test_links_open_reports(show, study):
-    (STUDY / "report.html").write_text("<title>the report</title>")
-    shown = show()
-    shown.evaluate("document.querySelector('.studies a').click()")
-    shown.wait("document.title === 'the report'")
-
-
-def test_hostile_names_and_texts_stay_inert(show, study):
-    name = HOSTILE.replace("/", "")
-    run = make_run(0, folder=RUNS / name / "__proto__", state="failed")
-    run.set_status("failed", 1, HOSTILE)
-    commit_json(
-        run.path / "meta.json",
-        run.read("meta.json") | {"experiment": HOSTILE, "commit": HOSTILE, "torch": HOSTILE},
-    )
-    plan = RunDir(STUDY).read("plan.json")
-    commit_json(STUDY / "plan.json", plan | {"study": HOSTILE})
-    commit_json(STUDY / "results.json", {"question": HOSTILE})
-    shown = show()
-    shown.evaluate("document.getElementById('all').click()")
-    assert f"{name}/__proto__" in shown.evaluate(NAMES)
-    assert shown.evaluate("document.querySelector('.studies strong').textContent") == HOSTILE
-    assert shown.evaluate("document.title") == "runs: runs and studies"
-    assert shown.evaluate("document.scripts.length") == 2
-    assert shown.console_messages() == []
-    assert shown.requests() == []
-
-
-def test_the_policy_stops_a_script_and_a_picture_that_got_in(show, study, browser):
-    page = write_page(RUNS)[0]
-    attack = HOSTILE.removeprefix("</script>") + "<img src='https://example.org/x.png'>"
-    page.write_text(page.read_text().replace("<main>", f"<main>{attack}"))
-    shown = browser.open(page.absolute().as_uri())
-    assert shown.evaluate("document.title") != "ran"
-    assert any("Content Security Policy" in str(each) for each in shown.console_messages())
 
 
 def test_500_runs_open_within_two_seconds(browser, record_property):

@@ -9,25 +9,16 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import pytest
 import typer
 
 from vitcli.cli.main import app
-from vitcli.cli.usage import all_options, options_of
+from vitcli.cli.usage import options_of
 from vitcli.runner.text import closest
 from vitcli.version import PACKAGE
 
 VALUE = "VALUE"
 """Takes the place of what a message inserts."""
 COMMAND = re.compile(r"(?<![\w./-])vitcli ((?:[^;\n'\"`(),<>|&.]|(?<=\w)\.(?=\w))+)")
-OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-FOREIGN = {
-    *("--nproc-per-node", "--nnodes"),  # torchrun
-    *("--array", "--noheader", "--signal", "--user"),  # Slurm
-    *("--logdir", "--backend-store-uri"),  # TensorBoard, MLflow
-    "--force-reinstall",  # pip
-}
-"""Options of other programs."""
 NOUNS = ("experiment",)
 """Words that are like a command, and follow the name of the program in a sentence."""
 
@@ -104,34 +95,3 @@ def test_every_command_in_a_text_can_be_typed():
         for each in problems(text)
     }
     assert found == set()
-
-
-def test_every_option_in_a_text_exists():
-    known = {name for _, names in all_options(root()) for name in names}
-    known |= {*options_of(root()), "--help"} | FOREIGN
-    found = {
-        (file, name)
-        for file, source in sources().items()
-        for text in texts(source)
-        for name in OPTION.findall(text)
-    }
-    assert len(found) > 100
-    assert {each for each in found if each[1] not in known} == set()
-
-
-@pytest.mark.parametrize(
-    ("source", "problem"),
-    [
-        ("f'no run; type: vitcli trian {name}'", "no command trian"),
-        ("'see (vitcli runs lss)'", "no command lss"),
-        (
-            "f'make one: vitcli import {file} -e EXPERIMENT --nme NAME; then --run'",
-            "no option --nme",
-        ),
-        ("run.command('train --reusme')", "no option --reusme"),
-        ("['vitcli', 'train', config, '--nam', name]", "no option --nam"),
-    ],
-)
-def test_a_misspelt_command_is_found(source, problem):
-    (found,) = [each for text in texts(source) for each in problems(text)]
-    assert found.endswith(problem)

@@ -2,31 +2,23 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from vitcli.cli.main import app
+from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.speed import attention
 from vitcli.runner.speed.attention import fit_exponent, squarest_grid
-from vitcli.runner.speed.attention_figure import draw
 from vitcli.runner.speed.clock import turns
-from vitcli.runner.speed.profile import describe_operator
 
+vitcli = partial(commands.vitcli, "bench")
 pytestmark = pytest.mark.usefixtures("here")
 QUICK = ("--rounds", "2", "--seconds", "0")
 SMALL = ("-s", "model.depth=1", "-s", "model.embed_dim=16", "-s", "model.num_heads=2")
 TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
-
-
-def vitcli(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    result = CliRunner().invoke(app, ["bench", *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def document(*words: str) -> dict:
@@ -46,18 +38,6 @@ def test_training():
     assert found["activation_traffic"] > 0
     assert found["copy_bandwidth"] > 1e8
     assert found["peak_memory_bytes"] > 2**26
-    plain = ("--precision", "fp32", "-s", "train.kernels=torch")
-    code, out, _ = vitcli("train", *TINY, *plain)
-    assert code == 0
-    assert "fp32, batch 8" in out
-    assert "of a large fp32 matrix product" in out
-    assert out.endswith("next           vitcli bench train quickstart --profile\n")
-
-
-def test_any_experiment_without_its_data():
-    found = document("data", "cifar10-small-aug", *QUICK)
-    assert found["experiment"] == "cifar10-small-aug"
-    assert found["images_per_second"] == pytest.approx(100 / found["batch_seconds"])
 
 
 def test_inference():
@@ -87,18 +67,6 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert all(name in Path("growth.svg").read_text() for name in ATTENTIONS)
 
 
-@pytest.mark.parametrize("times", [(3e-4, 9e-4), (2e-7, 5.0), (1.0, 1.0)])
-def test_labels_of_axes_are_no_formulas(times):
-    points = [
-        {"tokens": tokens, "seconds": seconds, "kept_bytes": 10**tokens}
-        for tokens, seconds in zip((4, 8), times, strict=True)
-    ]
-    row = {"attention": "softmax", "kernels": "plain", "points": points}
-    row |= {"time_exponent": None, "memory_exponent": None}
-    draw({"rows": [row], "setting": "somewhere"}, Path("growth.svg"))
-    assert "mathdefault" not in Path("growth.svg").read_text()
-
-
 def test_tokens_are_a_grid_as_square_as_can_be():
     found = {count: squarest_grid(count) for count in (1, 7, 64, 128, 4096)}
     assert found == {1: (1, 1), 7: (1, 7), 64: (8, 8), 128: (8, 16), 4096: (64, 64)}
@@ -125,33 +93,6 @@ def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
     assert shares == sorted(shares, reverse=True)
     assert 0.3 < sum(shares) <= 1
     assert json.loads((here / "steps.json").read_text())["traceEvents"]
-    assert "trace          trace.json" in vitcli("data", *TINY[:-4], *QUICK, "--profile")[1]
-
-
-def test_operators_are_described():
-    assert describe_operator("aten::addmm") == "matrix products of linear layers"
-    assert describe_operator("aten::_softmax") == "softmax"
-    assert describe_operator("aten::unheard_of") == "aten::unheard_of"
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        (["train", "nothing"], 2, "nothing"),
-        (["train", "-s", "train.batch_size=20000"], 2, "train.batch_size"),
-        (["train", "--device", "tpu"], 2, "--device tpu"),
-        (["attention", "-o", "growth.gif"], 2, "name it .png, .svg, .pdf"),
-        (["attention", "--num-heads", "3"], 2, "--num-heads 3 does not divide --embed-dim 256"),
-        (["attention", "--lengths", "64,many"], 2, "whole numbers"),
-        (["attention", "--lengths", "0"], 2, "at least 1"),
-        ([], 2, ""),
-    ],
-)
-def test_wrong_input(command, code, message):
-    found, _, talk = vitcli(*command)
-    assert found == code
-    assert message in talk
-    assert "Traceback" not in talk
 
 
 def test_turns_alternate_and_slopes_are_exponents():

@@ -1,23 +1,23 @@
 """`vitcli doctor`: facts for an issue, without names, and exit code 6 where work is impossible."""
 
 import json
-import os
 import shutil
 from collections import namedtuple
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.cli import commands
 from tests.runner.machine.processors import products
-from vitcli.cli.main import app
-from vitcli.runner.machine import doctor, obstacles
+from vitcli.runner.machine import obstacles
 from vitcli.runner.machine.doctor import PACKAGES, hide_owner
 from vitcli.runner.machine.obstacles import Circumstances
 
+vitcli = partial(commands.vitcli, "doctor")
 pytestmark = pytest.mark.usefixtures("here")
 SEEN = Circumstances(products=products(t1=80, t2=155), cores=2, usable=2, peak=83e9)
 
@@ -26,13 +26,6 @@ SEEN = Circumstances(products=products(t1=80, t2=155), cores=2, usable=2, peak=8
 def _measured(monkeypatch) -> None:
     """A quiet machine of two cores, which needs no measurement."""
     monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
-
-
-def vitcli(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    result = CliRunner().invoke(app, ["doctor", *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_sound_machine():
@@ -54,21 +47,15 @@ def test_a_sound_machine():
 
 def test_it_shows_products_beside_the_peak():
     out = vitcli()[1]
-    assert "fp32 1024x1024 by 1024x1024  160 GFLOP/s" in out
     assert "fp32 8320x96 by 96x96        90 GFLOP/s" in out
-    assert "fp32 on 2 cores              155 GFLOP/s" in out
     assert "fp32 peak of a core, about   83 GFLOP/s" in out
     found = json.loads(vitcli("--json")[1])["products"]
     assert found["bf16 8320x96 by 96x96_flops"] == 180e9
 
 
-def test_an_unknown_peak_is_left_out(monkeypatch):
-    monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=None))
-    assert "peak of a core" not in vitcli()[1]
-
-
-def test_a_peak_below_the_measured_speed_is_left_out(monkeypatch):
-    monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=79e9))
+@pytest.mark.parametrize("peak", [None, 79e9], ids=["unknown", "below the measured speed"])
+def test_a_peak_that_cannot_be_is_left_out(monkeypatch, peak):
+    monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=peak))
     assert "peak of a core" not in vitcli()[1]
 
 
@@ -77,19 +64,6 @@ def test_what_is_in_the_way_is_a_note(monkeypatch):
     monkeypatch.setattr(obstacles, "survey", lambda: emulated)
     assert "bf16 8320x96 by 96x96        1.5 GFLOP/s" in vitcli()[1]
     noted("this CPU emulates bf16: a product takes 60 times as long as in fp32")
-
-
-def test_the_machine_is_surveyed(monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(obstacles, "measure_products", lambda: SEEN.products)
-    monkeypatch.setattr(obstacles, "load_average", lambda: 1e6)
-    assert any("load average 1000000.0" in line for line in obstacles.obstacles(obstacles.survey()))
-
-
-def test_it_leaves_nothing_behind(here):
-    before = sorted(here.rglob("*"))
-    vitcli()
-    assert sorted(here.rglob("*")) == before
 
 
 def test_it_names_no_person_and_no_machine(here, monkeypatch):
@@ -109,26 +83,14 @@ def test_it_names_no_person_and_no_machine(here, monkeypatch):
     ("text", "shown"),
     [
         ("/home/bob", "~"),
-        ("/home/bob/x", "~/x"),
         ("/home/bobby/x", "/home/bobby/x"),
         ("/data/bob/x", "/data/USER/x"),
-        ("relative", "relative"),
     ],
 )
 def test_private(text, shown, monkeypatch):
     monkeypatch.setenv("HOME", "/home/bob")
     monkeypatch.setattr("getpass.getuser", lambda: "bob")
     assert hide_owner(text) == shown
-
-
-def test_a_container_without_names(monkeypatch):
-    def unknown():
-        raise KeyError("uid not found")
-
-    monkeypatch.setenv("HOME", "/")
-    monkeypatch.setattr("getpass.getuser", unknown)
-    monkeypatch.setattr("platform.node", lambda: "")
-    assert hide_owner("/a//b") == "/a//b"
 
 
 def fails_with(told: str) -> None:
@@ -171,22 +133,11 @@ def test_torch_that_is_too_old(monkeypatch):
     fails_with("torch 2.10.1+cpu is older than 2.11; type: pip install -U torch torchvision")
 
 
-def test_torch_that_cannot_be_imported(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torchvision", None)
-    fails_with("pip install --force-reinstall torch torchvision")
-
-
 def noted(told: str) -> None:
     """Something is missing that one can work without."""
     code, out, _ = vitcli()
     assert code == 0
     assert told in out.partition("notes\n")[2]
-
-
-def test_a_cache_that_cannot_be_written_is_a_note(here, monkeypatch):
-    (here / "file").touch()
-    monkeypatch.setenv("VITCLI_CACHE", str(here / "file" / "cache"))
-    noted("set VITCLI_CACHE")
 
 
 def test_no_compiler_is_a_note(monkeypatch):
@@ -195,35 +146,3 @@ def test_no_compiler_is_a_note(monkeypatch):
     found = json.loads(vitcli("--json")[1])["compiler"]
     assert found["c++"] is None
     assert found["kernels"].startswith("torch")
-
-
-def test_the_compiler_that_torch_would_take(here, monkeypatch):
-    compiler = here / "my-g++"
-    compiler.touch(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    assert json.loads(vitcli("--json")[1])["compiler"]["c++"] == hide_owner(compiler)
-
-
-def test_a_data_set_that_is_here(here, monkeypatch):
-    for split in ("train", "test"):
-        for name in "airplane automobile bird cat deer dog frog horse ship truck".split():  # noqa: SIM905
-            (here / "pictures" / split / name).mkdir(parents=True)
-    monkeypatch.setenv("VITCLI_DATA", str(here / "pictures"))
-    code, out, _ = vitcli()
-    assert code == 0
-    assert f"cifar10        {hide_owner(here / 'pictures')}" in out
-    assert "only the generated data sets" not in out
-
-
-def test_a_folder_that_may_not_be_looked_into(monkeypatch):
-    def forbidden(_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("vitcli.runner.data.load.data_status", forbidden)
-    assert "cifar10        unknown: Permission denied" in vitcli()[1]
-
-
-def test_nearest_is_the_folder_itself_where_it_is_there(here):
-    assert doctor.nearest_existing(here) == here
-    assert doctor.nearest_existing(here / "a" / "b") == here
-    assert os.path.isabs(doctor.nearest_existing(Path("a/b")))

@@ -2,41 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
-import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from vitcli.cli.main import app
-from vitcli.runner.explain.topics import TOPICS
+from tests.cli import commands
 
-
-def explain(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["explain", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-def test_the_list_has_every_topic_with_a_sentence_and_the_next_command(here):
-    code, out, _ = explain()
-    assert code == 0
-    for name, topic in TOPICS.items():
-        assert re.search(rf"^{name} +{re.escape(topic['about'])}$", out, re.MULTILINE)
-    commands = re.findall(r"vitcli explain (\w+)", out)
-    assert commands
-    assert set(commands) <= {*TOPICS}
-    assert out.rstrip().endswith("vitcli explain --format html")
-
-
-def test_the_list_loads_no_torch(environment):
-    code = (
-        "import sys\nfrom vitcli.cli.explain import overview\noverview()\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+explain = partial(commands.vitcli, "explain")
 
 
 def test_a_topic_on_a_run_of_ones_own_and_a_picture(mapped_run):
@@ -62,26 +35,3 @@ def test_the_page_and_the_text_are_written(here):
     code, out, _ = explain("average", "-o", "one.txt")
     assert (code, out) == (0, "one.txt\n")
     assert Path("one.txt").read_text() == explain("average")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["scale", "--image", ""], 2, "--image is empty; is a shell variable unset?"),
-        (["scale", "--json", "--format", "html"], 2, "--json prints numbers, not a file; leave"),
-        (["scale", "--json", "-o", "x.txt"], 2, "leave out --format html and -o"),
-        (["attentoin"], 2, "did you mean 'attention'?"),
-        (["zebra"], 2, "the topics are patches, attention,"),
-        (["scale", "--format", "html", "-o", "page.txt"], 2, "a page ends in .html"),
-        (["scale", "--format", "text", "-o", "page.html"], 2, "a page ends in .html"),
-        (["-o", "all.txt"], 2, "name a topic"),
-        (["scale", "-o", "-"], 2, "without -o"),
-        (["scale", "--run", "nobody"], 4, "no run is called 'nobody'"),
-        (["scale", "--image", "nothing.png"], 4, "nothing.png"),
-    ],
-)
-def test_mistakes_are_one_line(here, words, code, message):
-    found = explain(*words)
-    assert found[:2] == (code, "")
-    assert message in found[2]
-    assert found[2].count("\n") == 1

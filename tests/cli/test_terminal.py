@@ -8,45 +8,31 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from tests.cli.commands import vitcli
 from tests.fabricated import make_run
 from tests.patience import HANG
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
 from vitcli.cli import eval as evaluation
 from vitcli.cli.eval import matrix
-from vitcli.cli.main import app
-from vitcli.runner.experiment.config import experiment_files, shown_name
 from vitcli.runner.machine import doctor
-from vitcli.runner.study.plan import explain_states, name_trials
-from vitcli.runner.study.states import TrialState
 
 pytestmark = pytest.mark.usefixtures("here")
-WIDTHS = (60, 80, 120)
+WIDTHS = (60, 120)
 LONG = "a-study-with-a-long-name/no-positional-encoding-and-more/seed0"
+
+
+TABLES = (
+    ("runs", "show", "quickstart/train/seed1"),
+    ("runs", "diff", "quickstart/train/seed1", LONG),
+    *(("experiments", "ls"), ("data", "ls"), ("data", "info", "shapes"), ("doctor",)),
+)
+"""``runs ls`` leaves out columns, so its tests are elsewhere."""
 
 
 def set_width(monkeypatch, width: int | None) -> None:
     monkeypatch.setattr(console, "line_width", lambda stream=None: width)
-
-
-def vitcli(*words: str) -> str:
-    result = CliRunner().invoke(app, list(words))
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def commands() -> list[tuple[str, ...]]:
-    """Return commands with a table; `runs ls` leaves out columns, so its tests are elsewhere."""
-    return [
-        ("runs", "show", "quickstart/train/seed1"),
-        ("runs", "diff", "quickstart/train/seed1", LONG),
-        ("experiments", "ls"),
-        ("data", "ls"),
-        ("data", "info", "shapes"),
-        ("doctor",),
-    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -55,11 +41,11 @@ def test_every_table_fits_and_breaks_no_word(monkeypatch, width):
     make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
     report = doctor.examine()
     monkeypatch.setattr(doctor, "examine", lambda: report)
-    for words in commands():
+    for words in TABLES:
         set_width(monkeypatch, None)
-        whole = vitcli(*words).split()
+        whole = vitcli(*words)[1].split()
         set_width(monkeypatch, width)
-        shown = vitcli(*words)
+        shown = vitcli(*words)[1]
         too_long = [line for line in shown.splitlines() if len(line) > width]
         assert all(len(line.split()) == 1 for line in too_long), "only a word that is longer"
         assert {word for word in shown.split() if "..." not in word} <= set(whole), words
@@ -75,7 +61,7 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
     wide = run_in_terminal("runs", "ls", environment=environment, width=200)[1]
     assert f"\n{LONG}  scenes  finished " in wide
     monkeypatch.setenv("COLUMNS", "60")
-    assert f"\n{LONG}  scenes  finished " in vitcli("runs", "ls")
+    assert f"\n{LONG}  scenes  finished " in vitcli("runs", "ls")[1]
 
 
 def show_matrix(names: list[str]) -> list[str]:
@@ -97,47 +83,15 @@ def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypat
     assert show_matrix(names)[0].split()[2:] == names
 
 
-def test_a_reason_is_printed_once_with_all_its_trials():
-    states = {
-        "full/seed0": TrialState(state="failed", reason="no GPU"),
-        "full/seed1": TrialState(state="failed", reason="no GPU"),
-        "less/seed0": TrialState(state="failed", reason="no GPU"),
-        "less/seed1": TrialState(state="diverged", reason="not finite in epoch 2"),
-        "less/seed2": TrialState(state="missing"),
-    }
-    assert explain_states(states, only_reasons=True) == [
-        "full/seed0, seed1; less/seed0: failed (no GPU)",
-        "less/seed1: diverged (not finite in epoch 2)",
-    ]
-    assert explain_states(states)[-1] == "less/seed2: missing"
-    assert name_trials({}) == {}
-
-
-def test_an_experiment_of_vitcli_is_named_and_a_file_is_shown_as_typed():
-    assert shown_name("quickstart", experiment_files()["quickstart"]) == "quickstart"
-    assert shown_name("mine", Path("mine.yaml")) == "mine (mine.yaml)"
-    assert shown_name("mine", Path("experiments/mine.yaml")) == "mine (experiments/mine.yaml)"
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")
-@pytest.mark.parametrize("words", [["ls"], ["schema"]], ids=str)
-def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback(words):
-    command = [sys.executable, "-m", "vitcli", "experiments", *words]
+def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback():
+    command = [sys.executable, "-m", "vitcli", "experiments", "ls"]
     with open("/dev/full", "w") as full:
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG)
     assert ran.returncode == 5
     assert "error: the output: No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Exception ignored" not in ran.stderr
-
-
-def test_an_error_with_two_commands_is_whole_on_a_narrow_terminal(environment):
-    make_run(0, folder=Path("runs/a-run-with-quite-a-long-name"), state="interrupted")
-    words = ["train", "quickstart", "--name", "a-run-with-quite-a-long-name"]
-    code, screen = run_in_terminal(*words, environment=environment, width=80)
-    assert code == 2
-    assert "error: runs/a-run-with-quite-a-long-name " in screen
-    assert max(map(len, screen.splitlines())) <= 80
 
 
 def test_a_row_of_csv_is_one_line_on_a_terminal(environment):

@@ -1,4 +1,4 @@
-"""`vitcli attn-map` in a test, and pictures for it."""
+"""`vitcli` in a test, and pictures for it."""
 
 import numpy as np
 from PIL import Image
@@ -6,16 +6,17 @@ from typer.testing import CliRunner
 
 from vitcli.cli.main import app
 
-CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
-
 
 def vitcli(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["attn-map", *map(str, words)])
+    """Run a command in this process, without a terminal: exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, [*map(str, words)], prog_name="vitcli")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.stderr
     return result.exit_code, result.stdout, result.stderr
 
 
-def save(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
+def save_picture(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
+    """Draw noise of a size (width, height) into a file, and return its name."""
     rng = np.random.default_rng(1)
     pixels = Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
     pixels.convert(mode).save(name, **options)

@@ -1,0 +1,165 @@
+"""What every page that vitcli writes promises in a real browser.
+
+It opens from a file without a message or a request, fits each screen and paper, shows names as
+text, and its policy stops a script that got in.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Page
+from tests.browser.explorer import make_model, scene_of, state
+from tests.browser.live import bundled, live_page
+from tests.cli.commands import vitcli
+from tests.fabricated import make_run
+from tests.fabricated_runs import make_study_folder
+from tests.fabricated_study import HOSTILE, make_reference, make_study
+from tests.runner.explain.made_up import bundled as bundled_model
+from tests.runner.explain.made_up import lessons
+from vitcli.runner.explain.lesson import page as explain_page
+from vitcli.runner.overview.page import write_page
+from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.page import write_report
+from vitcli.runner.visualize.explorer.page import fragment
+from vitcli.runner.visualize.explorer.page import page as explorer_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
+SCREENS = {
+    "light": {},
+    "dark": {"dark": True},
+    "phone": {"size": (360, 780), "phone": True},
+    "dark phone": {"size": (360, 780), "phone": True, "dark": True},
+}
+WIDTHS = (320, 360, 640, 1000, 1280, 1920)
+RAN = "document.title='ran'"
+ATTACK = f'</script><script>{RAN}</script><img src=x onerror="{RAN}">'
+LONG = "northern-flying-squirrel-with-acorn-\u00fcber-" + "x" * 40
+WHITE = "rgb(255, 255, 255)"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+CLIPPED = "[...document.querySelectorAll('.wide')].some(e => e.scrollWidth > e.clientWidth)"
+SMALL = "[...document.querySelectorAll('figure img')].filter(e => e.clientWidth <= 600).length"
+
+
+def explorer(copy_of_run) -> Path:
+    names = [f"{LONG}{i}" for i in range(100)]
+    model = make_model(num_heads=12, depth=4, embed_dim=24, num_classes=100)
+    scene = scene_of(model, class_names=names, name=ATTACK)
+    return written(explorer_page([scene] * 12, about="A long line. " * 20))
+
+
+def live(copy_of_run) -> Path:
+    return written(live_page(bundled(), layers=[3], heads=[2], method="head"))
+
+
+def explain(copy_of_run) -> Path:
+    return written(explain_page(bundled_model(), lessons()).encode())
+
+
+def report(copy_of_run) -> Path:
+    names = [*(f"{i}-{LONG}" for i in range(6)), *HOSTILE]
+    doc = make_study(dict.fromkeys(names, (0.5, 0.6, 0.7)), reference=make_reference({"x": 1.0}))
+    return write_report(doc, Path().absolute())[-1]
+
+
+def runs(copy_of_run) -> Path:
+    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
+    make_run(0, folder=RUNS / "broken").path.joinpath("config.yaml").write_text("a: [")
+    make_run(0, folder=RUNS / LONG / ATTACK.replace("/", ""), changes={"model.depth": 6})
+    return write_page(RUNS)[0].absolute()
+
+
+def visualize(copy_of_run) -> Path:
+    """Two explorers: a run with CLS and a run without."""
+    cls = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
+    for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
+        copy_of_run(Path(name), changes)
+    words = ("--what", "curves,distance,explorer", "--num-images", 4)
+    assert vitcli("visualize", "one", "two", *words)[0] == 0
+    return Path("figures/index.html").absolute()
+
+
+def written(content: bytes) -> Path:
+    path = Path("page.html").absolute()
+    path.write_bytes(content)
+    return path
+
+
+PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize)
+
+
+def ready(shown: Page) -> Page:
+    shown.wait("[...document.querySelectorAll('.explorer')].every(e => e.dataset.values)")
+    return shown
+
+
+@pytest.mark.parametrize("make", PAGES, ids=lambda make: make.__name__)
+def test_a_page_keeps_its_promises(browser, copy_of_run, make):
+    page = make(copy_of_run)
+    for options in SCREENS.values():
+        shown = ready(browser.open(page.as_uri(), **options))
+        assert shown.console_messages() == []
+        assert shown.requests() == []
+        assert shown.overflow() <= 0
+        assert (shown.evaluate(GROUND) == WHITE) is not ("dark" in options)
+        assert shown.evaluate("[...document.images].every(e => e.naturalWidth)")
+        if make in (report, visualize) and "phone" in options:
+            assert shown.evaluate(SMALL) == 0, "text in its usual size; the figure scrolls"
+    assert shown.evaluate("document.title") != "ran"
+    for width in WIDTHS:
+        shown.resize(width, 800)
+        assert shown.overflow() <= 0, width
+    shown.print_on(718)
+    assert shown.overflow() <= 0
+    assert shown.evaluate(GROUND) == WHITE, "paper is white, also of a dark page"
+    assert not shown.evaluate(CLIPPED), "paper does not scroll"
+    if make is explain:
+        return  # it has no script at all
+    text = page.read_text(errors="surrogateescape")
+    body = "<main>" if "<main>" in text else "<h1>"
+    page.write_text(text.replace(body, f"{ATTACK}{body}", 1), errors="surrogateescape")
+    shown = browser.open(page.as_uri())
+    assert shown.evaluate("document.title") != "ran"
+    assert any("Content Security Policy" in str(each) for each in shown.console_messages())
+
+
+def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
+    views = "[...document.querySelectorAll('.explorer')].map(e => e.dataset.layer + e.dataset.head)"
+    shown = ready(browser.open(visualize(copy_of_run).as_uri()))
+    before = shown.evaluate(views)
+    shown.press("2")
+    assert shown.evaluate(views) == before, "no explorer has the focus"
+    shown.evaluate("document.querySelectorAll('.explorer')[1].querySelector('.stage').focus()")
+    shown.press("2")
+    shown.wait(f"({views})[1] === '22'")
+    assert shown.evaluate(views)[0] == before[0]
+
+
+def test_a_fragment_works_inside_another_page(visit, scene):
+    found = fragment([scene])
+    shown = visit(
+        '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
+        f"default-src 'none'; script-src {found.script_hash}; style-src {found.style_hash};"
+        f' img-src data:"><style>{found.style}</style><h1>Another page</h1>{found.markup}'
+        f"<script>{found.script}</script>".encode()
+    )
+    assert shown.console_messages() == []
+    shown.evaluate("document.querySelector('.stage').focus()")
+    shown.press("[")
+    assert state(shown)["layer"] == "2"
+
+
+@pytest.mark.parametrize(("depth", "above"), [(3, "13.5rem"), (12, "26rem")])
+def test_the_titles_of_the_columns_of_maps_do_not_overlap(visit, depth, above):
+    """Many layers make narrow cells; the page with a model leaves them less height."""
+    shown = visit(explorer_page([scene_of(make_model(depth=depth))]), size=(1280, 800))
+    shown.evaluate(f"document.querySelector('.halves').style.setProperty('--above', {above!r})")
+    state(shown)
+    mean, rollout = shown.evaluate(
+        "[...document.querySelectorAll('.maps .word')].map(word => {"
+        " const range = document.createRange(); range.selectNodeContents(word);"
+        " const box = range.getBoundingClientRect(); return [box.left, box.right, box.height]; })"
+    )
+    assert mean[1] + 2 <= rollout[0], (mean, rollout)
+    assert (rollout[2] > rollout[1] - rollout[0]) == (depth == 12), "the title is turned"

@@ -1,0 +1,35 @@
+"""Weights of timm's models, for the tests of `vitcli import`."""
+
+from functools import partial
+
+import safetensors.torch
+import timm
+import torch
+
+from tests.cli import commands
+from tests.core.models.test_parity import scramble
+from vitcli.runner.evaluate.weights import load_model
+
+FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
+State = dict[str, torch.Tensor]
+vitcli = partial(commands.vitcli, "import")
+
+
+def theirs(kind=timm.models.VisionTransformer, **fields) -> torch.nn.Module:
+    """timm's model of the tiny experiment, with some fields changed."""
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    model = kind(**(sizes | {"mlp_ratio": 2.0, "num_classes": 2} | fields))
+    scramble(model)
+    return model.eval()
+
+
+def save(model: torch.nn.Module, file: str = "vit.safetensors") -> str:
+    """Save the weights of a model in a file that no child process reads."""
+    safetensors.torch.save_file(model.state_dict(), file)
+    return file
+
+
+def same_logits(run: str, model: torch.nn.Module, size: int = 8) -> None:
+    """Check that a run computes what a model computes, on images of ``size`` pixels a side."""
+    images = torch.randn(3, 3, size, size)
+    torch.testing.assert_close(load_model(run)(images), model(images), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,135 @@
+"""What all commands have in common: JSON, folders that cannot be written to, names of any kind."""
+
+import errno
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import save_picture, vitcli
+from tests.fabricated import make_run
+
+ADVICE = "choose another place with -o"
+WEIGHTS = "made/weights.safetensors"
+WRITING = {
+    "train": ("train tiny.yaml", "runs"),
+    "ablate": ("ablate --only no-ffn --seeds 0", "runs"),
+    "visualize": ("visualize cifar10-pocket --what filters", "figures"),
+    "attn-map": ("attn-map x.png -o maps/x.png", "maps"),
+    "explain": ("explain scale -o made/scale.txt", "made"),
+    "export": (f"export cifar10-pocket --to safetensors -o {WEIGHTS}", "made"),
+    "page": ("runs page mine -o made/index.html", "made"),
+    "bench": ("bench attention -o made/growth.png", "made"),
+    "trace": ("bench data --profile -o made/trace.json", "made"),
+}
+READING = (
+    *("runs ls", "runs show mapped", "runs diff mapped captions", "runs verify mapped"),
+    *("runs watch parts", "data ls", "data info imagefolder:pictures"),
+    *("experiments ls", "experiments show quickstart", "experiments show tiny.yaml --resolved"),
+    *("experiments validate tiny.yaml", "experiments schema", "doctor", "eval mapped"),
+    *("eval mapped --probe knn", "eval captions --zero-shot", "predict x.png --run mapped"),
+    *(
+        "explain scale --run mapped",
+        "train tiny.yaml --dry-run",
+        "ablate mine.yaml --table-only --format json",
+    ),
+    "search searched.yaml --dry-run",
+)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_json_is_one_document(stage, command):
+    is_study = command.startswith("ablate")
+    code, out, _ = vitcli(*shlex.split(command), *([] if is_study else ["--json"]))
+    assert code == (3 if is_study else 0), "no trial of the study has a result"
+    assert isinstance(json.loads(out), dict | list)
+
+
+@pytest.fixture
+def place(tiny, here, monkeypatch) -> None:
+    """Enter a folder with a picture and an experiment; no data set is read."""
+
+    class Data:
+        """As much of a data set as ``visualize --what filters`` reads."""
+
+        img_size, in_chans, test, data_hash = (32, 32), 3, [0], ""
+
+    load = "vitcli.runner.visualize.run_on_test_set.load_data"
+    monkeypatch.setattr(load, lambda *_, **__: Data())
+    save_picture("x.png", (32, 32))
+    make_run(0)
+    Path("runs").rename("mine")
+
+
+def refused(command: str) -> tuple[int, str]:
+    """Return the exit code and the only error."""
+    code, _, talk = vitcli(*shlex.split(command))
+    (error,) = [line for line in talk.splitlines() if line.startswith("error:")]
+    return code, error
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("command", WRITING)
+def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatch):
+    """A read-only disk, and a file in the place of the folder."""
+
+    def refuse(*_, dir: Path, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    words, folder = WRITING[command]
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", refuse)
+        code, error = refused(words)
+    assert (code, error.endswith(ADVICE)) == (5, True), error
+    assert f" ({os.strerror(errno.EROFS)})" in error
+    if command != "visualize":
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder).touch()
+        code, error = refused(words)
+        assert (code, error.endswith(ADVICE)) == (2, True), error
+        assert error.startswith(f"error: cannot write to {folder}")
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("command", ["explain", "export", "page"])
+def test_a_missing_folder_is_created(command):
+    words, folder = WRITING[command]
+    assert vitcli(*shlex.split(words))[0] == 0
+    assert [path.name for path in Path(folder).iterdir()] == [Path(words.split()[-1]).name]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "no\x1b[31mwhere", "caf\udce9"], ids=ascii)
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
+        *("visualize", "experiments show", "data info", "export --to safetensors", "train -o"),
+    ],
+)
+def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
+    if words == "train -o":
+        name = f"caf\udce9/{name}"
+    code, out, talk = vitcli(*words.split(), name)
+    assert (code in (2, 4), out, talk.count("error: ")) == (True, "", 1)
+    assert "\x1b" not in talk
+    assert len(talk) < 1000
+
+
+def test_matplotlib_does_not_talk_about_its_cache(here, environment):
+    save_picture("x.png", (32, 32))
+    home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
+    words = ["attn-map", "x.png", "--run", "cifar10-pocket", "-o", "map.png"]
+    done = subprocess.run(
+        [sys.executable, "-m", "vitcli", *words],
+        env=environment | home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == "bundled model cifar10-pocket (cifar10)\n"

@@ -1,0 +1,219 @@
+"""`vitcli eval`: scores in every format, probes of frozen features, names of classes alone."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.cli.commands import vitcli
+from vitcli.core.data.source import Images
+from vitcli.core.metrics.classification import logits_and_labels
+from vitcli.core.metrics.knn import knn_logits
+from vitcli.core.objectives.clip.clip import ContrastiveTask
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate import trained_run
+from vitcli.runner.evaluate.probe import PROBES, probe_run
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.run.folder import RunDir
+
+
+@pytest.fixture
+def run(copy_of_run) -> str:
+    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
+
+
+def document(*words: object) -> dict:
+    code, out, talk = vitcli("eval", *words, "--json")
+    assert code == 0, talk
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("form", ["text", "md", "csv", "json"])
+def test_formats_hold_the_classes(run, form):
+    code, out, _ = vitcli("eval", run, "--format", form)
+    assert (code, "bright" in out, "dark" in out) == (0, True, True)
+    assert not re.search("top.?5", out), "with two classes it would be 100 %"
+    assert form == "json" or "balanced" not in out, "both classes have as many images"
+
+
+def test_min_accuracy_is_exit_6(run, monkeypatch):
+    """Half of the test images change sides, so that no model is always right."""
+    load = trained_run.load_data
+
+    def flipped(*words, **options):
+        data = load(*words, **options)
+        data.test.labels[::2] = 1 - data.test.labels[::2]
+        return data
+
+    assert vitcli("eval", run, "--min-accuracy", 0.0)[0] == 0
+    monkeypatch.setattr(trained_run, "load_data", flipped)
+    assert document(run)["test_accuracy"] < 1
+    code, out, talk = vitcli("eval", run, "--min-accuracy", 1.0)
+    assert (code, "accuracy" in out, "below --min-accuracy" in talk) == (6, True, True)
+
+
+def test_a_model_that_is_no_better_than_the_largest_class_is_told_so(tiny, pictures):
+    """The names of the test folders are exchanged, and one class is three times the other."""
+    for path in [*(pictures / "test" / "dark").glob("?.png")][:8]:
+        path.unlink()
+    for old, new in (("dark", "x"), ("bright", "dark"), ("x", "bright")):
+        (pictures / "test" / old).rename(pictures / "test" / new)
+    _, out, talk = vitcli("train", tiny, "-o", "run")
+    assert "largest class  dark, 75.00 % of the images" in out
+    assert re.search(r"^balanced       \d", out, re.M)
+    assert "no better than always answering dark, which would be right for 75.00 %" in talk
+    code, out, talk = vitcli("eval", "run", "--json")
+    assert (code, "warning: accuracy" in talk) == (0, True)
+    found = json.loads(out)
+    assert found["balanced_accuracy"] == sum(found["per_class_accuracy"]) / 2
+    assert (found["largest_class"], found["largest_class_share"]) == ("dark", 0.75)
+
+
+def test_a_run_without_checkpoint_is_exit_4(run):
+    for path in Path("run/checkpoints").rglob("manifest.json"):
+        path.unlink()
+    code, _, talk = vitcli("eval", run)
+    assert (code, "no checkpoint yet" in talk) == (4, True)
+
+
+def test_a_limited_evaluation_sees_every_class(run):
+    spec = RunDir(Path(run)).spec()
+    spec = spec.replace(train=spec.train.replace(limit_batches=1))
+    labels = torch.arange(10).repeat_interleave(200)
+    images = Images(torch.zeros(2000, 3, 8, 8, dtype=torch.uint8), labels)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
+    assert logits_and_labels(model, images, spec)[1].bincount().tolist() == [50] * 10
+
+
+@pytest.mark.parametrize("labels", [None, 12])
+def test_a_probe_reads_the_features_of_the_trained_and_the_initial_encoder(
+    run, monkeypatch, labels
+):
+    seen, own = [], PROBES["knn"]
+
+    def spy(*values):
+        seen.append(values)
+        return own(*values)
+
+    monkeypatch.setitem(PROBES, "knn", spy)
+    found = probe_run(run, "knn", labels=labels)
+    spec = RunDir(Path(run)).spec()
+    data = load_data(spec.data.replace(labels=labels))
+    models = load_model(run), new_module(spec).eval()
+    for model, values, score in zip(models, seen, (found.trained, found.untrained), strict=True):
+        with torch.no_grad():
+            train, test = (
+                model.features(data.normalize(images.pixels)) for images in (data.train, data.test)
+            )
+        assert_close(values[0], train)
+        assert_close(values[2], test)
+        assert values[1].equal(data.train.labels)
+        hits = knn_logits(train, data.train.labels, test, 2).argmax(1) == data.test.labels
+        assert score.accuracy == pytest.approx(hits.double().mean().item())
+    assert not torch.allclose(seen[0][0], seen[1][0], atol=0.1), "the training moved the features"
+    assert found.num_labels == len(data.train) == (labels or 80)
+    assert (found.num_images, found.num_features) == (24, 16)
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_every_format_of_a_probe_has_the_same_numbers(run, kind):
+    words = (run, "--probe", kind)
+    found = document(*words)
+    percent = f"{100 * found['accuracy']:.2f} %"
+    low, high = (f"{100 * bound:.2f} %" for bound in found["accuracy_interval_95"])
+    for form in ("text", "md"):
+        out = vitcli("eval", *words, "--format", form)[1]
+        for part in (f"{percent} of 24 test images", f"{low} to {high}", "80 training images"):
+            assert part in out
+        assert ("L2 strength" in out) == (kind == "linear")
+    _, out, talk = vitcli("eval", *words, "--format", "csv")
+    trained, initial = csv.DictReader(out.split("\n"))
+    assert float(trained["accuracy"]) == found["accuracy"]
+    assert (initial["encoder"], initial["labels"]) == ("random-init", "80")
+    assert talk.count("features of 104 images") == 2, "each stage has a line in a log"
+
+
+def test_the_progress_of_each_stage_of_a_probe_is_told(run):
+    told = []
+    probe_run(run, "linear", on_stage=lambda *values: told.append(values))
+    by_stage = {name: [parts for each, *parts in told if each == name] for name, *_ in told}
+    assert len(by_stage) == 4
+    for name, parts in by_stage.items():
+        assert parts == sorted(parts, key=lambda each: each[0])
+        assert ("features" in name) <= (parts[-1] == [104, 104])
+
+
+def test_a_probe_with_few_labels_does_not_choose_its_strength_and_takes_a_least_accuracy(run):
+    words = ("eval", run, "--probe", "linear", "--labels")
+    assert "chosen on held-out training images" in vitcli(*words, 80)[1]
+    assert "too few labels" in vitcli(*words, 6)[1]
+    code, _, talk = vitcli(*words, 2, "--min-accuracy", 1)
+    reached = probe_run(run, "linear", labels=2).trained.accuracy
+    assert (code, "below --min-accuracy" in talk) == ((0, False) if reached == 1 else (6, True))
+
+
+def test_a_probe_can_measure_the_validation_images(copy_of_run):
+    copy_of_run(Path("run"), {"train.epochs": 1, "data.val_split": 10})
+    found = document("run", "--probe", "knn", "--split", "val")
+    assert (found["num_images"], found["num_labels"], found["split"]) == (10, 70, "val")
+
+
+@pytest.mark.data
+@pytest.mark.usefixtures("real_places")
+def test_the_bundled_model_knows_more_than_its_initial_weights():
+    try:
+        found = probe_run("cifar10-pocket", "linear", labels=100, limit_batches=1, offline=True)
+    except InputError as error:
+        pytest.skip(f"no CIFAR-10 on this machine: {error}")
+    assert found.num_labels == 100
+    assert found.trained.interval[0] > found.untrained.interval[1] + 0.3
+
+
+@pytest.fixture
+def captioned(copy_of_run) -> str:
+    """A run with captions about dark and bright pictures."""
+    changes = {"task.name": "clip", "data.augment.mixup": 0, "train.precision": "fp32"}
+    copy_of_run(Path("run"), changes | {"optim.lr": 0.01, "train.epochs": 3})
+    return "run"
+
+
+def test_all_forms_of_zero_shot_have_the_same_numbers(captioned):
+    words = (captioned, "--zero-shot")
+    found = document(*words)
+    stored = json.loads(Path("run/result.json").read_text())
+    assert found["zero_shot_accuracy"] == pytest.approx(stored["test_zero_shot_accuracy"])
+    assert (found["num_images"], found["num_labelled"]) == (24, 24)
+    assert [each["name"] for each in found["classes"]] == ["bright", "dark"]
+    assert sum(each["num_assigned"] for each in found["classes"]) == 24
+    shown = f"{100 * found['zero_shot_accuracy']:.2f} %"
+    assert f"zero-shot accuracy  {shown} of 24 images" in vitcli("eval", *words)[1]
+    assert f"| zero-shot accuracy | {shown}" in vitcli("eval", *words, "--format", "md")[1]
+    rows = [*csv.reader(vitcli("eval", *words, "--format", "csv")[1].splitlines())]
+    assert [row[0] for row in rows] == ["class", "bright", "dark"]
+
+
+def test_classes_are_given_by_name_alone(captioned):
+    words = (captioned, "--zero-shot", "--classes")
+    dark, other, bright = document(*words, " Dark ,photo,bright")["classes"]
+    assert (dark["name"], dark["num_images"], bright["num_images"]) == ("Dark", 12, 12)
+    assert (other["num_images"], other["accuracy"]) == (None, None)
+    found = document(*words, "photo,dark")
+    assert (found["num_images"], found["num_labelled"]) == (24, 12)
+    assert "none: the data set has no class of these" in vitcli("eval", *words, "photo,image")[1]
+    assert vitcli("eval", *words, "photo,image", "--min-accuracy", 0.5)[0] == 2
+    unknown = "unknown words, because no caption of the training has them: red, hot\n"
+    assert unknown in vitcli("eval", *words, "dark,red hot bright")[2]
+    assert "unknown words" not in vitcli("eval", *words, "dark,bright")[2]
+
+
+def test_a_least_zero_shot_accuracy_is_checked(captioned, monkeypatch):
+    always = torch.tensor([[1.0, 0.0]] * 24)
+    monkeypatch.setattr(ContrastiveTask, "zero_shot", lambda *_: (always, []))
+    for least, code in ((0.5, 0), (0.6, 6)):
+        assert vitcli("eval", captioned, "--zero-shot", "--min-accuracy", least)[0] == code

@@ -1,0 +1,343 @@
+"""`vitcli import` of files: hostile ones run nothing, and each refusal says what the file is."""
+
+import argparse
+import errno
+import io
+import os
+import pickle
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from tests.cli import commands
+from tests.cli.commands import save_picture
+from tests.cli.importing import FIELDS, State, same_logits, save, theirs, vitcli
+from vitcli.runner.evaluate import predict
+from vitcli.runner.files import commit_json
+from vitcli.runner.weights.unpickle import REFUSED, check_archive, find_state
+
+
+class Canary:
+    """Would make a file, were it unpickled."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self):
+        ways = {"system": (os.system, ("touch canary",)), "getattr": (getattr, (Path, "cwd"))}
+        return ways[self.how]
+
+
+def saved(value: object, **options: Any) -> bytes:
+    out = io.BytesIO()
+    torch.save(value, out, **options)
+    return out.getvalue()
+
+
+def zipped(parts: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", how) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def with_pickle(content: bytes) -> bytes:
+    """An archive whose data.pkl is this."""
+    return zipped({"archive/data.pkl": content, "archive/version": b"3\n"})
+
+
+def deflated(content: bytes) -> bytes:
+    """The same archive with compressed parts."""
+    old = zipfile.ZipFile(io.BytesIO(content))
+    return zipped({name: old.read(name) for name in old.namelist()}, zipfile.ZIP_DEFLATED)
+
+
+def saved_before_torch_1_6(protocol: int = 2) -> bytes:
+    how = {"_use_new_zipfile_serialization": False, "pickle_protocol": protocol}
+    return saved({"weight": torch.zeros(2)}, **how)
+
+
+def flipped() -> bytes:
+    """An archive with one bit of a tensor changed."""
+    content = saved({"weight": torch.full((8,), 1.5)})
+    place = content.index(torch.full((8,), 1.5).numpy().tobytes())
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def exported_program() -> bytes:
+    out = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)), out)
+    return out.getvalue()
+
+
+HOSTILE = {
+    **{how: saved({"weight": Canary(how)}) for how in ("system", "getattr")},
+    "marks": with_pickle(b"\x80\x02" + b"(" * (3 << 20) + b"."),
+    "nested": with_pickle(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
+}
+NO_ARCHIVES = {
+    "bare pickle": pickle.dumps({"weight": Canary("system")}),
+    "deflated": deflated(saved({"weight": torch.zeros(64 << 18)})),
+    "large pickle": with_pickle(b"\x80\x02" + b"N0" * (9 << 20) + b"N."),
+}
+NO_WEIGHTS = "not a weights file (.pt or .safetensors)"
+STARTS = {
+    "empty": (b"", "the file is empty"),
+    "cut": (saved({"weight": torch.zeros(100)})[:-40], "the file is cut short; copy it again"),
+    "text": (b"name: tiny\n", NO_WEIGHTS),
+    "onnx": (b"\x08\x0a\x12\x07pytorch", NO_WEIGHTS),
+    "safetensors": (safetensors.torch.save({}), "let its name end with .safetensors"),
+    "old": (saved_before_torch_1_6(), "convert this older one: torch.save(torch.load(OLD, "),
+    "old, framed": (saved_before_torch_1_6(4), "convert this older one: torch.save(torch.load("),
+    "flipped": (flipped(), "fails its checksum; copy the file again, or save it again after to"),
+    "step": (saved({"weight": torch.ones(2), "step": 5}), "'step' is no tensor (int); leave it"),
+    "options": (
+        saved({"weight": torch.zeros(2), "args": argparse.Namespace(lr=1)}),
+        "'args' is no tensor (Namespace); leave it out",
+    ),
+    "a list": (saved([torch.zeros(2)]), "it holds a list"),
+    "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse; save it dense"),
+    "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save; save the"),
+    "pt2": (exported_program(), "a program of torch.export (pt2), which has no state dict"),
+    "model": (saved(theirs()), "refused: it holds a model object; save model.state_dict()"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
+    (here / "vit.pt").write_bytes(HOSTILE[name])
+    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
+    assert (code, talk.count("\n"), "\x1b" in talk) == (REFUSED, 1, False)
+    assert talk.startswith("error: vit.pt: refused: ")
+    assert not Path("mine").exists()
+    assert not Path("canary").exists()
+
+
+def test_the_canary_sings(here):
+    """A control: read by pickle itself, the file does what it is meant to do."""
+    pickle.loads(pickle.dumps({"weight": Canary("system")}))
+    assert Path("canary").exists()
+
+
+@pytest.mark.parametrize("name", NO_ARCHIVES)
+def test_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
+    (here / "vit.pt").write_bytes(NO_ARCHIVES[name])
+    with (
+        open(here / "vit.pt", "rb") as file,
+        pytest.raises(ValueError, match=r"torch\.save|larger|data\.pkl"),
+    ):
+        check_archive(file)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_file_without_whole_weights_is_refused_with_what_it_is(tiny, here, reads_here, name):
+    content, message = STARTS[name]
+    (here / "vit.pt").write_bytes(content)
+    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
+    assert (code, message in talk, talk.count("\n")) == (4, True, 1), talk
+
+
+@pytest.mark.parametrize(
+    ("saved", "reason"),
+    [
+        ({}, "its keys: none"),
+        ({"epoch": 3}, "its keys: epoch"),
+        ({3: torch.zeros(2)}, "not text"),
+        ({"model": {"model": {"model": {"model": {"model": {"x": 1}}}}}}, "no dict of tensors"),
+    ],
+)
+def test_what_holds_no_weights(saved, reason):
+    with pytest.raises(ValueError, match=reason):
+        find_state(saved)
+
+
+def prefixed(prefix: str, state: State) -> State:
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+OTHERS = {"head.mlp.0.weight": torch.ones(3, 3), "centre.ema": torch.tensor(0)}
+OPTIONS = argparse.Namespace(lr=1e-3, model="vit_x", crops=[1, 2])
+CHECKPOINTS: dict[str, tuple[Callable[[State, State], Any], str]] = {
+    "timm": (lambda raw, ema: {"state_dict": raw, "state_dict_ema": ema}, "'state_dict_ema'"),
+    "deit": (lambda raw, ema: {"model": raw, "model_ema": ema, "args": OPTIONS}, "'model_ema'"),
+    "ema": (lambda raw, ema: {"model": raw, "ema": {"decay": 0.9, "model": ema}}, "'ema'"),
+    "dino": (
+        lambda raw, ema: {
+            "student": prefixed("module.backbone.", raw),
+            "teacher": prefixed("backbone.", ema) | OTHERS,
+            "args": OPTIONS,
+        },
+        "'teacher'",
+    ),
+    "one dict": (
+        lambda raw, ema: {"state_dict": prefixed("student.", raw) | prefixed("teacher.", ema)},
+        "student.",
+    ),
+    "no average": (lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS}, ""),
+    "metrics": (
+        lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
+        "left out",
+    ),
+    "params": (lambda raw, ema: {"params": ema}, ""),
+    "a wrapper": (lambda raw, ema: prefixed("vit.", ema), ""),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_averaged_weights_are_read_and_what_is_not_read_is_named(tiny, here, reads_here, name):
+    make, told = CHECKPOINTS[name]
+    model = theirs()
+    raw = {key: torch.full_like(tensor, 0.5) for key, tensor in model.state_dict().items()}
+    torch.save(make(raw, dict(model.state_dict())), here / "vit.pth")
+    code, _, talk = vitcli("vit.pth", "-e", tiny, "-o", "mine", *FIELDS)
+    assert code == 0, talk
+    notes = [line for line in talk.splitlines() if line.startswith("note: vit.pth")]
+    count = {"": 0, "'teacher'": 2}.get(told, 1)  # the teacher, and the tensors beside it
+    assert (len(notes), told in "".join(notes)) == (count, True), talk
+    same_logits("mine", model)
+
+
+def test_two_models_of_which_none_is_an_average_are_refused(tiny, here):
+    both = prefixed("left.", theirs().state_dict()) | prefixed("right.", theirs().state_dict())
+    safetensors.torch.save_file(both, "vit.safetensors")
+    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
+    assert (code, "left., right." in talk) == (4, True), talk
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "told"),
+    [
+        ("head.bias", torch.ones(2, dtype=torch.int8), "head.bias has numbers of the type int8"),
+        ("head.bias", torch.tensor([1e300, 0]).double(), "head.bias has values that are not"),
+        ("head.bias", torch.full((2,), torch.nan), "head.bias has values that are not finite"),
+        ("", torch.ones(2), "does not fit the model: '' has no place in the model"),
+    ],
+)
+def test_numbers_that_the_model_cannot_have_are_refused(tiny, here, name, tensor, told):
+    safetensors.torch.save_file(theirs().state_dict() | {name: tensor}, "vit.safetensors")
+    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
+    assert (code, told in talk, talk.count("\n")) == (4, True, 1), talk
+    assert not Path("mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (safetensors.torch.save({"x": torch.ones(9)})[:-4], "cut short or no safetensors file ("),
+        (safetensors.torch.save({}), "vit.safetensors holds no tensors\n"),
+        (
+            safetensors.torch.save({"\x1b[1mstem\nerror: forged": torch.zeros(2)}),
+            "?[1mstem?error: forged",
+        ),
+    ],
+)
+def test_a_file_that_is_no_whole_safetensors_file_is_refused(tiny, here, content, told):
+    (here / "vit.safetensors").write_bytes(content)
+    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine")
+    assert (code, told in talk, talk.count("\n"), "\x1b" in talk) == (4, True, 1, False), talk
+
+
+@pytest.mark.parametrize(
+    ("mean", "model"),
+    [
+        *((mean, "{}") for mean in ("[1, 2", '{"a": 1}', '"abc"', "[1e999, 0, 0]", '["a"]')),
+        ("[0, 0, 0]", '{"num_heads": ["x"]}'),
+        ("[0, 0, 0]", '{"norm_eps": {}}'),
+    ],
+)
+def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):
+    """Also if the experiment has a mean of its own."""
+    metadata = {"vitcli": "1", "model": model, "mean": mean, "std": "[1, 1, 1]"}
+    safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
+    own = ("-s", "data.mean=[0.5, 0.5, 0.5]", "-s", "data.std=[1, 1, 1]")
+    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS, *own)
+    assert (code, "metadata" in talk, talk.count("\n")) == (4, True, 1), talk
+
+
+@pytest.fixture
+def endless(tiny, here) -> str:
+    """A run whose weights are finite and whose logits are not."""
+    model = theirs()
+    torch.nn.init.constant_(model.get_parameter("head.weight"), 3e38)
+    code, _, talk = vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)
+    assert code == 0, talk
+    return "mine"
+
+
+def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatch):
+    for name in ("x.png", "y.png"):
+        save_picture(name, (8, 8))
+    for words in (
+        ["eval", "mine"],
+        ["predict", "x.png", "--run", "mine", "--json"],
+        ["attn-map", "x.png", "--run", "mine", "-o", "map.png"],
+        ["attn-map", "x.png", "--run", "mine", "-o", "map.html", "--live"],
+    ):
+        code, out, talk = commands.vitcli(*words)
+        assert (code, out) == (4, "")
+        assert talk.endswith(": a logit is infinite or NaN\n")
+    assert not [*Path().glob("map.*")]
+    found = torch.tensor([[0.0, 1], [torch.inf, 0]])
+    monkeypatch.setattr(predict, "logits_and_labels", lambda *_: (found, None))
+    assert commands.vitcli("predict", "x.png", "y.png", "--run", "mine")[0] == 3
+
+
+def test_features_that_are_not_finite_are_not_explained(tiny, here):
+    model = theirs()
+    torch.nn.init.constant_(model.blocks[1].mlp.fc2.weight, 3e38)
+    assert vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)[0] == 0
+    code, _, talk = commands.vitcli("explain", "scale", "--run", "mine")
+    assert (code, "mine: a feature of the model is infinite or NaN" in talk) == (4, True)
+
+
+def test_a_disk_that_is_full_at_any_moment_leaves_nothing_of_an_import(tiny, here, monkeypatch):
+    file, real, done, room = save(theirs()), os.replace, [], [0]
+
+    def replace(source, target):
+        if len(done) == room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    for limit in range(20):
+        done.clear()
+        room[0] = limit
+        code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
+        if code == 0:
+            break
+        assert (code, "No space left" in talk, talk.count("error:")) == (5, True, 1), talk
+        assert not Path("mine").exists()
+    assert Path(done[-1]).name == "config.yaml", "before, the folder is not a run"
+    assert limit > 4
+    assert commands.vitcli("runs", "verify", "mine")[0] == 0
+
+
+def test_an_import_that_was_killed_is_not_a_run_and_does_not_block_the_next(
+    tiny, here, monkeypatch
+):
+    def refuse(*_, dir: Path, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    words = (save(theirs()), "-e", tiny, "-o", "mine", *FIELDS)
+    Path("mine/checkpoints/0").mkdir(parents=True)
+    commit_json(Path("mine/meta.json"), {"imported": "vit.safetensors"})
+    code, _, talk = commands.vitcli("eval", "mine")
+    assert (code, "not a run folder" in talk) == (4, True), talk
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", refuse)
+        code, _, talk = vitcli(*words)
+    assert (code, talk.endswith("choose another place with -o\n")) == (5, True), talk
+    assert vitcli(*words)[0] == 0
+    assert commands.vitcli("runs", "verify", "mine")[0] == 0
+    shutil.rmtree("mine/checkpoints")
+    code, _, talk = commands.vitcli("eval", "mine")
+    assert (code, "import them again" in talk) == (4, True), talk

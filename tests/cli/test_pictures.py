@@ -1,0 +1,206 @@
+"""The pictures of `vitcli attn-map` and `vitcli predict`: files, folders, and what is none."""
+
+import csv
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.cli.commands import save_picture
+from tests.cli.commands import vitcli as run_vitcli
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.run.folder import RunDir
+
+attn_map = partial(run_vitcli, "attn-map")
+predict = partial(run_vitcli, "predict")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "mode"), [("tall.webp", (40, 200), "RGB"), ("clear.png", (64, 48), "RGBA")]
+)
+def test_a_picture_of_any_shape_is_named_and_drawn(mapped_run, workshop, name, size, mode):
+    code, out, talk = attn_map(save_picture(name, size, mode), "--run", mapped_run)
+    assert (code, talk) == (0, f"run {mapped_run.name} (imagefolder:{workshop / 'pictures'})\n")
+    stem = name.partition(".")[0]
+    assert out.rstrip().endswith(f" %  {stem}-cls.png")
+    assert out.startswith((f"{name}: bright", f"{name}: dark"))
+    with Image.open(f"{stem}-cls.png") as figure:
+        assert min(figure.size) > 200
+
+
+def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
+    Path("many").mkdir()
+    for name in ("many/b.png", "many/a.jpg"):
+        save_picture(name, (9, 9))
+    Path("many/notes.txt").write_text("no picture")
+    os.chdir("many")
+    code, out, _ = attn_map(".", "--run", mapped_run, "--json")
+    rows = json.loads(out)
+    assert (code, [row["image"] for row in rows]) == (0, ["a.jpg", "b.png"])
+    assert all(Path(row["file"]).is_file() for row in rows)
+    Path("a-cls.png").rename("renamed.png")
+    code, out, talk = attn_map(".", "--run", mapped_run)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert ".: skipped 2 figures of attn-map\n" in talk
+    assert attn_map("renamed.png", "--run", mapped_run)[0] == 0, "a figure that is named itself"
+    for file in ("a.jpg", "b.png"):
+        Path(file).unlink()
+    code, _, talk = attn_map(".", "--run", mapped_run)
+    assert (code, "only 4 figures of attn-map" in talk) == (4, True)
+
+
+def test_a_turned_photo_is_turned_back(mapped_run):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save_picture("turned.jpg", (80, 20), exif=exif)
+    assert attn_map(path, "--run", mapped_run, "-o", "a.json")[0] == 0
+    box = json.loads(Path("a.json").read_text())["box"]
+    assert box == [30, 0, 20, 20], "the middle of a picture 20 wide and 80 high"
+
+
+def test_a_picture_is_never_replaced_by_its_map(mapped_run):
+    path = save_picture("x.png", (8, 8))
+    before = Path(path).read_bytes()
+    Path("link.png").symlink_to(path)
+    for name in ("./x.png", "link.png"):
+        code, _, talk = attn_map(path, "--run", mapped_run, "-o", name)
+        assert (code, "would overwrite the picture" in talk) == (2, True), talk
+    assert Path(path).read_bytes() == before
+
+
+def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
+    for folder in ("a", "b.c"):
+        Path(folder).mkdir()
+        save_picture(f"{folder}/x.png", (10, 10))
+    save_picture("a/x.jpg", (10, 10))
+    assert attn_map("a", "b.c", "--run", mapped_run, "-o", "b.c")[0] == 0
+    found = sorted(path.name for path in Path("b.c").glob("*-cls.png"))
+    assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
+
+
+def test_dash_is_standard_input_whatever_lies_here(mapped_run):
+    Path("-").mkdir()
+    code, _, talk = attn_map("-", "--run", mapped_run)
+    assert (code, "the file is empty" in talk) == (4, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"words"])
+def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run, content):
+    """tests/runner/data/test_pictures.py has every kind of bad picture."""
+    Path("bad.png").write_bytes(content)
+    code, out, talk = attn_map("bad.png", "--run", mapped_run, "-o", "out")
+    assert (code, out, Path("out").exists()) == (4, "", False)
+    assert talk.splitlines()[1].startswith("error: bad.png: ")
+    files = (save_picture("a.png", (9, 9)), "bad.png", "missing.png")
+    code, out, talk = attn_map(*files, "--run", mapped_run)
+    assert (code, out.split()[-1], Path("a-cls.png").is_file()) == (3, "a-cls.png", True)
+    assert talk.endswith("error: 2 of 3 images could not be read\n")
+    Path("empty").mkdir()
+    Path("a-cls.png").unlink()
+    assert attn_map("a.png", "empty", "--run", mapped_run)[:2] == (4, "")
+    assert not Path("a-cls.png").exists(), "a folder without pictures stops at once"
+
+
+@pytest.fixture
+def run(copy_of_run, here) -> str:
+    return str(copy_of_run(here / "run", {"train.epochs": 1}))
+
+
+@pytest.fixture
+def photos(pictures) -> Path:
+    """A folder as people have it: numbers without zeros, folders inside, other files."""
+    bright, dark = (pictures / "test" / name for name in ("bright", "dark"))
+    folder = Path("photos")
+    for path in ("Größe.PNG", "10.png", "2.png", "old/my cat.png", "old/1.png"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy((dark if path == "old/1.png" else bright) / "3.png", folder / path)
+    for path in (".DS_Store", ".hidden.png", "notes.txt", ".cache/3.png"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("no picture")
+    return folder
+
+
+IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png", "old/my cat.png")]
+
+
+def test_a_folder_is_a_table_of_all_its_pictures_in_natural_order(run, photos):
+    code, out, talk = predict(photos, "--run", run)
+    assert code == 0, talk
+    header, *rows = [line.split("  ") for line in out.splitlines()]
+    assert [row[0] for row in rows] == IN_ORDER
+    assert " ".join(header).split() == ["file", "class", "probability"]
+    assert {row[-1].split()[-1] for row in rows} == {"%"}
+    assert "photos: ignored 3 files (hidden, " in talk
+
+
+@pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
+def test_one_picture_shows_several_classes(run, photos, words, rows):
+    code, out, _ = predict(photos / "2.png", "--run", run, *words)
+    lines = out.splitlines()[1:]
+    assert [line.startswith("photos/2.png") for line in lines] == [True] + [False] * (rows - 1)
+    assert (code, {line.split()[-3] for line in lines} <= {"bright", "dark"}) == (0, True)
+
+
+def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeypatch):
+    predictor = Predictor(RunDir(Path(run)), "cpu")
+    alone = [predictor.predict(path) for path in IN_ORDER]
+    sizes = []
+    predictor.model.register_forward_hook(lambda _, images, __: sizes.append(len(images[0])))
+    together = [*predictor.predict_each(IN_ORDER)]
+    assert sizes == [5]
+    for one, other in zip(alone, together, strict=True):
+        assert [name for name, _ in one.top] == [name for name, _ in other.top]
+        shares = [torch.tensor([share for _, share in each.top]) for each in (one, other)]
+        torch.testing.assert_close(*shares)
+    assert {one.top[0][0] for one in alone} == {"bright", "dark"}
+    monkeypatch.setattr("vitcli.runner.evaluate.predict.images_at_once", lambda _: 2)
+    assert [each.path for each in predictor.predict_each(IN_ORDER)] == IN_ORDER
+    assert sizes == [5, 2, 2, 1]
+
+
+def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
+    (photos / "2.png").write_text("words")
+    found = {form: predict(photos, "--run", run, "--format", form) for form in ("text", "json")}
+    found["csv"] = predict(photos, "--run", run, "--format", "csv", "--top", 2)
+    assert {code for code, _, _ in found.values()} == {3}
+    _, out, talk = found["text"]
+    assert [line.split("  ")[0] for line in out.splitlines()[1:]] == IN_ORDER
+    assert out.splitlines()[1].split("  ", 1)[1].split() == ["cannot", "be", "read", "-"]
+    assert talk.endswith("error: 1 of 5 images could not be read\n")
+    rows = json.loads(found["json"][1])
+    assert [each["image"] for each in rows] == IN_ORDER
+    assert [each["error"] is None for each in rows] == [False] + [True] * 4
+    assert [len(each["top"]) for each in rows] == [0, 1, 1, 1, 1]
+    rows = [*csv.DictReader(found["csv"][1].splitlines())]
+    assert [row["file"] for row in rows] == IN_ORDER[:1] + [f for f in IN_ORDER[1:] for _ in "12"]
+    assert "text, not a picture" in rows[0]["error"]
+    assert float(rows[1]["probability"]) + float(rows[2]["probability"]) == pytest.approx(1)
+
+
+def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch):
+    for name in ("a.png", "b.png"):
+        Path(name).write_text("words")
+    code, out, _ = predict("a.png", "b.png", "--run", run, "--json")
+    assert (code, json.loads(out)[1]["top"]) == (4, [])
+
+    def scandir(folder: str, scan=os.scandir):
+        if Path(folder).name == "old":
+            raise PermissionError(13, "Permission denied", folder)
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    code, out, talk = predict(photos, "--run", run)
+    assert (code, out) == (4, "")
+    assert "error: photos/old: cannot be listed: Permission denied\n" in talk
+
+
+def test_a_terminal_shows_how_many_are_done(run, photos, monkeypatch):
+    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, out, talk = predict(photos, "--run", run)
+    assert ("5 of 5" in talk, "5 of 5" in out) == (True, False)

@@ -1,0 +1,95 @@
+"""What commands print: the help, tables and mistakes in snapshots/, a file a command.
+
+A line that begins with ``$`` is a command. Below it stand what it prints on stdout (after ``|``)
+and on stderr (after ``!``), and its exit code if that is not 0. To write the files again, also
+after a command was added to one: ``VITCLI_SNAPSHOTS=write pytest tests/cli/test_snapshots.py``.
+"""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.cli.commands import vitcli
+from vitcli.cli.main import ORDER, app
+from vitcli.runner.experiment.config import load_experiment
+
+FOLDER = Path(__file__).parent / "snapshots"
+SHIPPED = load_experiment("quickstart").path.resolve().parent
+OLDEST = 29
+IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
+IS_OLD_TYPER = int(typer.__version__.split(".")[1]) < OLDEST
+"""An older Typer has other words around the texts of a help, so its helps are not compared."""
+CODES = {2, 3, 4, 5}
+"""Exit codes of mistakes; the others are tested where they occur."""
+
+
+def helps(command: str) -> list[str]:
+    """Return the lines that ask for the help of a command, and of the commands below it."""
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    below = [f"{command} {name}" for name, each in getattr(found, "commands", {}).items()]
+    return [f"$ vitcli {each} --help" for each in [command, *below] if each != "runs compare"]
+
+
+def shown(line: str, here: Path) -> str:
+    """Run a command; return it with all that it prints, as in a snapshot."""
+    words = shlex.split(line.removeprefix("$ vitcli"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vitcli", *words])
+        code, out, talk = vitcli(*words)
+    if code:
+        assert code in CODES, line
+        assert sum(each.startswith("error: ") for each in talk.splitlines()) == 1, line + talk
+    lines = [
+        line,
+        *(f"| {each}" for each in out.splitlines()),
+        *(f"! {each}" for each in talk.splitlines()),
+        *([f"exit {code}"] if code else []),
+    ]
+    text = "\n".join(each.rstrip() for each in lines)
+    for name, place in {"EXPERIMENTS": SHIPPED, "CACHE": here.parent / "cache"}.items():
+        text = text.replace(str(place), name)
+    return text.replace(str(here), "HERE")
+
+
+def files(here: Path) -> set[Path]:
+    return {path for path in here.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+@pytest.mark.parametrize("command", ["vitcli", *ORDER])
+def test_a_command_prints_what_its_snapshot_shows(stage, command):
+    path = FOLDER / f"{command}.txt"
+    text = path.read_text() if path.exists() else ""
+    asked = [line for line in text.splitlines() if line.startswith("$ ")]
+    own = [] if command == "vitcli" or IS_OLD_TYPER else helps(command)
+    if IS_OLD_TYPER:
+        text = "\n\n".join(
+            e for e in text.split("\n\n") if not e.partition("\n")[0].endswith("--help")
+        )
+        asked = [line for line in asked if not line.endswith("--help")]
+    before = files(stage)
+    found = "\n\n".join(shown(line, stage) for line in [*own, *(e for e in asked if e not in own)])
+    assert files(stage) == before, "what only prints, or is refused, writes nothing"
+    if IS_WRITTEN:
+        path.write_text(f"{found}\n")
+    assert f"{found}\n" == text or IS_WRITTEN
+
+
+def test_every_help_fits_a_narrow_terminal_and_has_an_example():
+    for path in FOLDER.glob("*.txt"):
+        for block in path.read_text().split("\n\n$ "):
+            command, *lines = block.splitlines()
+            if command.endswith("--help"):
+                assert max(map(len, lines)) <= 82, command  # 80, and the mark of a snapshot
+                assert not [each for each in lines[1:] if each.endswith("...")], (
+                    "a text was cut off"
+                )
+                name = command.removeprefix("$ ").removesuffix(" --help")
+                assert re.search(rf"^\|     {name}\b", block, re.MULTILINE), command
