@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from vitcli.core.data.source import DataSet, evenly_spaced
-from vitcli.core.metrics.linear_probe import linear_probe
+from vitcli.core.metrics.classification import accuracy
+from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.train.training import Training
@@ -87,8 +88,8 @@ def train(spec: ExperimentSpec, task: Task, module: nn.Module, data: DataSet) ->
 def probe(task: Task, module: nn.Module, data: DataSet) -> float:
     """Return the test accuracy of a linear probe on the features of the encoder."""
     known, asked = (task.features(module, images) for images in (data.train, data.test))
-    found = linear_probe(known, data.train.labels, asked, data.num_classes)
-    return (found.logits.argmax(1) == data.test.labels).float().mean().item()
+    logits = apply(linear_probe(known, data.train.labels, data.num_classes).layer, asked)
+    return accuracy(logits, data.test.labels)
 
 
 def passes(found: dict[str, Any]) -> bool:

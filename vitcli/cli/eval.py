@@ -27,6 +27,10 @@ class Format(StrEnum):
     json = "json"
 
 
+KNOWN = ("class", "accuracy", "precision")
+"""The first columns of the table of classes. The accuracy of a class is its recall."""
+
+
 class Probe(StrEnum):
     """The classifiers on frozen features."""
 
@@ -260,6 +264,7 @@ def document(found: "Evaluation") -> dict[str, Any]:
         **size,
         "class_names": list(found.class_names),
         "per_class_accuracy": list(scores.per_class),
+        "per_class_precision": list(scores.precision),
         "confusion": [list(row) for row in scores.confusion],
         **trained,
     }
@@ -281,7 +286,11 @@ def measures(found: "Evaluation") -> list[tuple[str, str]]:
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
         ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
         *balance(scores, found.class_names),
-        *[(METRICS[name].label, METRICS[name].text(n)) for name, n in further(found).items()],
+        *[
+            (METRICS[name].label, METRICS[name].text(n))
+            for name, n in further(found).items()
+            if name != "balanced_accuracy"
+        ],
         parameters,
     ]
 
@@ -295,20 +304,26 @@ def further(found: "Evaluation") -> dict[str, float]:
     return {name: found.measured[name] for name in names if name in found.measured}
 
 
-def per_class(found: "Evaluation") -> list[tuple[str, float | None, tuple[int, ...]]]:
-    """Return each class's name, accuracy and predicted counts; nothing without a classifier."""
+PerClass = tuple[str, float | None, float | None, tuple[int, ...]]
+"""Name, accuracy, precision, and how often each class was predicted."""
+
+
+def per_class(found: "Evaluation") -> list[PerClass]:
+    """Return what is known of each class; nothing without a classifier."""
     if found.scores is None:
         return []
     scores = found.scores
-    return list(zip(found.class_names, scores.per_class, scores.confusion, strict=True))
+    numbers = found.class_names, scores.per_class, scores.precision, scores.confusion
+    return list(zip(*numbers, strict=True))
 
 
 def classes(found: "Evaluation") -> list[list[str]]:
-    """Return one row per class: name, accuracy, and counts of the predicted classes."""
+    """Return one row per class: name, accuracy, precision, and counts of the predicted classes."""
     rows = []
-    for name, share, counts in per_class(found):
+    for name, share, precision, counts in per_class(found):
         accuracy = "no images" if share is None else percent(share, 1)
-        rows.append([name, accuracy, *[str(count) for count in counts]])
+        known = "not predicted" if precision is None else percent(precision, 1)
+        rows.append([name, accuracy, known, *[str(count) for count in counts]])
     return rows
 
 
@@ -321,11 +336,11 @@ def tables(found: "Evaluation", form: str) -> list[Table]:
     main = make_table(["run", found.run.name], measures(found))
     if found.scores is None:
         return [main]
-    head, rows = ["class", "accuracy", *found.class_names], classes(found)
+    head, rows = [*KNOWN, *found.class_names], classes(found)
     if form != "text":
         return [main, make_table(head, rows, range(1, len(head)))]
     if len(rows) > 20:
-        return [main, make_table(head[:2], [row[:2] for row in rows], [1])]
+        return [main, make_table(KNOWN, [row[: len(KNOWN)] for row in rows], [1, 2])]
     return [main, matrix(head, rows)]
 
 
@@ -333,7 +348,7 @@ def matrix(head: list[str], rows: list[list[str]]) -> Table:
     """Return the confusion matrix for this terminal."""
     found, width = make_table(head, rows, range(1, len(head))), line_width()
     if width is not None and narrowest(found) > width:
-        head = [*head[:2], *[str(i) for i, _ in enumerate(rows, start=1)]]
+        head = [*KNOWN, *[str(i) for i, _ in enumerate(rows, start=1)]]
         rows = [[f"{i} {name}", *cells] for i, (name, *cells) in enumerate(rows, start=1)]
         found = make_table(head, rows, range(1, len(head)))
     return replace(found, caption="rows: true class, columns: predicted")
@@ -348,6 +363,6 @@ def csv_rows(found: "Evaluation") -> Iterator[Sequence[Any]]:
         yield ["name", "value"]
         yield from ((f"{found.split}_{name}", value) for name, value in found.measured.items())
         return
-    yield ["class", "accuracy", *found.class_names]
-    for name, share, counts in per_class(found):
-        yield [name, share, *counts]
+    yield [*KNOWN, *found.class_names]
+    for name, share, precision, counts in per_class(found):
+        yield [name, share, precision, *counts]

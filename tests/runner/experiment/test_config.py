@@ -190,7 +190,7 @@ def choices() -> Iterator[dict]:
     yield from ({"pretrain": {"task": {"name": name}}} for name in TASKS)
 
 
-@pytest.mark.parametrize("field", ["train.class_weights", "train.freeze", "varients"])
+@pytest.mark.parametrize("field", ["train.class_weights", "train.frozen", "varients"])
 def test_a_field_of_another_task_or_of_a_study_is_not_suggested(field):
     assert failure({field: 1}) == f"--set: unknown field {field!r}"
 

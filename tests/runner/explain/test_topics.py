@@ -221,7 +221,7 @@ def test_text_and_page_show_the_tables_and_commands_that_can_be_typed(name):
     assert "_{" not in printed + page
     assert "<nav" not in page
     for table in lesson.tables:
-        assert {len(row) for row in table.rows} == {len(table.header)}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
         assert all(cell in printed for row in table.rows for cell in row)
     for command, _ in lesson.texts["tries"]:
         program, verb, *words = shlex.split(command)
