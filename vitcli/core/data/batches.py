@@ -74,19 +74,14 @@ def epoch_rows(
     seed: int,
     epoch: int,
     at_once: bool = False,
-    labels: Tensor | None = None,
 ) -> Rows:
     """Return the order and all random parameters of an epoch, on the CPU.
 
     Epochs with and without mixing have different tables, and therefore different targets. With
-    ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs. With
-    ``labels``, the images are drawn by ``balanced_order``, and an image that is drawn twice has
-    other parameters each time.
+    ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs.
     """
-    draws = _draw(augment, num_images, size, seed, epoch, at_once)
-    if labels is not None:
-        return {"index": balanced_order(labels, seed, epoch)} | draws
     order = epoch_order(num_images, seed, epoch)
+    draws = _draw(augment, num_images, size, seed, epoch, at_once)
     return {"index": order} | {name: table[order] for name, table in draws.items()}
 
 

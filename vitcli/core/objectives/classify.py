@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, Rows, balanced_order
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import logits_and_labels, measure_logits
 from vitcli.core.models.build import build_model
@@ -19,6 +19,17 @@ class Classify(Task):
 
     _weights: Tensor | None = None
     """Weight of each class, (K,)."""
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the rows of an epoch; with ``train.class_balance: sampling``, drawn by class.
+
+        An image that is drawn twice is augmented twice.
+        """
+        rows = super().rows(data, epoch)
+        if self.spec.train.class_balance == "sampling":
+            labels = data.train.labels.cpu()
+            rows = rows | {"index": balanced_order(labels, self.spec.seed, epoch)}
+        return rows
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch; with ``train.class_balance: weights`` also the ``weights`` (B,).

@@ -5,7 +5,7 @@ table of tasks. They never use its name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -111,31 +111,16 @@ class Task(ABC):
 
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the order and the random parameters of an epoch, on the CPU."""
-        return self._ahead.take(epoch, *self._drawn_from(data))
+        return self._ahead.take(epoch, len(data.train), data.img_size, data.train.pixels.is_cuda)
 
     def draw_ahead(self, data: DataSet, epoch: int) -> None:
         """Begin to draw an epoch in a thread, if a GPU trains meanwhile."""
         if data.train.pixels.is_cuda and epoch < self.spec.train.epochs:
-            self._ahead.start(epoch, *self._drawn_from(data))
+            self._ahead.start(epoch, len(data.train), data.img_size, True)
 
-    def _drawn_from(self, data: DataSet) -> tuple[Hashable, ...]:
-        """Return what the draws of an epoch depend on, beside its number."""
-        found = len(data.train), data.img_size, data.train.pixels.is_cuda
-        is_sampled = self.spec.train.class_balance == "sampling"
-        return (*found, tuple(data.train.labels.tolist())) if is_sampled else found
-
-    def _draw(
-        self, epoch: int, num_images: int, size: Size, is_cuda: bool, labels: Sequence[int] = ()
-    ) -> Rows:
-        rows = epoch_rows(
-            num_images,
-            size,
-            self.spec.data.augment,
-            seed=self.spec.seed,
-            epoch=epoch,
-            at_once=is_cuda,
-            labels=torch.tensor(labels) if labels else None,
-        )
+    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        augment, seed = self.spec.data.augment, self.spec.seed
+        rows = epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
         return pinned(rows) if is_cuda else rows
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
