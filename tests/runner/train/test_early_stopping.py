@@ -9,7 +9,10 @@ from tests.stopping import stop_after
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.run.folder import steps
+from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.verify import verify_run
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.states import trial_state
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
 
@@ -51,7 +54,9 @@ def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, s
     assert found.result["stopped_at"] == stopped * 4
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
     assert list(steps(found.run.checkpoints)) == [found.result["steps"]] == [epochs * 4]
-    assert len(found.run.metrics()) == stopped
+    assert [record["step"] for record in found.run.metrics()][-1] == found.result["steps"]
+    assert found.run.status()["step"] == found.result["steps"]
+    assert [each for each in verify_run(found.run) if each.is_bad] == []
 
 
 @pytest.mark.parametrize("steps_before", [6, 15])
@@ -67,3 +72,18 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch,
     found = train(tiny, "run", 2)
     assert_same_run(calm.run, found.run)
     assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
+
+
+def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):
+    (here / "study.yaml").write_text(
+        f"base: {tiny.name}\nseeds: [0]\nvariants: {{full: {{}}}}\n"
+        "data: {val_split: 16}\ntrain: {early_stopping: 2, epochs: 6}\n"
+    )
+    script(0.5, 0.7, 0.6, 0.6)
+    study, root = load_study("study.yaml"), Path("runs/study")
+    trial = study.trials()[0]
+    changes = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
+    experiment = load_experiment(str(tiny), changes)
+    start(experiment, Request(output=root / trial.folder))
+    found = trial_state(trial, RunDir(root / trial.folder), study.threads)
+    assert (found.state, found.reason) == ("finished", "")

@@ -8,11 +8,12 @@ STEPS = 50
 """Halvings of the range: enough for fp64."""
 
 
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
     """Return the T for which logits / T have the smallest cross-entropy.
 
-    Above 1, the classifier was too sure. T changes no prediction. The loss is convex in 1 / T, so
-    its slope is bisected. Guo et al. 2017, https://arxiv.org/abs/1706.04599
+    Above 1, the classifier was too sure. T changes no prediction. If all predictions are right, the
+    smallest T is the best, which says nothing about other images; then None is returned. The loss
+    is convex in 1 / T, so its slope is bisected. Guo et al. 2017, https://arxiv.org/abs/1706.04599
 
     Args:
         logits: (N, K) of images that the training has not seen.
@@ -20,6 +21,8 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """
     logits = logits.double().cpu()
     right = logits.gather(1, labels.cpu()[:, None]).squeeze(1)
+    if (logits.max(1).values == right).all():
+        return None
     low, high = (1 / bound for bound in reversed(RANGE))
     for _ in range(STEPS):
         middle = (low * high) ** 0.5

@@ -94,19 +94,31 @@ class ExperimentSpec(Spec):
                 f"optim.name: {self.optim.name} takes the matrices of transformer blocks, and the"
                 " model has none; take adamw"
             )
+        if self.data.labels and not self.task.row.uses_labels:
+            raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
+        self.task.check(model, self.data, self.train)
+        self._check_fine_tuning()
+        self._check_pretraining()
+        return self
+
+    def _check_fine_tuning(self) -> None:
+        shifts = self.optim.layer_decay < 1
+        for name, is_used, counts in (
+            ("optim.layer_decay", shifts, shifts),
+            ("train.freeze", self.train.freeze is not None, isinstance(self.train.freeze, int)),
+        ):
+            if is_used and not self.task.row.classifies:
+                raise ValueError(f"{name}: task {self.task.name!r} does not support it")
+            if counts and not self.model.has_blocks:
+                raise ValueError(f"{name}: family {self.model.family!r} has no blocks to count")
         for field in ("class_balance", "init_head"):
             is_default = getattr(self.train, field) == TrainSpec.model_fields[field].default
             if not is_default and self.task.name != "classify":
                 raise ValueError(f"train.{field}: only task 'classify' supports it")
-        if self.data.labels and not self.task.row.uses_labels:
-            raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
         if self.train.init_head == "probe" and not (self.train.init or self.pretrain):
             raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:
             raise ValueError("train.early_stopping: set data.val_split, the images that decide")
-        self.task.check(model, self.data, self.train)
-        self._check_pretraining()
-        return self
 
     def _check_pretraining(self) -> None:
         if self.pretrain and self.train.init:

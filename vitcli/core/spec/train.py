@@ -37,8 +37,8 @@ class TrainSpec(Spec):
     parameters. Batch norms still follow their batches. Unset trains everything."""
     class_balance: Literal["none", "weights", "sampling"] = "none"
     """How rare classes are made to count as much as frequent ones. ``weights`` divides the loss of
-    an image by its class's share of the images; ``sampling`` draws the images of an epoch with
-    replacement, each class equally often."""
+    an image by K times the share of its class, for K classes; ``sampling`` draws the images of an
+    epoch with replacement, each class equally often."""
     early_stopping: int | None = Field(None, ge=1)
     """Number of evaluations without a better result on the validation split after which the
     training stops. It ends with the weights of the best evaluation. Unset trains to the end and

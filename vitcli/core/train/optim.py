@@ -66,7 +66,8 @@ def freeze(model: nn.Module, chosen: int | str) -> None:
         which = "no parameter" if not frozen else "every parameter"
         raise ValueError(f"train.freeze: {chosen!r} names {which} of the model")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name not in frozen)
+        if name in frozen:
+            parameter.requires_grad_(False)
 
 
 def is_decayed(name: str, parameter: Parameter) -> bool:

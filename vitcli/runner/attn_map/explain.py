@@ -225,7 +225,7 @@ class Explainer:
     def _predict(self, batch: torch.Tensor, path: str) -> tuple[int, float]:
         """Return the likeliest class and its probability."""
         with torch.no_grad():
-            logits = self.model(batch)[0]
+            logits = self.model(batch)[0] / self.predictor.temperature
         if not logits.isfinite().all():
             raise InputError(f"{path}: a logit is infinite or NaN")
         shares = logits.softmax(-1)

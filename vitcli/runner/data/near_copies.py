@@ -20,7 +20,7 @@ FLATTEST = 2.0
 noise would decide."""
 MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
-AT_ONCE = 2000
+AT_ONCE, GREYED = 2000, 100
 
 
 def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
@@ -60,8 +60,9 @@ def _views(pictures: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _grey(pictures: Tensor) -> Tensor:
     """Return the mean of the channels, (N, 1, 2 SIDE, 2 SIDE)."""
-    grey = torch.cat([part.float().mean(1, keepdim=True) for part in pictures.split(AT_ONCE)])
-    return _resized(grey, 2 * SIDE)
+    return torch.cat(
+        [_resized(p.float().mean(1, keepdim=True), 2 * SIDE) for p in pictures.split(GREYED)]
+    )
 
 
 def _resized(grey: Tensor, side: int) -> Tensor:

@@ -17,6 +17,7 @@ from torch import nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, images_at_once, make_batch
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
@@ -71,6 +72,8 @@ class BuiltTraining:
         self.autocast = pick_precision(self.precision, self.device)
         wanted = kernels or spec.train.wanted_kernels
         self.kernels = choose_kernels(module, self.device, self.autocast, wanted, on_message)
+        self.parameters = count_parameters(module)
+        """Number of all parameters, frozen or not."""
         if spec.train.early_stopping:
             is_alone("early stopping", "early_stopping", True, on_message)
         steps_per_epoch(spec, len(data.train), self.num_ranks)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vitcli.core.data.batches import Batch
-from vitcli.core.inspect.cost import count_parameters, forward_flops
+from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.temperature import fit_temperature
 from vitcli.core.objectives.objective import Outputs
@@ -80,14 +80,19 @@ def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
 def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
     """Return the temperature for the logits, and what it makes of the test set's numbers.
 
-    It is fitted to the validation images; without them, or without classes, nothing is returned.
+    It is fitted to the validation images. Without them, without classes, before any training, or
+    if no validation image is classified wrongly, nothing is returned.
     """
-    if not (trainer.data.val and trainer.row.classifies and trainer.step):
+    is_trained = trainer.step or trainer.spec.train.init_head == "probe"
+    if not (trainer.data.val and trainer.row.classifies and is_trained):
         return {}
     held_out = trainer.val_outputs()
-    found = {"temperature": fit_temperature(held_out["logits"], held_out["labels"])}
+    temperature = fit_temperature(held_out["logits"], held_out["labels"])
+    if temperature is None:
+        return {}
+    found = {"temperature": temperature}
     if outputs:
-        scaled = outputs["logits"] / found["temperature"]
+        scaled = outputs["logits"] / temperature
         measured = measure_logits(scaled, outputs["labels"])
         found |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
     return found
@@ -127,7 +132,7 @@ def build_result(
     ``stopped_at`` is the last step.
     """
     row, spec = trainer.row, trainer.spec
-    last = next((each for each in trainer.records if each["step"] == trainer.step), {})
+    last = trainer.records[-1] if trainer.records else {}
     taken = trainer.stopped_at or trainer.step
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
@@ -144,7 +149,7 @@ def build_result(
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
-        "parameters": count_parameters(trainer.training.module),
+        "parameters": trainer.built.parameters,
         "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
         "train_flops": flops,
         **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from vitcli.core.inspect.cost import step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.optim import freeze
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import fitting_sizes
@@ -20,9 +21,12 @@ PROBE_PATCHES = 8
 def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     """Return the floating-point operations of a step on a batch, forward and backward.
 
-    With gradient checkpointing, the recomputed operations are counted again.
+    With gradient checkpointing, the recomputed operations are counted again. What is frozen below
+    all that is trained needs no backward pass.
     """
     module = abstract_module(spec).train()
+    if spec.train.freeze is not None:
+        freeze(module, spec.train.freeze)
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     parts = spec.train.accumulate
     part = {name: value.chunk(parts)[0] for name, value in batch.items()}

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import DataSet
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
@@ -48,7 +49,8 @@ def start_head_from_probe(
     """Fit a linear probe to the training images, report its accuracy and give it to the head.
 
     The tuning then starts from features that the head fits, which loses less of what they know:
-    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated.
+    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated. All of it
+    is computed on the CPU.
 
     Raises:
         ConfigError: The head is not one linear layer, or a feature is not finite.
@@ -56,7 +58,8 @@ def start_head_from_probe(
     head = encoder_of(spec, module).head
     if not isinstance(head, nn.Linear) or head.bias is None:
         raise ConfigError("train.init_head: a probe is one linear layer; set model.head=linear")
-    train, count = data.train, data.num_classes
+    train, count = limit_images(data.train, spec), data.num_classes
+    on_message(f"fitting a linear probe to {len(train):,} training images")
     features = task_class(spec)(spec, module).features(module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")

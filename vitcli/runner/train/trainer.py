@@ -10,7 +10,6 @@ import torch
 
 from vitcli.core import ranks
 from vitcli.core.data.source import Images
-from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.core.transfer import to_host
@@ -176,11 +175,16 @@ class Trainer:
         return waited >= patience or self.step == self.training.num_steps
 
     def _return_to_best(self) -> None:
-        """Restore the weights of the best evaluation, and keep no other checkpoint."""
+        """Restore the weights of the best evaluation; keep no later checkpoint and no later record.
+
+        So the files of the run end at one step. TensorBoard keeps the whole curve.
+        """
         self.stopped_at, best = self.step, self.best[1]
         checkpoint = load_checkpoint(self.run.checkpoints / str(best))
         self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
         prune(self.run.checkpoints, {best})
+        self.records = [record for record in self.records if record["step"] <= best]
+        self.run.set_metrics(self.records)
         kept, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
         self.on_message(
             f"epoch {kept} is the best of {quantity(last, 'epoch')} on the validation split; its"
@@ -210,7 +214,7 @@ class Trainer:
             device=str(self.device),
             precision=self.built.precision,
             kernels=self.built.kernels,
-            parameters=count_parameters(self.training.module),
+            parameters=self.built.parameters,
             num_train=len(self.data.train),
             num_test=len(self.data.test) if self.measures_test else 0,
             epochs=self.spec.train.epochs,
