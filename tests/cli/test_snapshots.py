@@ -20,7 +20,6 @@ from vitcli.cli.main import ORDER, app
 from vitcli.runner.experiment.config import load_experiment
 
 FOLDER = Path(__file__).parent / "snapshots"
-SHIPPED = load_experiment("quickstart").path.resolve().parent
 OLDEST = 29
 IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
 IS_OLD_TYPER = int(typer.__version__.split(".")[1]) < OLDEST
@@ -54,7 +53,8 @@ def shown(line: str, here: Path) -> str:
         *([f"exit {code}"] if code else []),
     ]
     text = "\n".join(each.rstrip() for each in lines)
-    for name, place in {"EXPERIMENTS": SHIPPED, "CACHE": here.parent / "cache"}.items():
+    shipped = load_experiment("quickstart").path.resolve().parent  # of the package, from ``here``
+    for name, place in {"EXPERIMENTS": shipped, "CACHE": here.parent / "cache"}.items():
         text = text.replace(str(place), name)
     return text.replace(str(here), "HERE")
 

@@ -65,8 +65,8 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
 
 
 def show_matrix(names: list[str]) -> list[str]:
-    rows = [[name, "50.0 %", *["100" for _ in names]] for name in names]
-    return console.text_of(matrix(["class", "accuracy", *names], rows)).splitlines()[1:]
+    rows = [[name, "50.0 %", "60.0 %", *["100" for _ in names]] for name in names]
+    return console.text_of(matrix(names, rows)).splitlines()[1:]
 
 
 def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypatch):
@@ -77,10 +77,11 @@ def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypat
     assert head.split() == ["class", "accuracy", *map(str, range(1, 11))]
     assert rows[0].startswith("1 class0000")
     assert max(map(len, [head, *rows])) <= 80
-    assert show_matrix(["cat", "dog"])[0].endswith("cat  dog")
+    assert show_matrix(["cat", "dog"])[0].endswith("precision  cat  dog")
+    assert show_matrix(names[:9])[0].split()[:4] == ["class", "accuracy", "precision", "1"]
     set_width(monkeypatch, None)
     monkeypatch.setattr(evaluation, "line_width", lambda: None)
-    assert show_matrix(names)[0].split()[2:] == names
+    assert show_matrix(names)[0].split()[3:] == names
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")

@@ -341,17 +341,24 @@ def tables(found: "Evaluation", form: str) -> list[Table]:
         return [main, make_table(head, rows, range(1, len(head)))]
     if len(rows) > 20:
         return [main, make_table(KNOWN, [row[: len(KNOWN)] for row in rows], [1, 2])]
-    return [main, matrix(head, rows)]
+    return [main, matrix(found.class_names, rows)]
 
 
-def matrix(head: list[str], rows: list[list[str]]) -> Table:
-    """Return the confusion matrix for this terminal."""
-    found, width = make_table(head, rows, range(1, len(head))), line_width()
-    if width is not None and narrowest(found) > width:
-        head = [*KNOWN, *[str(i) for i, _ in enumerate(rows, start=1)]]
-        rows = [[f"{i} {name}", *cells] for i, (name, *cells) in enumerate(rows, start=1)]
-        found = make_table(head, rows, range(1, len(head)))
-    return replace(found, caption="rows: true class, columns: predicted")
+def matrix(names: Sequence[str], rows: list[list[str]]) -> Table:
+    """Return the confusion matrix for this terminal.
+
+    On a narrow one, columns have numbers instead of names, and on a narrower one, there is no
+    precision.
+    """
+    width, size = line_width(), len(KNOWN)
+    numbered = [[f"{i} {row[0]}", *row[1:]] for i, row in enumerate(rows, start=1)]
+    numbers = [str(i) for i in range(1, len(rows) + 1)]
+    wide = [*KNOWN, *names], rows
+    short = [*KNOWN, *numbers], numbered
+    least = [*KNOWN[:-1], *numbers], [row[: size - 1] + row[size:] for row in numbered]
+    found = [make_table(head, cells, range(1, len(head))) for head, cells in (wide, short, least)]
+    fits = (each for each in found if width is None or narrowest(each) <= width)
+    return replace(next(fits, found[-1]), caption="rows: true class, columns: predicted")
 
 
 def csv_rows(found: "Evaluation") -> Iterator[Sequence[Any]]:
