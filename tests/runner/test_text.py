@@ -67,15 +67,6 @@ def test_a_shared_message_names_no_folder_outside(message, shown):
     assert without_folders(message) == (shown or message)
 
 
-LONG = "no-positional-encoding-and-a-name-of-fifty-letters"
-SCORES = {
-    "baseline": (0.9312, 0.9288, 0.9301),
-    LONG: (0.8412, 0.8388, "missing"),
-    "no-ffn": ("diverged", 0.8012, "diverged"),
-    "single-head": ("failed", "failed", "interrupted"),
-}
-
-
 def draw() -> Figure:
     figure = Figure(figsize=(2, 2))
     figure.subplots().set_title("accuracy, %")

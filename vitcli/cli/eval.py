@@ -322,16 +322,15 @@ def classes(found: "Evaluation") -> list[list[str]]:
     rows = []
     for name, share, precision, counts in per_class(found):
         accuracy = "no images" if share is None else percent(share, 1)
-        known = "not predicted" if precision is None else percent(precision, 1)
-        rows.append([name, accuracy, known, *[str(count) for count in counts]])
+        share_right = "not predicted" if precision is None else percent(precision, 1)
+        rows.append([name, accuracy, share_right, *[str(count) for count in counts]])
     return rows
 
 
 def tables(found: "Evaluation", form: str) -> list[Table]:
     """Return the table of the main numbers and, for a classifier, the confusion matrix.
 
-    As text, the matrix of more than 20 classes has only the accuracies, and on a terminal too
-    narrow for the names of the classes, its columns have numbers.
+    As text, the matrix of more than 20 classes has only the columns ``KNOWN``.
     """
     main = make_table(["run", found.run.name], measures(found))
     if found.scores is None:

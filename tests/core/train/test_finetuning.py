@@ -114,8 +114,8 @@ def test_a_mixed_image_has_the_weight_of_both_classes():
     ("changes", "told"),
     [
         ({"train": {"class_balance": "weights"}, "task": {"name": "mae"}}, "class_balance"),
-        ({"optim": {"layer_decay": 0.5}, "task": {"name": "mae"}}, "layer_decay: task"),
-        ({"train": {"freeze": "backbone"}, "task": {"name": "mae"}}, "freeze: task"),
+        ({"optim": {"layer_decay": 0.5}, "task": {"name": "mae"}}, "layer_decay: only"),
+        ({"train": {"freeze": "backbone"}, "task": {"name": "mae"}}, "freeze: only"),
         ({"optim": {"layer_decay": 0.5}, "model": {"family": "resnet18"}}, "layer_decay: family"),
         ({"train": {"early_stopping": 2}}, "early_stopping"),
         ({"train": {"init_head": "probe"}}, "init_head"),

@@ -102,19 +102,22 @@ class ExperimentSpec(Spec):
         return self
 
     def _check_fine_tuning(self) -> None:
-        shifts = self.optim.layer_decay < 1
-        for name, is_used, counts in (
-            ("optim.layer_decay", shifts, shifts),
-            ("train.freeze", self.train.freeze is not None, isinstance(self.train.freeze, int)),
-        ):
-            if is_used and not self.task.row.classifies:
-                raise ValueError(f"{name}: task {self.task.name!r} does not support it")
-            if counts and not self.model.has_blocks:
+        """Refuse what only a classification or only a model with blocks can have."""
+        by_layer = {
+            "optim.layer_decay": self.optim.layer_decay < 1,
+            "train.freeze": isinstance(self.train.freeze, int),
+        }
+        others = {
+            "train.freeze": self.train.freeze is not None,
+            "train.class_balance": self.train.class_balance != "none",
+            "train.init_head": self.train.init_head != "random",
+        }
+        for name, is_used in (by_layer | others).items():
+            if is_used and self.task.name != "classify":
+                raise ValueError(f"{name}: only task 'classify' supports it")
+        for name, is_used in by_layer.items():
+            if is_used and not self.model.has_blocks:
                 raise ValueError(f"{name}: family {self.model.family!r} has no blocks to count")
-        for field in ("class_balance", "init_head"):
-            is_default = getattr(self.train, field) == TrainSpec.model_fields[field].default
-            if not is_default and self.task.name != "classify":
-                raise ValueError(f"train.{field}: only task 'classify' supports it")
         if self.train.init_head == "probe" and not (self.train.init or self.pretrain):
             raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:
