@@ -1,18 +1,23 @@
 """``train.early_stopping``: when it stops, which weights it keeps, and what a kill changes."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
+from vitcli import load_model
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import StoppedError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
+from vitcli.runner.train import finish
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
 
@@ -57,6 +62,7 @@ def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, s
     assert [record["step"] for record in found.run.metrics()][-1] == found.result["steps"]
     assert found.run.status()["step"] == found.result["steps"]
     assert [each for each in verify_run(found.run) if each.is_bad] == []
+    assert evaluate_run("run").measured["loss"] == pytest.approx(found.result["test_loss"])
 
 
 @pytest.mark.parametrize("steps_before", [6, 15])
@@ -87,3 +93,33 @@ def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):
     start(experiment, Request(output=root / trial.folder))
     found = trial_state(trial, RunDir(root / trial.folder), study.threads)
     assert (found.state, found.reason) == ("finished", "")
+
+
+def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
+    monkeypatch.setattr(finish, "fit_temperature", lambda logits, labels: 4.0)
+    found = train(tiny, "run", None)
+    assert found.result["temperature"] == 4
+    assert found.result["calibrated_loss"] != found.result["test_loss"]
+    predictor, path = Predictor(found.run), str(next((pictures / "test" / "dark").iterdir()))
+    scaled = dict(predictor.predict(path).top)
+    predictor.temperature = 1.0
+    plain = dict(predictor.predict(path).top)
+    odds = [math.log(top["dark"] / top["bright"]) for top in (scaled, plain)]
+    assert odds[0] == pytest.approx(odds[1] / 4, rel=1e-3)
+
+
+def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny):
+    train(tiny, "first", None)
+    messages: list[str] = []
+    changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
+    request = Request(output=Path("probe"))
+    found = start(load_experiment(str(tiny), changes), request, on_message=messages.append)
+    assert found.result["test_accuracy"] > 0.9
+    (told,) = [text for text in messages if "starts from a linear probe" in text]
+    assert "80 training images" in told
+    start(
+        load_experiment(str(tiny), changes | {"train.init_head": "random", "train.epochs": 0}),
+        Request(output=Path("random")),
+    )
+    heads = [load_model(name).head.weight for name in ("probe", "random")]
+    assert not heads[0].equal(heads[1])
