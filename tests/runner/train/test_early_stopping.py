@@ -9,7 +9,7 @@ from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import load_model
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import StoppedError
+from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
@@ -18,6 +18,7 @@ from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.train import finish
+from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
 
@@ -123,3 +124,10 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny):
     )
     heads = [load_model(name).head.weight for name in ("probe", "random")]
     assert not heads[0].equal(heads[1])
+
+
+@pytest.mark.parametrize("run", [dry_run, start])
+def test_to_freeze_everything_is_one_error(tiny, run):
+    experiment = load_experiment(str(tiny), {"train.freeze": 99})
+    with pytest.raises(ConfigError, match=r"train\.freeze: 99 names every parameter"):
+        run(experiment, Request(output=Path("run")), on_message=print)

@@ -23,10 +23,16 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
 
     With gradient checkpointing, the recomputed operations are counted again. What is frozen below
     all that is trained needs no backward pass.
+
+    Raises:
+        ConfigError: ``train.freeze`` names nothing or everything.
     """
     module = abstract_module(spec).train()
     if spec.train.freeze is not None:
-        freeze(module, spec.train.freeze)
+        try:
+            freeze(module, spec.train.freeze)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     parts = spec.train.accumulate
     part = {name: value.chunk(parts)[0] for name, value in batch.items()}
