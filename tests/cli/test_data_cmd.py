@@ -57,6 +57,65 @@ def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
     assert "0.2470" not in vitcli("info", "scenes")[1]
 
 
+@pytest.fixture
+def flawed(here) -> Path:
+    """Return a folder with one problem of each kind, and a series over both splits."""
+    root, generator = here / "Käfer & Co", np.random.default_rng(0)
+    for split, count in (("train", 6), ("test", 2)):
+        for name in ("alt", "neu"):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                picture = Image.fromarray(pixels).resize((64, 48 + i), Image.Resampling.BICUBIC)
+                picture.save(folder / f"{split}{10 * i}.png")
+    train, test = root / "train", root / "test"
+    first = train / "alt" / "train0.png"
+    (test / "alt" / "same.png").write_bytes(first.read_bytes())
+    (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
+    Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "neu" / "t.jpg")
+    Image.open(train / "neu" / "train30.png").transpose(0).save(train / "neu" / "mirror.webp")
+    (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
+    (test / "alt" / "test0.png").rename(test / "alt" / "train51.png")
+    return root
+
+
+def test_check_names_each_problem_of_ones_own_pictures(flawed):
+    code, out, err = vitcli("check", str(flawed), "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert code == 6
+    assert "4 problems" in err
+    assert found["num_problems"] == 4
+    (bad,) = found["unreadable"]
+    assert bad.startswith("train/alt/damaged.jpg")
+    assert found["leaks"] == [["test/alt/same.png", "train/alt/train0.png"]]
+    assert found["alike"] == [["test/neu/t.jpg", "train/alt/train20.png"]]
+    assert found["contradictions"] == [["train/neu/twin.png", "train/alt/train10.png"]]
+    (alike,) = found["alike_in_train"]
+    assert {*alike} == {"train/neu/mirror.webp", "train/neu/train30.png"}
+    assert found["series"] == [["test/alt/train51.png", "train/alt/train50.png"]]
+    assert found["images_per_class"] == {"alt": [6, 3], "neu": [8, 3]}
+    sizes = {(h, w): count for h, w, count in found["sizes"]}
+    assert sizes[64, 50] == 1
+    assert sum(sizes.values()) == 20
+    page = Path("page.html").read_text()
+    assert page.count("<img") == 10
+    assert "damaged.jpg" in page
+
+
+def test_check_of_good_pictures_says_how_to_train(pictures):
+    code, out, err = vitcli("check", f"imagefolder:{pictures}")
+    assert code == 0
+    assert "cannot be read: 0" in out
+    assert f"vitcli train finetune --data imagefolder:{pictures}" in err
+
+
+def test_check_of_no_folder_is_refused_before_a_page_is_written(here):
+    assert vitcli("check", "cifar10", "--page", "page.html")[0] == 4
+    assert vitcli("check", "none", "--page", "none/page.html")[0] == 2
+    assert not [*here.iterdir()]
+
+
 def test_get_says_what_is_next(monkeypatch, here):
     for split in ("train", "t10k"):
         for kind in ("images-idx3", "labels-idx1"):

@@ -9,11 +9,15 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Json, Offline, SkipBad, group
-from vitcli.runner.text import quantity
+from vitcli.runner.text import listed, percent, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
+    from vitcli.runner.data.check import FolderCheck
     from vitcli.runner.data.load import DataInfo, DataStatus
+
+NUM_LISTED = 10
+"""Number of files or pairs of a kind that a check names."""
 
 commands = group(help="List, describe and download data sets.", example="vitcli data ls")
 
@@ -174,6 +178,79 @@ def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
     ]
     lines += ["", table(["class", "train", "test"], rows, numeric=[1, 2])]
     return "\n".join([*lines, *(["", found["note"]] if found["note"] else [])])
+
+
+@commands.command()
+def check(
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="FOLDER", help="Folder of pictures, with a folder for each class."),
+    ],
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page with the pictures that are the same or look alike.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Look for problems of your own pictures before a training.
+
+    It finds pictures that cannot be read, test pictures that are training pictures, too, also if
+    they were turned, resized, cut or saved again, and pictures in two classes. The exit code is 6
+    if there are some.
+
+    \b
+    Example:
+      vitcli data check pictures --page check.html
+    """
+    from vitcli.runner import files
+    from vitcli.runner.data import check as checked
+    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.errors import CheckError
+
+    if page is not None:
+        files.require_folder(page)
+    found = checked.check_folder(folder_path(folder) or Path(folder), None, say)
+    if page is not None:
+        with files.errors_name(page):
+            files.commit(page, checked.page(found).encode())
+    if json:
+        emit_json(checked.document(found) | {"page": page})
+    else:
+        emit(format_check(found))
+    if page is not None:
+        say(f"page   {page}")
+    if found.num_problems:
+        hint = "" if page else "; --page check.html shows the pictures"
+        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
+    name = folder if folder_path(folder) else f"imagefolder:{folder}"
+    say(f"next   vitcli train finetune --data {shlex.quote(name)}")
+
+
+def format_check(found: "FolderCheck") -> str:
+    """Return the outcome of ``data check`` as text."""
+    from vitcli.runner.data.check import GROUPS, pairs_of
+
+    rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in found.counts()]
+    sizes = sorted(found.sizes, key=lambda size: size[0] * size[1])
+    first, last, read = (f"{w}x{h}" for h, w in (sizes[0], sizes[-1], found.img_size))
+    between = first if first == last else f"{first} to {last}"
+    groups = {"Pictures that cannot be read": found.unreadable} | {
+        GROUPS[name]: [f"{a} = {b}" if name != "series" else f"{a}, {b}" for a, b in pairs]
+        for name, pairs in pairs_of(found).items()
+    }
+    lines = [table(["class", "train", "test"], rows, numeric=[1, 2]), ""]
+    kept = percent(found.kept_area, 0)
+    lines.append(f"Width x height: {between}. Training reads {read} and keeps {kept} of the area.")
+    for title, entries in groups.items():
+        lines.append(f"{title}: {len(entries):,}")
+        lines += [listed(entries, NUM_LISTED)] if entries else []
+    if not found.is_compared:
+        lines.append("There are too many pictures to search for those that look alike.")
+    return "\n".join(lines)
 
 
 @commands.command()

@@ -41,6 +41,10 @@ Offline = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave out pictures of a folder that cannot be read.")
 ]
+AllowLeaks = Annotated[
+    bool,
+    typer.Option("--allow-leaks", help="Train although test pictures are in the training set."),
+]
 LimitBatches = Annotated[
     int | None,
     typer.Option(

@@ -13,6 +13,7 @@ from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed, option_names, shorten_pretraining
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
+    AllowLeaks,
     DataDir,
     Device,
     Json,
@@ -131,6 +132,7 @@ def train(
     sets: Sets = None,
     name: RunName = None,
     skip_bad: SkipBad = False,
+    allow_leaks: AllowLeaks = False,
     output: Output = None,
     resume: Resume = None,
     stop_after: StopAfter = None,
@@ -173,6 +175,7 @@ def train(
         "train.init": init,
         "data.name": data,
         "data.skip_bad": skip_bad or None,
+        "data.allow_leaks": allow_leaks or None,
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output = choose_experiment(

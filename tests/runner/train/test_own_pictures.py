@@ -56,6 +56,20 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here, m
     assert calm.result["test_loss"] == auto["test_loss"] == named["test_loss"]
 
 
+def test_a_training_refuses_a_leak_unless_it_is_allowed(few, pictures):
+    leak = pictures / "test" / "dark" / "leak.bmp"
+    with Image.open(next((pictures / "train" / "dark").iterdir())) as picture:
+        picture.save(leak)
+    refusal = pytest.raises(InputError, match=r"(?s)leak\.bmp = train/dark.*--allow-leaks")
+    with refusal:
+        train(few)
+    with refusal:
+        dry_run(load_experiment(str(few)), Request(output=Path("run")), ignore_message)
+    assert not Path("run").exists()
+    train(few, {"data.allow_leaks": True})
+    assert evaluate_run("run").num_images == 25
+
+
 @pytest.mark.parametrize(
     ("num_train", "changes", "batch", "ranks"),
     [

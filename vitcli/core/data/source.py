@@ -69,6 +69,8 @@ class DataSet:
     data_hash: str
     test_names: tuple[str, ...] = ()
     """Name of each test image, such as its file in a folder; empty without names."""
+    leaks: tuple[str, ...] = ()
+    """Names of the test images that are training images, too."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
 

@@ -18,8 +18,8 @@ from vitcli.runner.data.find import Listener, cache_root
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 3
-"""Raised when a file of pictures or arrays is decoded to other pixels than before."""
+FORMAT = 4
+"""Raised when a file is decoded to other pixels than before, or checked for more."""
 SPLITS = ("train", "test")
 
 
@@ -30,6 +30,8 @@ class Decoded:
     data: DataSet
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
+    leaks: tuple[str, ...] = ()
+    """Name of each test picture and of the training picture that has the same pixels."""
     notes: tuple[str, ...] = ()
     """What is wrong with the pictures of a folder, for the user."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)

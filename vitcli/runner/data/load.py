@@ -42,6 +42,7 @@ from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     natural_size,
+    picture_sizes,
     read_folder,
     read_labelled,
     refuse_unreadable,
@@ -83,7 +84,7 @@ def load_data(
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message)
-    return _finish(spec, found.data)
+    return _finish(spec, replace(found.data, leaks=found.leaks))
 
 
 def _finish(spec: DataSpec, found: DataSet) -> DataSet:
@@ -192,7 +193,7 @@ def decode_folder(
         on_message(note)
 
     def build() -> Decoded:
-        size = spec.resize or natural_size(folder.paths)
+        size = spec.resize or natural_size(picture_sizes(folder.paths))
         return read_folder(folder, size, skip_bad=spec.skip_bad, on_message=on_message)
 
     parts = (folder.stamp, folder.class_names, can_read_heic())
@@ -245,7 +246,7 @@ def _describe_generated(name: str) -> DataInfo:
 
 def _describe_folder(spec: DataSpec, path: Path) -> DataInfo:
     folder = list_folder(path)
-    size, num_test = spec.resize or natural_size(folder.paths), folder.num_test
+    size, num_test = spec.resize or natural_size(picture_sizes(folder.paths)), folder.num_test
     if num_test is None:
         num_test = round(TEST_SHARE * folder.num_train)
     num_train = len(folder.paths) - num_test

@@ -23,7 +23,7 @@ MOST_PAIRS = 100_000_000
 AT_ONCE, GREYED = 2000, 100
 
 
-def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def near_copies(pictures: Tensor, others: Tensor | None = None) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
     Each picture has at most one partner, the most similar. Each other picture is compared as it is,
@@ -31,14 +31,18 @@ def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
 
     Args:
         pictures: (N, C, H, W) uint8.
-        others: (M, C, H, W) uint8.
+        others: (M, C, H, W) uint8; by default the pictures themselves. Then a pair is found once,
+            with the later picture first.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
-    for mine, theirs in _views(pictures, others):
+    for mine, theirs in _views(pictures, pictures if others is None else others):
         for start in range(0, len(mine), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            similarity, index = (mine[part] @ theirs.T).max(1)
+            scores = mine[part] @ theirs.T
+            if others is None:
+                scores = scores.tril(start - 1)
+            similarity, index = scores.max(1)
             better = similarity > best[part]
             best[part] = torch.where(better, similarity, best[part])
             partner[part] = torch.where(better, index, partner[part])

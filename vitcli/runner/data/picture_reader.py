@@ -1,6 +1,6 @@
 """Many picture files decoded into arrays, and those of a folder checked before a training.
 
-Two mistakes are found: files that cannot be read, and copies of a training picture in the test set.
+Mistakes are found: files that cannot be read, and copies in the test set or in two classes.
 
 Axes: N images, C channels, H W pixels.
 """
@@ -9,9 +9,9 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -91,16 +91,21 @@ def read_each(
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 
 
-def natural_size(paths: Sequence[str]) -> Size:
-    """Return the common size of pictures up to 1024x1024, from their headers; otherwise 32x32."""
-    common: Size | None = None
+def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
+    """Yield the size of each picture whose header can be read; close it as ``read_each``."""
     with contextlib.closing(_each(picture_size, paths)) as sizes:
         for size in sizes:
-            if isinstance(size, InputError):  # reported when the pictures are read
-                continue
-            common = common or size
-            if size != common:
-                return DEFAULT_SIZE
+            if not isinstance(size, InputError):  # reported when the pictures are read
+                yield size
+
+
+def natural_size(sizes: Iterable[Size]) -> Size:
+    """Return the common size of pictures up to 1024x1024; otherwise 32x32."""
+    common: Size | None = None
+    for size in sizes:
+        common = common or size
+        if size != common:
+            return DEFAULT_SIZE
     return common if common and max(common) <= LARGEST else DEFAULT_SIZE
 
 
@@ -122,7 +127,7 @@ def read_labelled(
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
-                failures[row] = f"{_name(folder, row)}: {reason}"
+                failures[row] = f"{name_of(folder, row)}: {reason}"
             else:
                 pixels[row] = picture
             if time.monotonic() - reported > REPORT_SECONDS:
@@ -149,17 +154,19 @@ def read_folder(
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
-    train, test = _splits(folder, [row for row in range(total) if row not in failures])
-    notes = _problems(folder, images, train, test)
+    train, test = splits(folder, [row for row in range(total) if row not in failures])
+    copies = find_copies(folder, images.pixels, train, test)
+    notes = _describe(folder, copies, train, test)
     if unreadable:
         what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
         notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")
-    rows, names = [*train, *test], [_name(folder, row) for row in test]
+    rows, names = [*train, *test], [name_of(folder, row) for row in test]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
     both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
     data = arranged(folder.class_names, both[:cut], both[cut:], test_names=names)
-    return Decoded(data, unreadable, tuple(notes), reasons)
+    leaks = tuple(pair_names(folder, copies.leaks))
+    return Decoded(data, unreadable, leaks, tuple(notes), reasons)
 
 
 def refuse_unreadable(
@@ -179,7 +186,7 @@ def refuse_unreadable(
         )
 
 
-def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
+def splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the indices of training and test pictures."""
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
@@ -212,11 +219,30 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-def _problems(
-    folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
-) -> list[str]:
-    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
-    digests, first = pixel_digests(images.pixels), dict[bytes, int]()
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """Pairs of pictures of a folder that are the same, as rows of its paths."""
+
+    leaks: list[tuple[int, int]]
+    """A test picture and a training picture with the same pixels."""
+    alike: list[tuple[int, int]]
+    """A test picture and a training picture that look alike."""
+    contradictions: list[tuple[int, int]]
+    """Training pictures with the same pixels in two classes."""
+
+
+def find_copies(
+    folder: PictureFolder, pixels: Tensor, train: Sequence[int], test: Sequence[int]
+) -> Copies:
+    """Compare the pictures of a folder.
+
+    Args:
+        folder: The folder.
+        pixels: Its pictures, (N, C, H, W) uint8.
+        train: Rows of the training pictures.
+        test: Rows of the test pictures.
+    """
+    digests, first = pixel_digests(pixels), dict[bytes, int]()
     twins = [
         (row, other)
         for row in train
@@ -224,28 +250,46 @@ def _problems(
         if folder.labels[other] != folder.labels[row]
     ]
     last = {digests[row]: row for row in train}
-    copies = [(row, last[digests[row]]) for row in test if digests[row] in last]
+    leaks = [(row, last[digests[row]]) for row in test if digests[row] in last]
     known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
-    near, is_exact = list[tuple[int, int]](), {row for row, _ in copies}
+    alike, is_exact = list[tuple[int, int]](), {row for row, _ in leaks}
     if len(train) * len(test) <= MOST_PAIRS:
-        pairs = near_copies(images.pixels[asked], images.pixels[known])
-        near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
+        pairs = near_copies(pixels[asked], pixels[known])
+        alike = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
+    return Copies(leaks=leaks, alike=alike, contradictions=twins)
+
+
+def _describe(
+    folder: PictureFolder, copies: Copies, train: Sequence[int], test: Sequence[int]
+) -> list[str]:
+    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
     found = (
-        (copies, f"{len(test):,} test pictures found in train, too; the test accuracy is too high"),
         (
-            near,
+            copies.leaks,
+            f"{len(test):,} test pictures found in train, too; the test accuracy is too high",
+        ),
+        (
+            copies.alike,
             f"{len(test):,} test pictures look like a training picture (turned, resized, cut or"
             " saved again); if they are the same, the test accuracy is too high",
         ),
-        (twins, f"{len(train):,} training pictures found in another class, too"),
+        (
+            copies.contradictions,
+            f"{len(train):,} training pictures found in another class, too",
+        ),
     )
     return [
-        f"note: {len(pairs):,} of {what}:\n"
-        + listed([f"{_name(folder, a)} = {_name(folder, b)}" for a, b in pairs], NUM_SHOWN)
+        f"note: {len(pairs):,} of {what}:\n" + listed(pair_names(folder, pairs), NUM_SHOWN)
         for pairs, what in found
         if pairs
     ]
 
 
-def _name(folder: PictureFolder, row: int) -> str:
+def pair_names(folder: PictureFolder, pairs: Sequence[tuple[int, int]]) -> list[str]:
+    """Return ``A = B`` for each pair of rows."""
+    return [f"{name_of(folder, a)} = {name_of(folder, b)}" for a, b in pairs]
+
+
+def name_of(folder: PictureFolder, row: int) -> str:
+    """Return the path of a picture within its folder."""
     return printable(Path(folder.paths[row]).relative_to(folder.root))

@@ -39,7 +39,7 @@ FIXED = (
     "task.name",
     "train.init",
     *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
-    "data.skip_bad",
+    *("data.skip_bad", "data.allow_leaks"),
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose
 headline number is compared."""

@@ -19,7 +19,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
-from vitcli.runner.train.images import read_images, refuse_other_data
+from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
 
@@ -53,6 +53,8 @@ def dry_run(
     seconds = time.perf_counter() - began + spent_seconds
     if data and run.exists and not request.rerun:
         refuse_other_data(run, data)
+    elif data:
+        refuse_leaks(spec, data)
     fitted = replace(experiment, spec=spec)
     found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
     if data and found.spec.train.init:  # weights that do not fit are refused

@@ -10,6 +10,7 @@ from vitcli.runner.experiment.config import Experiment, resize_setting
 from vitcli.runner.experiment.resolve import fit_pictures
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
+from vitcli.runner.text import listed, quantity
 
 Listener = Callable[[str], None]
 
@@ -54,6 +55,21 @@ def without_test_images(data: DataSet) -> DataSet:
     if data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
     return replace(data, test=data.val, test_names=())
+
+
+def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
+    """Refuse to start a training whose test images are training images, too.
+
+    Raises:
+        InputError: There are such images, and ``data.allow_leaks`` is off.
+    """
+    if data.leaks and not spec.data.allow_leaks:
+        raise InputError(
+            f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
+            f" training set, too, so the test accuracy would be too high:\n{listed(data.leaks)}\n"
+            "Remove them from one side, or train in spite of them: --allow-leaks"
+            " (data.allow_leaks: true)"
+        )
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:

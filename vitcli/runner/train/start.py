@@ -59,6 +59,7 @@ from vitcli.runner.train.exactness import (
 from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
 from vitcli.runner.train.images import (
     read_images,
+    refuse_leaks,
     refuse_other_data,
     refuse_other_pretraining,
     without_test_images,
@@ -304,6 +305,7 @@ def resolve_images(
     data = without_test_images(data) if without_test else data
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
     if kept is None:
+        refuse_leaks(spec, data)
         warn_of_patches(experiment, spec, on_message)
     return spec, data
 
