@@ -26,7 +26,7 @@ from vitcli.core.spec import DataSpec
 from vitcli.runner.data import readers
 from vitcli.runner.data.arrays import data_hash
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.load import load_data
+from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -108,6 +108,10 @@ def test_mnist_in_its_original_format(tmp_path, monkeypatch, name):
     pixels = torch.from_numpy(parts["train-images-idx3-ubyte.gz"])[:, None]
     labels = torch.from_numpy(parts["train-labels-idx1-ubyte.gz"]).long()
     assert data_hash([in_order(Images(pixels, labels))]) == data_hash([data.train])
+    three = DataSpec(name=name, mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.2))
+    coloured = load_data(three, data_dir=tmp_path)
+    assert coloured.train.pixels.equal(data.train.pixels.expand(-1, 3, -1, -1))
+    assert coloured.test.pixels.shape[1] == describe_data(three).in_chans == 3
     path = tmp_path / reader.__name__ / "raw" / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(InputError, match="MD5 differs"):

@@ -61,7 +61,8 @@ class DataSpec(Spec):
     """Number of labelled training images, balanced by class and chosen by content; unset uses all.
     Only tasks that say so read the other images."""
     mean: Channels | None = None
-    """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set."""
+    """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set. With
+    three values (and three of ``std``), grey images are read in colour."""
     std: Channels | None = None
     """Standard deviation of each channel for pixels in [0, 1]; unset uses the values of the
     training set."""

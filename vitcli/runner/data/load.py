@@ -94,6 +94,8 @@ def _finish(spec: DataSpec, found: DataSet) -> DataSet:
             f"data.class_names is set to {', '.join(names)},"
             f" but {spec.name} has {', '.join(found.class_names)}"
         )
+    if found.in_chans == 1 and _is_coloured(spec):
+        found = replace(found, train=_coloured(found.train), test=_coloured(found.test))
     mean, std = spec.mean or found.mean, spec.std or found.std
     if {len(mean), len(std)} != {found.in_chans}:
         raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
@@ -105,6 +107,16 @@ def _finish(spec: DataSpec, found: DataSet) -> DataSet:
         train, unlabelled = keep_labels(data.train, spec.labels)
         data = replace(data, train=train, unlabelled=unlabelled)
     return data
+
+
+def _is_coloured(spec: DataSpec) -> bool:
+    """Return whether the images are read in colour, as weights for coloured images expect."""
+    return spec.mean is not None and spec.std is not None and len(spec.mean) == IN_CHANS
+
+
+def _coloured(images: Images) -> Images:
+    """Repeat the grey channel of images."""
+    return replace(images, pixels=images.pixels.repeat(1, IN_CHANS, 1, 1))
 
 
 def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
@@ -228,6 +240,8 @@ def describe_data(spec: DataSpec) -> DataInfo:
         info = _describe_folder(spec, path)
     else:
         info = CATALOGUE[spec.name].info
+    if _is_coloured(spec):
+        info = replace(info, in_chans=IN_CHANS)
     if spec.val_split >= info.num_train:
         raise ConfigError(
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"
