@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 import safetensors
@@ -15,6 +16,7 @@ import safetensors.torch
 import timm
 import torch
 from huggingface_hub import ModelCard
+from PIL import Image, ImageOps
 
 from tests.cli import commands
 from tests.core.models.staged_models import FAMILIES
@@ -22,6 +24,7 @@ from tests.core.specs import changed
 from tests.untrained_run import DATA, images, resnet, untrained_run
 from vitcli.core.spec import ModelSpec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
+from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit_json
 from vitcli.runner.weights import export, formats
@@ -55,6 +58,36 @@ def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["class_names"]) == list(DATA["class_names"])
     assert json.loads(about["mean"]) == list(DATA["mean"])
+
+
+def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
+    """By Pillow alone, with a turned picture that is not square and has transparent pixels."""
+    run = untrained_run(here / "run", MODELS["vit"])
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 4), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(pixels).resize((60, 44)).save("odd.png", exif=exif)
+    assert vitcli("run", "--to", "onnx", "--no-check")[0] == 0
+    session = onnxruntime.InferenceSession("run.onnx")
+    about = session.get_modelmeta().custom_metadata_map
+    mean, std = (np.array(json.loads(about[name])) for name in ("mean", "std"))
+    how = json.loads(about["preprocessing"])
+    assert (how["orientation"], how["transparent"], how["colours"]) == (
+        "turned upright as the EXIF data say",
+        "on white",
+        "RGB",
+    )
+    assert how["filter"] == "bilinear with antialiasing"
+    picture = ImageOps.exif_transpose(Image.open("odd.png"))
+    picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    size = (how["width"], how["height"])
+    picture = ImageOps.fit(picture.convert("RGB"), size, Image.Resampling.BILINEAR)
+    ready = (np.asarray(picture) / 255 - mean) / std
+    images = ready.transpose(2, 0, 1)[None].astype(np.float32)
+    logits = session.run(["logits"], {"images": images})[0][0]
+    wanted = dict(Predictor(run).predict("odd.png", len(logits)).top)
+    shares = np.log([wanted[name] for name in DATA["class_names"]])
+    np.testing.assert_allclose(shares - shares.mean(), logits - logits.mean(), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", quick("vit"))

@@ -32,6 +32,8 @@ The model takes float32 images (B, {shape}), normalised as `(pixels / 255 - mean
 mean, std = {mean}, {std}
 ```
 
+A picture becomes the pixels in this way: {preprocessing}.
+
 The output is `{output}`, (B, {width}).{classes}
 
 ## Limits
@@ -121,6 +123,7 @@ def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
         shape=", ".join(map(str, model.encoder.image_shape)),
         mean=list(data.mean or ()),
         std=list(data.std or ()),
+        preprocessing=", ".join(f"{k}: {v}" for k, v in model.preprocessing().items()),
         output=model.output,
         width=model.encoder.num_classes if model.classifies else model.encoder.num_features,
         classes=f" The classes are {json.dumps(names, ensure_ascii=False)}." if with_names else "",
@@ -130,10 +133,12 @@ def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
 def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict[str, str]:
     """Return the rows of the card's table; a row is left out if the run does not record it."""
     result, meta = model.run.read("result.json"), model.run.read("meta.json")
+    first = model.spec.train.init or (meta.get("pretrained") or {}).get("run")
     count = result.get("num_test") or model.spec.data.val_split
     found: dict[str, Any] = {
         f"{split} {metric.label}": f"{metric.text(value)}, {count:,} images",
         "95 % interval": _interval(metric, value, count, split),
+        "started from": without_folders(str(first)) if first else None,
         "epochs": result.get("epochs"),
         "random seed": model.spec.seed,
         "command": f"`{without_folders(str(meta['command']))}`" if "command" in meta else None,

@@ -17,6 +17,13 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.version import __version__
 
 INPUT = "images"
+PREPROCESSING = {
+    "orientation": "turned upright as the EXIF data say",
+    "transparent": "on white",
+    "fit": "the largest central part with the shape of the input",
+    "filter": "bilinear with antialiasing",
+}
+"""How a picture becomes the pixels that the model takes, beside colours and size."""
 HEAD = "head."
 
 
@@ -64,6 +71,12 @@ class TrainedModel:
         generator = torch.Generator().manual_seed(count)
         return torch.randn(count, *self.encoder.image_shape, generator=generator)
 
+    def preprocessing(self) -> dict[str, Any]:
+        """Return how ``predict`` makes the input of a picture file, before the normalisation."""
+        channels, height, width = self.encoder.image_shape
+        colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
+        return PREPROCESSING | {"colours": colours, "height": height, "width": width}
+
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
         data = self.spec.data
@@ -72,6 +85,8 @@ class TrainedModel:
             "output": self.output,
             "mean": data.mean,
             "std": data.std,
+            "preprocessing": self.preprocessing(),
+            "temperature": self.run.read("result.json").get("temperature"),
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
             "vitcli": __version__,
