@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import is_live, say
+from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.text import duration, printable, quantity
 from vitcli.runner.train import events
@@ -36,10 +38,10 @@ def start_text(event: Started) -> str:
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
-    The headline of a classification is an accuracy and needs no name.
+    An accuracy needs no name.
     """
     headline = row.headline
-    name = "" if row.classifies else f"{headline.short or headline.label} "
+    name = "" if headline.name == "accuracy" else f"{headline.short or headline.label} "
     parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
     for split in ("train", "val", "test"):
         value = record.get(f"{split}_{headline.name}")
@@ -84,7 +86,7 @@ class Lines:
     def show(self, event: Event) -> None:
         """Print an event, if it is time to."""
         if isinstance(event, Started):
-            self._row = TASKS[event.task]
+            self._row = replace(TASKS[event.task], headline=METRICS[event.headline])
             self.say(start_text(event))
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))

@@ -13,7 +13,7 @@ from vitcli.runner.engines.remote import RemoteEngine, Ticket, result_of
 from vitcli.runner.files import commit_json
 from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, to_line
 
-NAMES = dict.fromkeys(("folder", "task", "data", "device", "precision", "kernels"), "")
+NAMES = dict.fromkeys(("folder", "task", "headline", "data", "device", "precision", "kernels"), "")
 NUMBERS = dict.fromkeys(
     ("parameters", "num_train", "num_test", "epochs", "steps_per_epoch", "first_step"), 1
 )

@@ -61,7 +61,7 @@ def test_a_complete_old_configuration_keeps_its_hashes_and_loses_foreign_fields(
     assert hashes(spec) == recorded(entry)
     written = Document(config_text(spec), "config.yaml").data
     assert written["model"].keys() == FAMILIES[model["family"]].spec.model_fields.keys()
-    assert written["task"] == {"name": "classify"}
+    assert written["task"] == {"name": "classify", "headline": "accuracy"}
     assert hashes(ExperimentSpec.model_validate(written)) == recorded(entry)
 
 

@@ -44,6 +44,32 @@ def script(monkeypatch):
     return set_values
 
 
+def test_the_headline_can_be_another_metric(tiny, monkeypatch):
+    """It stops at the best macro-F1, where the accuracy still rises."""
+    original, values = Classify.measure, iter([(0.1, 0.6), (0.2, 0.7), (0.3, 0.6), (0.4, 0.6)])
+
+    def measure(self, outputs):
+        found = original(self, outputs)
+        if len(outputs["labels"]) == 16:
+            found["accuracy"], found["macro_f1"] = next(values)
+        return found
+
+    monkeypatch.setattr(Classify, "measure", measure)
+    changes = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
+    changes["task.headline"] = "macro_f1"
+    found = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    assert found.result["epochs"] == 2
+    assert found.result["best_val_macro_f1"] == 0.7
+    assert not [each for each in verify_run(found.run) if each.is_bad]
+    study = tiny.with_name("study.yaml")
+    study.write_text(
+        "base: tiny.yaml\ntask: {headline: macro_f1}\nseeds: [0]\n"
+        "variants: {a: {}, b: {optim.lr: 0.1}}\n"
+    )
+    with pytest.raises(ConfigError, match=r"remove task\.headline"):
+        load_study(str(study))
+
+
 @pytest.mark.parametrize(
     ("values", "patience", "epochs", "stopped"),
     [

@@ -3,7 +3,7 @@
 The spec of an objective is in its room, ``core.objectives.NAME.spec``, and found through its row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vitcli.core.spec.base import Spec
@@ -12,6 +12,7 @@ from vitcli.core.spec.metrics import (
     ACCURACY,
     KNN_ACCURACY,
     MASKED_MSE,
+    METRICS,
     ZERO_SHOT_ACCURACY,
     Metric,
 )
@@ -50,9 +51,20 @@ class TaskSpec(Spec):
 
 
 class ClassifySpec(TaskSpec):
-    """Supervised classification, which has no fields of its own."""
+    """Supervised classification."""
 
     name: Literal["classify"] = "classify"
+    headline: Literal["accuracy", "balanced_accuracy", "macro_f1"] = "accuracy"
+    """Metric that selects the best checkpoint, stops early and is shown first. With unequal
+    classes, accuracy mostly measures the large ones. Studies and searches compare the accuracy."""
+
+    @property
+    def row(self) -> "TaskRow":
+        row = TASKS[self.name]
+        if self.headline == row.headline.name:
+            return row
+        recorded = (*row.recorded, self.headline)
+        return replace(row, headline=METRICS[self.headline], recorded=recorded)
 
 
 @dataclass(frozen=True, kw_only=True)

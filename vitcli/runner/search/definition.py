@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
@@ -253,6 +254,9 @@ def _refuse_settings(search: Search) -> None:
             not base.data.val_split
         ),
         "pretrain: a search trains from scratch; remove pretrain": base.pretrain,
+        "task.headline: a search compares the accuracy; remove task.headline": (
+            base.task.row != TASKS[base.task.name]
+        ),
         "train.init: a search trains from scratch; remove train.init": base.train.init,
         f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
             is_grid and is_endless

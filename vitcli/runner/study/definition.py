@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
@@ -271,6 +272,10 @@ def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
                     f"{where} is the same as {other.name!r}; change one of its fields"
                 )
         changes = differences(base.spec, variant.spec)
+        if variant.spec.task.row != TASKS[variant.spec.task.name]:
+            raise ConfigError(
+                f"{where}: a study compares the accuracy of each image; remove task.headline"
+            )
         metrics = [each.spec.task.row.headline for each in (base, variant)]
         if metrics[0] != metrics[1]:
             titles = [metric.title for metric in metrics]

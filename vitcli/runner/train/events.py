@@ -12,6 +12,8 @@ class Started:
     folder: str
     task: str
     """Row of the table of tasks. It says how the numbers are written."""
+    headline: str
+    """Metric that is shown of each split."""
     data: str
     device: str
     precision: str

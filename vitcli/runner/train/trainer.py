@@ -210,6 +210,7 @@ class Trainer:
         started = Started(
             folder=str(self.run.path),
             task=self.spec.task.name,
+            headline=self.row.headline.name,
             data=self.spec.data.name,
             device=str(self.device),
             precision=self.built.precision,
