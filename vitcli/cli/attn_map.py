@@ -15,7 +15,6 @@ from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     ChosenRun,
     Device,
-    Fit,
     FitOption,
     Images,
     Json,
@@ -118,7 +117,7 @@ def attn_map(
     query: Query = "",
     about: About = None,
     form: FormatOption = None,
-    fit: FitOption = Fit.crop,
+    fit: FitOption = None,
     smooth: Smooth = False,
     live: Live = False,
     output: Output = None,
@@ -145,8 +144,6 @@ def attn_map(
     form = format_of(form, output)
     if live and form is not Format.html:
         raise ConfigError("--live needs --format html")
-    if live and fit is not Fit.crop:
-        raise ConfigError(f"--live fits photos with crop; leave out --fit {fit}")
     explainer = Explainer(
         choose_model(run, model, weights, device, offline),
         method=method and method.value,
@@ -155,9 +152,13 @@ def attn_map(
         average_heads=head == "mean",
         query=parse_point(query),
         class_name=about,
-        fit=fit.value,
+        fit=fit and fit.value,
         by_class=form is not Format.html,
     )
+    if live and explainer.fit != "crop":
+        raise ConfigError(
+            f"--live fits photos with crop, not with {explainer.fit}; type --fit crop"
+        )
     if output == Path("-"):
         raise ConfigError("-o -: a figure cannot go to standard output; name a file or a folder")
     files = picture_files(images, say)

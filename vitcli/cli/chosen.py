@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SHORTCUTS = (
     *("seed", "train.epochs", "train.batch_size", "optim.lr", "train.precision"),
     *("train.limit_batches", "train.init", "data.name", "data.skip_bad"),
-    "data.allow_leaks",
+    *("data.allow_leaks", "data.fit"),
 )
 """Fields that an option of 'vitcli train' sets."""
 SHORTENING = ("epochs", "limit_batches")

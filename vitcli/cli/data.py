@@ -233,6 +233,7 @@ def check(
 def format_check(found: "FolderCheck") -> str:
     """Return the outcome of ``data check`` as text."""
     from vitcli.runner.data.check import GROUPS, pairs_of
+    from vitcli.runner.data.picture_reader import kept_area
 
     rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in found.counts()]
     sizes = sorted(found.sizes, key=lambda size: size[0] * size[1])
@@ -243,7 +244,7 @@ def format_check(found: "FolderCheck") -> str:
         for name, pairs in pairs_of(found).items()
     }
     lines = [table(["class", "train", "test"], rows, numeric=[1, 2]), ""]
-    kept = percent(found.kept_area, 0)
+    kept = percent(kept_area(found.sizes, found.img_size), 0)
     lines.append(f"Width x height: {between}. Training reads {read} and keeps {kept} of the area.")
     for title, entries in groups.items():
         lines.append(f"{title}: {len(entries):,}")

@@ -21,10 +21,11 @@ class Fit(StrEnum):
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps or auto.")]
 FitOption = Annotated[
-    Fit,
+    Fit | None,
     typer.Option(
         "--fit",
-        help="How to fit pictures of another aspect ratio: crop as in training, pad or stretch.",
+        help="How to fit pictures of another aspect ratio.",
+        show_default="as in the training; crop",
     ),
 ]
 DataDir = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.console import emit_measured, say
-from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
+from vitcli.cli.options import ChosenRun, Device, FitOption, Images, Json
 from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import percent
 
@@ -34,7 +34,7 @@ def predict(
             show_default="5, or 1 for several pictures",
         ),
     ] = None,
-    fit: FitOption = Fit.crop,
+    fit: FitOption = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     device: Device = "auto",
     json: Json = False,
@@ -56,7 +56,7 @@ def predict(
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))
     files = picture_files(images, say)
-    found = predictor.predict_each(files, top or (5 if len(files) == 1 else 1), fit.value)
+    found = predictor.predict_each(files, top or (5 if len(files) == 1 else 1), fit and fit.value)
     done = list(counted(found, len(files), "predicting"))
     failures = [each.error for each in done if each.error]
     if failures and len(files) == 1:

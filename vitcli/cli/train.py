@@ -16,6 +16,7 @@ from vitcli.cli.options import (
     AllowLeaks,
     DataDir,
     Device,
+    FitOption,
     Json,
     LimitBatches,
     Offline,
@@ -133,6 +134,7 @@ def train(
     name: RunName = None,
     skip_bad: SkipBad = False,
     allow_leaks: AllowLeaks = False,
+    fit: FitOption = None,
     output: Output = None,
     resume: Resume = None,
     stop_after: StopAfter = None,
@@ -176,6 +178,7 @@ def train(
         "data.name": data,
         "data.skip_bad": skip_bad or None,
         "data.allow_leaks": allow_leaks or None,
+        "data.fit": fit and fit.value,
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output = choose_experiment(

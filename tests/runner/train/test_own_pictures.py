@@ -4,11 +4,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.stopping import stop_after
+from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, StoppedError
+from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
@@ -54,6 +58,24 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here, m
     experiment, path = resume_experiment("named")
     named = start(experiment, Request(output=path, resume=True)).result
     assert calm.result["test_loss"] == auto["test_loss"] == named["test_loss"]
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_predict_fits_pictures_like_the_training(few, pictures, fit):
+    for i, path in enumerate(sorted(pictures.rglob("*.png"))):
+        with Image.open(path) as picture:
+            picture.resize((40 + i % 3, 20)).save(path)
+    heard = [""]
+    run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).run
+    assert any("keeps 49 % of a picture's area" in text for text in heard) == (fit == "crop")
+    spec = run.spec()
+    names = load_data(spec.data).test_names
+    with np.load(run.path / "predictions.npz") as stored:
+        logits = torch.from_numpy(stored["logits"])
+    paths = [str(pictures / name) for name in names]
+    found = [dict(each.top) for each in Predictor(run).predict_each(paths, 2)]
+    shares = torch.tensor([[row[name] for name in spec.data.class_names] for row in found])
+    torch.testing.assert_close(shares, logits.float().softmax(1), atol=1e-5, rtol=0)
 
 
 def test_a_training_refuses_a_leak_unless_it_is_allowed(few, pictures):

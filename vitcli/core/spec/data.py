@@ -54,6 +54,9 @@ class DataSpec(Spec):
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """How pictures of a folder take this shape: ``crop`` keeps the largest central part, ``pad``
+    adds black bars, ``stretch`` changes the aspect."""
     val_split: int = Field(0, ge=0)
     """Number of training images held out for validation, the same share of each class and chosen by
     content; 0 holds out none."""
@@ -92,8 +95,9 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
-        for field in ("skip_bad", "allow_leaks"):
-            if getattr(self, field) and self.name in DATA_SETS:
+        own = {"skip_bad": self.skip_bad, "allow_leaks": self.allow_leaks}
+        for field, is_set in (own | {"fit": self.fit != "crop"}).items():
+            if is_set and self.name in DATA_SETS:
                 raise ValueError(
                     f"{field} is for your own pictures (imagefolder:PATH), not {self.name}"
                 )

@@ -105,7 +105,7 @@ class Explainer:
         average_heads: bool = False,
         query: tuple[float, float] | None = None,
         class_name: str | None = None,
-        fit: str = "crop",
+        fit: str | None = None,
         by_class: bool = True,
     ) -> None:
         """Check the method and its options, before any picture is read.
@@ -119,7 +119,7 @@ class Explainer:
             average_heads: For ``head`` and ``raw``: give the mean over heads.
             query: x and y of a point, as shares (0 to 1) of the model's input.
             class_name: The class to explain. Default: the likeliest class.
-            fit: How a picture of another shape is fitted, one of ``FITS``.
+            fit: How a picture of another shape is fitted, one of ``FITS``. Default: as in training.
             by_class: Whether the default method may be a map of one class.
 
         Raises:
@@ -146,7 +146,7 @@ class Explainer:
             raise ConfigError(f"--class {class_name}: no such class{hint}")
         given = {"layer": layers, "head": heads, "query": query, "class": class_name}
         _refuse_unused_options(self.method, given)
-        self.class_name, self.fit = class_name, fit
+        self.class_name, self.fit = class_name, fit or predictor.spec.data.fit
         self.heads = self._check_heads(heads)
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
         self.query = None if query is None else self._patch_at(query)

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from PIL import Image
 
-from vitcli.runner.data.arrays import Size, central_box, require_memory
+from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import PictureFolder, list_folder
@@ -19,6 +18,7 @@ from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
 from vitcli.runner.data.picture_reader import (
     Copies,
     find_copies,
+    kept_area,
     name_of,
     natural_size,
     picture_sizes,
@@ -63,12 +63,6 @@ class FolderCheck:
         found = self.copies
         pairs = (found.leaks, found.alike, found.contradictions)
         return len(self.unreadable) + sum(map(len, pairs))
-
-    @property
-    def kept_area(self) -> float:
-        """Return the mean share of a picture's area that the crop to ``img_size`` keeps."""
-        boxes = ((h * w, central_box(h, w, self.img_size)) for h, w in self.sizes.elements())
-        return fmean(box[2] * box[3] / area for area, box in boxes)
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return each class with its number of readable training and test pictures."""
@@ -199,7 +193,7 @@ def document(check: FolderCheck) -> dict[str, object]:
         "num_test": len(check.test),
         "sizes": [[*size, count] for size, count in check.sizes.most_common()],
         "img_size": list(check.img_size),
-        "kept_area": check.kept_area,
+        "kept_area": kept_area(check.sizes, check.img_size),
         "unreadable": check.unreadable,
         **pairs_of(check),
         "is_compared": check.is_compared,

@@ -206,9 +206,11 @@ def decode_folder(
 
     def build() -> Decoded:
         size = spec.resize or natural_size(picture_sizes(folder.paths))
-        return read_folder(folder, size, skip_bad=spec.skip_bad, on_message=on_message)
+        return read_folder(
+            folder, size, fit=spec.fit, skip_bad=spec.skip_bad, on_message=on_message
+        )
 
-    parts = (folder.stamp, folder.class_names, can_read_heic())
+    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit)
     decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)

@@ -9,7 +9,8 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
+    central_box,
     pixel_digests,
     require_memory,
 )
@@ -33,7 +35,7 @@ from vitcli.runner.data.folder import PictureFolder
 from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import listed, printable
+from vitcli.runner.text import listed, percent, printable
 
 Read = TypeVar("Read")
 DEFAULT_SIZE = (32, 32)
@@ -41,6 +43,10 @@ LARGEST = 1024
 REPORT_SECONDS = 5.0
 LARGE_FILE = 32_768
 TEST_SHARE = 0.2
+MOST_LOST = 0.1
+"""Share of the area above which a note says how much a crop keeps."""
+NUM_MEASURED = 500
+"""Number of pictures of which that share is measured."""
 NUM_SHOWN = 3
 """Number of files that a note names."""
 
@@ -99,6 +105,18 @@ def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
                 yield size
 
 
+def kept_area(sizes: Mapping[Size, int], target: Size) -> float:
+    """Return the mean share of the area that a crop to the shape of ``target`` keeps.
+
+    Args:
+        sizes: (H, W) of pictures -> their number.
+        target: (H, W).
+    """
+    boxes = {size: central_box(*size, target) for size in sizes}
+    kept = (n * boxes[h, w][2] * boxes[h, w][3] / (h * w) for (h, w), n in sizes.items())
+    return sum(kept) / sum(sizes.values())
+
+
 def natural_size(sizes: Iterable[Size]) -> Size:
     """Return the common size of pictures up to 1024x1024; otherwise 32x32."""
     common: Size | None = None
@@ -113,9 +131,9 @@ def natural_size(sizes: Iterable[Size]) -> Size:
 
 
 def read_labelled(
-    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener
+    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener, fit: str = "crop"
 ) -> tuple[Images, dict[int, str]]:
-    """Decode all pictures of a folder to (N, in_chans, *size) uint8.
+    """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
     Returns:
         The images, and for each that cannot be read its index, name and reason. Its pixels are
@@ -123,7 +141,7 @@ def read_labelled(
     """
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
-    with contextlib.closing(read_each(paths, size, in_chans)) as pictures:
+    with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
@@ -137,7 +155,7 @@ def read_labelled(
 
 
 def read_folder(
-    folder: PictureFolder, size: Size, *, skip_bad: bool, on_message: Listener
+    folder: PictureFolder, size: Size, *, fit: str, skip_bad: bool, on_message: Listener
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
@@ -150,13 +168,19 @@ def read_folder(
     total = len(folder.paths)
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     require_memory(total, IN_CHANS, size)
-    images, failures = read_labelled(folder, size, IN_CHANS, on_message)
+    images, failures = read_labelled(folder, size, IN_CHANS, on_message, fit)
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test = splits(folder, [row for row in range(total) if row not in failures])
     copies = find_copies(folder, images.pixels, train, test)
     notes = _describe(folder, copies, train, test)
+    sample = folder.paths[:: max(1, total // NUM_MEASURED)]
+    if fit == "crop" and (kept := kept_area(Counter(picture_sizes(sample)), size)) < 1 - MOST_LOST:
+        notes.append(
+            f"note: the crop to {size[0]}x{size[1]} keeps {percent(kept, 0)} of a picture's area on"
+            " average; --fit pad shows whole pictures (data.fit)"
+        )
     if unreadable:
         what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
         notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")

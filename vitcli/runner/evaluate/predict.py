@@ -64,8 +64,10 @@ class Predictor:
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
-    def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
-        """Classify one picture file (``-`` is standard input); ``fit`` is one of ``FITS``.
+    def predict(self, path: str, num_top: int = 5, fit: str | None = None) -> Prediction:
+        """Classify one picture file (``-`` is standard input).
+
+        ``fit`` is one of ``FITS``, by default that of the training.
 
         Raises:
             ConfigError: The model was not trained to classify.
@@ -77,7 +79,7 @@ class Predictor:
         return found
 
     def predict_each(
-        self, paths: Sequence[str], num_top: int = 5, fit: str = "crop"
+        self, paths: Sequence[str], num_top: int = 5, fit: str | None = None
     ) -> Iterator[Prediction]:
         """Yield a prediction for each picture file, in their order; the model sees many at once.
 
@@ -89,7 +91,7 @@ class Predictor:
         """
         if not self.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
-        size = images_at_once(self.device)
+        size, fit = images_at_once(self.device), fit or self.spec.data.fit
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
             pictures = [*read_each(part, self.size, self.in_chans, fit)]

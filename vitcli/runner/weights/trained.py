@@ -20,10 +20,15 @@ INPUT = "images"
 PREPROCESSING = {
     "orientation": "turned upright as the EXIF data say",
     "transparent": "on white",
-    "fit": "the largest central part with the shape of the input",
     "filter": "bilinear with antialiasing",
 }
-"""How a picture becomes the pixels that the model takes, beside colours and size."""
+"""How a picture becomes the pixels that the model takes, beside shape, colours and size."""
+SHAPES = {
+    "crop": "the largest central part with the shape of the input",
+    "pad": "black bars around the whole picture",
+    "stretch": "each side is resized alone",
+}
+"""``data.fit`` -> how the picture takes the shape of the input."""
 HEAD = "head."
 
 
@@ -75,7 +80,13 @@ class TrainedModel:
         """Return how ``predict`` makes the input of a picture file, before the normalisation."""
         channels, height, width = self.encoder.image_shape
         colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
-        return PREPROCESSING | {"colours": colours, "height": height, "width": width}
+        shape = SHAPES[self.spec.data.fit]
+        return PREPROCESSING | {
+            "shape": shape,
+            "colours": colours,
+            "height": height,
+            "width": width,
+        }
 
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
