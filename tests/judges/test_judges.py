@@ -1,19 +1,24 @@
 """Statistics against R: lme4 and lmerTest, exactRankTests, sandwich, and R's own lm and p.adjust.
 
-The answers of R are stored in judged.json. Where R has these packages, they are made again. The
-inputs are `Penicillin` of lme4, and scores of two committed studies.
+The answers of R are stored in judged.json, those of scikit-learn on classifications in scores.json.
+Where the packages are here, they are made again. The inputs of R are `Penicillin` of lme4, and
+scores of two committed studies.
 """
 
 import csv
 import json
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from tests.judges import judge
+from vitcli.core.metrics.classification import measure_logits, score
 from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.effects import cell_scores
@@ -27,6 +32,7 @@ TRIALS = RESULTS / "trials" / "ablation-cifar10-tiny"
 PACKAGES = ("lme4", "lmerTest", "sandwich", "exactRankTests", "jsonlite")
 INPUTS = ("penicillin.csv", "predictions.csv", "factorial.csv")
 JUDGED = json.loads((HERE / "judged.json").read_text())
+SCORES = json.loads((HERE / "scores.json").read_text())
 IMAGES, SEEDS = 1000, 8
 
 
@@ -84,6 +90,19 @@ def test_r_gives_the_stored_answers():
     words = ["Rscript", "judge.R", *INPUTS]
     done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=True)
     assert dict(numbers(json.loads(done.stdout))) == pytest.approx(dict(numbers(JUDGED)), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", judge.CASES)
+def test_scores_of_classes_are_those_of_scikit_learn(name):
+    logits, labels = map(torch.from_numpy, judge.case(name))
+    wanted, found = SCORES[name], score(logits, labels)
+    if find_spec("sklearn"):
+        assert dict(numbers(judge.judge()[name])) == pytest.approx(dict(numbers(wanted)))
+    measured = measure_logits(logits, labels)
+    for key in ("accuracy", "balanced_accuracy", "macro_f1", "loss"):
+        assert measured[key] == pytest.approx(wanted[key])
+    assert found.per_class == pytest.approx(wanted["recall"])
+    assert [each or 0.0 for each in found.precision] == pytest.approx(wanted["precision"])
 
 
 def test_the_stored_predictions_are_those_of_the_study():
