@@ -74,7 +74,7 @@ def flawed(here) -> Path:
     (test / "alt" / "same.png").write_bytes(first.read_bytes())
     (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
     Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "neu" / "t.jpg")
-    Image.open(train / "neu" / "train30.png").transpose(0).save(train / "neu" / "mirror.webp")
+    Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
     (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
     (test / "alt" / "test0.png").rename(test / "alt" / "train51.png")
     return root

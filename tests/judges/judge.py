@@ -21,7 +21,7 @@ def case(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def judge() -> dict[str, dict[str, Any]]:
     """Return the scores of each case."""
-    from sklearn import metrics
+    from sklearn import metrics  # type: ignore[import-not-found]
 
     found = {}
     for name in CASES:

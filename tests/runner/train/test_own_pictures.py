@@ -135,7 +135,7 @@ def test_an_epoch_of_few_pictures_has_four_steps(few, changes, num_train, batch,
 def test_a_run_that_began_with_a_larger_batch_keeps_it(few, here, monkeypatch):
     """Earlier versions shrank a batch only if the images did not fill it."""
     with monkeypatch.context() as patch:
-        patch.setattr("vitcli.runner.train.start.shrink_batch", lambda *given, **_: given[1])
+        patch.setattr("vitcli.runner.train.images.shrink_batch", lambda *given, **_: given[1])
         few.write_text(few.read_text().replace("batch_size: 128", "batch_size: 16"))
         stop_after(patch, 3)
         with pytest.raises(StoppedError):
@@ -171,7 +171,8 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     shutil.copy(pictures / "train" / "dark" / "1.png", pictures / "test" / "bright" / "copy.png")
     (pictures / "test" / "dark" / "bad.png").write_text("hello")
     (pictures / "train" / "empty").mkdir()
-    experiment = load_experiment(str(few), {"data.skip_bad": True, "data.val_split": 4})
+    changes = {"data.skip_bad": True, "data.allow_leaks": True, "data.val_split": 4}
+    experiment = load_experiment(str(few), changes)
     request, messages, said = Request(output=here / "run"), [""], [""]
     found = dry_run(experiment, request, said.append, spent_seconds=1000.0)
     assert not (here / "run").exists()

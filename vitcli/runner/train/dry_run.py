@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
@@ -15,7 +14,6 @@ from vitcli.runner.data.find import (
     missing_data_error,
     refuse_unused_folder,
 )
-from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
@@ -73,8 +71,7 @@ def _read(
     if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
         on_message(note)
         return experiment.spec, None
-    extras = experiment.spec.task.extras
-    read = partial(load_data, data_dir=request.data_dir, offline=True, extras=extras)
+    read = replace(request, offline=True).reader(experiment.spec)
     return read_images(experiment, read, on_message)
 
 

@@ -9,7 +9,6 @@ from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step
-from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.machine.arithmetic import chosen_kernels
@@ -97,12 +96,7 @@ def join_training(
     device: torch.device,
 ) -> Trainer:
     """Return the trainer of this rank, in the state of rank 0's."""
-    data = load_data(
-        spec.data,
-        data_dir=request.data_dir,
-        offline=request.offline,
-        extras=spec.task.extras,
-    )
+    data = request.reader(spec)(spec.data)
     processes.join(order, data.data_hash)
     built = BuiltTraining(
         spec, filled_module(spec, data), data.to(device), kernels=order["kernels"]

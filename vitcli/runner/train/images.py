@@ -7,10 +7,11 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import Experiment, resize_setting
-from vitcli.runner.experiment.resolve import fit_pictures
+from vitcli.runner.experiment.resolve import fit_pictures, resolve, shrink_batch
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import listed, quantity
+from vitcli.runner.train.estimate import warn_of_patches
 
 Listener = Callable[[str], None]
 
@@ -42,6 +43,31 @@ def read_images(
         f" ({resize_setting(size)})"
     )
     return fitted, read(fitted.data)
+
+
+def resolve_images(
+    experiment: Experiment,
+    read: Callable[..., DataSet],
+    on_message: Listener,
+    kept: int | None,
+    without_test: bool,
+) -> tuple[ExperimentSpec, DataSet]:
+    """Return the resolved spec of a training and its images.
+
+    Args:
+        experiment: The experiment to train.
+        read: Reads a data set from its spec; takes ``on_message``.
+        on_message: Receives the notes about the images.
+        kept: The batch size of a run that continues; None for a new run.
+        without_test: Let the validation images take the place of the test images.
+    """
+    asked, data = read_images(experiment, read, on_message)
+    data = without_test_images(data) if without_test else data
+    spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
+    if kept is None:
+        refuse_leaks(spec, data)
+        warn_of_patches(experiment, spec, on_message)
+    return spec, data
 
 
 def without_test_images(data: DataSet) -> DataSet:

@@ -27,7 +27,6 @@ from vitcli.runner.experiment.config import (
     load_experiment,
 )
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
-from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
@@ -45,7 +44,6 @@ from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_em
 from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.build import BuiltTraining
-from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
@@ -58,11 +56,9 @@ from vitcli.runner.train.exactness import (
 )
 from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
 from vitcli.runner.train.images import (
-    read_images,
-    refuse_leaks,
     refuse_other_data,
     refuse_other_pretraining,
-    without_test_images,
+    resolve_images,
 )
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
@@ -93,6 +89,12 @@ class Request:
     """The command for meta.json, if it is not the command line of this process."""
     processes: Processes = ONE_PROCESS
     """The processes of the training; this is rank 0."""
+
+    def reader(
+        self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
+    ) -> Callable[..., DataSet]:
+        """Return ``load`` with the place of the data and what the task reads beside pictures."""
+        return partial(load, data_dir=self.data_dir, offline=self.offline, extras=spec.task.extras)
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,9 @@ def prepare_trainer(
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     meta, kept = (run.read("meta.json"), run.spec().train.batch_size) if old else ({}, None)
     without_test = request.without_test or bool(meta.get("without_test"))
-    spec, data = resolve_images(experiment, request, on_message, load, kept, without_test)
+    spec, data = resolve_images(
+        experiment, request.reader(experiment.spec, load), on_message, kept, without_test
+    )
     if old:
         refuse_other_data(run, data)
     if first and spec.pretrain:
@@ -279,35 +283,6 @@ def prepare_trainer(
     if checkpoint:
         run.set_metrics(trainer.records)
     return trainer
-
-
-def resolve_images(
-    experiment: Experiment,
-    request: Request,
-    on_message: Callable[[str], None],
-    load: Callable[..., DataSet],
-    kept: int | None,
-    without_test: bool,
-) -> tuple[ExperimentSpec, DataSet]:
-    """Return the resolved spec of a training and its images.
-
-    Args:
-        experiment: The experiment to train.
-        request: How and where to train.
-        on_message: Receives the notes about the images.
-        load: Reads the data set.
-        kept: The batch size of a run that continues; None for a new run.
-        without_test: Let the validation images take the place of the test images.
-    """
-    place, offline, extras = request.data_dir, request.offline, experiment.spec.task.extras
-    read = partial(load, data_dir=place, offline=offline, extras=extras)
-    asked, data = read_images(experiment, read, on_message)
-    data = without_test_images(data) if without_test else data
-    spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
-    if kept is None:
-        refuse_leaks(spec, data)
-        warn_of_patches(experiment, spec, on_message)
-    return spec, data
 
 
 def restore(
