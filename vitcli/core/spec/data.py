@@ -69,6 +69,9 @@ class DataSpec(Spec):
     """Names of the classes, in label order; unset uses the names of the data set."""
     skip_bad: bool = False
     """Leave out pictures of a folder that cannot be read; off refuses the folder."""
+    corrections: str | None = None
+    """CSV file with the columns file and label: pictures of a folder that belong to another class,
+    or, with an empty label, that are left out. Unset changes none."""
     augment: AugmentSpec = AugmentSpec()
     """Augmentation of the training images; off by default."""
 
@@ -88,9 +91,10 @@ class DataSpec(Spec):
         return std
 
     @model_validator(mode="after")
-    def _check_skip_bad(self) -> Self:
-        if self.skip_bad and self.name in DATA_SETS:
-            raise ValueError(
-                f"skip_bad is for your own pictures (imagefolder:PATH), not {self.name}"
-            )
+    def _check_own_pictures(self) -> Self:
+        for field in ("skip_bad", "corrections"):
+            if getattr(self, field) and self.name in DATA_SETS:
+                raise ValueError(
+                    f"{field} is for your own pictures (imagefolder:PATH), not {self.name}"
+                )
         return self

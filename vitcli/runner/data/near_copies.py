@@ -23,7 +23,9 @@ MOST_PAIRS = 100_000_000
 AT_ONCE, GREYED = 2000, 100
 
 
-def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def near_copies(
+    pictures: Tensor, others: Tensor, labels: tuple[Tensor, Tensor] | None = None
+) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
     Each picture has at most one partner, the most similar. Each other picture is compared as it is,
@@ -32,13 +34,17 @@ def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
     Args:
         pictures: (N, C, H, W) uint8.
         others: (M, C, H, W) uint8.
+        labels: The labels (N,) and (M,); with them, only pictures with different labels are pairs.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
     for mine, theirs in _views(pictures, others):
         for start in range(0, len(mine), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            similarity, index = (mine[part] @ theirs.T).max(1)
+            products = mine[part] @ theirs.T
+            if labels:
+                products[labels[0][part, None] == labels[1]] = 0
+            similarity, index = products.max(1)
             better = similarity > best[part]
             best[part] = torch.where(better, similarity, best[part])
             partner[part] = torch.where(better, index, partner[part])

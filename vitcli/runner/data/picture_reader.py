@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -43,6 +42,16 @@ LARGE_FILE = 32_768
 TEST_SHARE = 0.2
 NUM_SHOWN = 3
 """Number of files that a note names."""
+SAME = {
+    "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
+    "near": (
+        "test",
+        "test pictures look like a training picture (turned, resized, cut or saved again); if they"
+        " are the same, the test accuracy is too high",
+    ),
+    "twins": ("train", "training pictures found in another class, too"),
+}
+"""Kind of a pair of pictures that look the same -> the split of the first, and what is wrong."""
 
 
 # Any picture files
@@ -113,8 +122,8 @@ def read_labelled(
     """Decode all pictures of a folder to (N, in_chans, *size) uint8.
 
     Returns:
-        The images, and for each that cannot be read its index, name and reason. Its pixels are
-        undefined.
+        The images with their names, and for each that cannot be read its index, name and reason.
+        Its pixels are undefined.
     """
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
@@ -122,13 +131,14 @@ def read_labelled(
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
-                failures[row] = f"{_name(folder, row)}: {reason}"
+                failures[row] = f"{folder.names[row]}: {reason}"
             else:
                 pixels[row] = picture
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
-    return Images(pixels, torch.tensor(folder.labels, dtype=torch.int64)), failures
+    labels = torch.tensor(folder.labels, dtype=torch.int64)
+    return Images(pixels, labels, names=folder.names), failures
 
 
 def read_folder(
@@ -150,16 +160,12 @@ def read_folder(
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test = _splits(folder, [row for row in range(total) if row not in failures])
-    notes = _problems(folder, images, train, test)
-    if unreadable:
-        what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
-        notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")
-    rows, names = [*train, *test], [_name(folder, row) for row in test]
+    rows = [*train, *test]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
     both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
-    data = arranged(folder.class_names, both[:cut], both[cut:], test_names=names)
-    return Decoded(data, unreadable, tuple(notes), reasons)
+    data = arranged(folder.class_names, both[:cut], both[cut:])
+    return Decoded(data, unreadable, _same_pictures(folder, images, train, test), reasons)
 
 
 def refuse_unreadable(
@@ -212,10 +218,10 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-def _problems(
+def _same_pictures(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
-) -> list[str]:
-    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
     digests, first = pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
         (row, other)
@@ -230,22 +236,37 @@ def _problems(
     if len(train) * len(test) <= MOST_PAIRS:
         pairs = near_copies(images.pixels[asked], images.pixels[known])
         near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
-    found = (
-        (copies, f"{len(test):,} test pictures found in train, too; the test accuracy is too high"),
-        (
-            near,
-            f"{len(test):,} test pictures look like a training picture (turned, resized, cut or"
-            " saved again); if they are the same, the test accuracy is too high",
-        ),
-        (twins, f"{len(train):,} training pictures found in another class, too"),
-    )
-    return [
-        f"note: {len(pairs):,} of {what}:\n"
-        + listed([f"{_name(folder, a)} = {_name(folder, b)}" for a, b in pairs], NUM_SHOWN)
-        for pairs, what in found
-        if pairs
-    ]
+    found = {"copies": copies, "near": near, "twins": twins}
+    return {
+        row: [(folder.names[a], folder.names[b]) for a, b in pairs] for row, pairs in found.items()
+    }
 
 
-def _name(folder: PictureFolder, row: int) -> str:
-    return printable(Path(folder.paths[row]).relative_to(folder.root))
+def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
+    """Return notes on unreadable pictures, and on those that look the same.
+
+    Args:
+        decoded: What was found in the folder.
+        data: The images that are left with the corrections. A pair without a problem is not named.
+    """
+    splits = (data.train, data.test)
+    label = {
+        name: label
+        for images in splits
+        for name, label in zip(images.names, images.labels.tolist(), strict=True)
+    }
+    notes = []
+    if bad := decoded.unreadable:
+        total = sum(map(len, (decoded.data.train, decoded.data.test, bad)))
+        what = f"{len(bad):,} of {total:,} pictures left out, because they cannot be read"
+        notes = [f"note: {what}:\n{listed(bad, NUM_SHOWN)}"]
+    for row, (split, what) in SAME.items():
+        pairs = [
+            f"{a} = {b}"
+            for a, b in decoded.same.get(row, ())
+            if {a, b} <= label.keys() and (row != "twins" or label[a] != label[b])
+        ]
+        if pairs:
+            count = f"{len(pairs):,} of {len(getattr(data, split)):,}"
+            notes.append(f"note: {count} {what}:\n{listed(pairs, NUM_SHOWN)}")
+    return notes

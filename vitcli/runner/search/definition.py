@@ -40,6 +40,7 @@ FIXED = (
     "train.init",
     *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
     "data.skip_bad",
+    "data.corrections",
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose
 headline number is compared."""
