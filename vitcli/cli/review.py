@@ -56,6 +56,7 @@ def _fields(doubt: "Doubt") -> dict[str, Any]:
 
 def tables(found: "Review", page: Path) -> list[Table]:
     """Return the counts and the page as a table."""
+    copies = "not compared" if found.num_copies is None else quantity(found.num_copies, "pair")
     suspects = "not checked"
     if found.num_checked:
         total = quantity(found.num_checked, "training image")
@@ -63,7 +64,7 @@ def tables(found: "Review", page: Path) -> list[Table]:
     rows = [
         ("errors", f"{found.num_errors:,} of {quantity(found.num_test, 'test image')}"),
         ("suspect labels", suspects),
-        ("copies with two labels", quantity(found.num_copies, "pair")),
+        ("copies with two labels", copies),
         *[("note", note) for note in found.notes],
         ("page", str(page)),
     ]

@@ -57,6 +57,14 @@ def test_other_pictures_flat_ones_and_noise_are_no_copies(scenes):
     assert near_copies(flat, flat) == near_copies(noise[:25], noise[25:]) == []
 
 
+def test_with_labels_only_pictures_of_two_classes_are_pairs(scenes):
+    pictures = torch.cat([scenes[:50], scenes[:50].rot90(1, (-2, -1))])
+    labels = torch.zeros(100, dtype=torch.int64)
+    assert near_copies(pictures, pictures, (labels, labels)) == []
+    labels[53] = 1
+    assert near_copies(pictures, pictures, (labels, labels)) == [(3, 53), (53, 3)]
+
+
 def test_a_folder_with_a_copy_in_both_splits_is_named(pictures):
     source = next((pictures / "train" / "dark").iterdir())
     Image.open(source).rotate(180).resize((40, 40)).save(pictures / "test" / "dark" / "again.png")

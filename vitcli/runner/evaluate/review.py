@@ -69,7 +69,8 @@ class Review:
     num_checked: int
     copies: list[tuple[Doubt, Doubt]]
     """Training images that look the same and have different labels."""
-    num_copies: int
+    num_copies: int | None
+    """Number of such pairs; None if the images were not compared."""
     method: str | None
     """The method of the maps; None for a model without maps."""
     notes: list[str]
@@ -124,7 +125,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     on_stage("training images that look the same", 0, 1)
     pairs = _pairs(train, notes)
     method = _method(found)
-    paired = _doubts(found, train, unseen, [row for pair in pairs[:SHOWN] for row in pair])
+    paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
     return Review(
         found=found,
         errors=_with_maps(found, method, _doubts(found, test, shares, wrong[:SHOWN].tolist())),
@@ -135,7 +136,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
         num_suspects=len(suspect),
         num_checked=0 if unseen is None else len(train),
         copies=list(zip(paired[::2], paired[1::2], strict=True)),
-        num_copies=len(pairs),
+        num_copies=None if pairs is None else len(pairs),
         method=method,
         notes=notes,
     )
@@ -200,12 +201,15 @@ def _unseen_logits(
     return logits
 
 
-def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]]:
-    """Return the indices of images that look the same and have different labels."""
+def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
+    """Return the indices of images that look the same and have different labels.
+
+    Too many images are not compared; then None is returned, with a note.
+    """
     if len(train) ** 2 > MOST_PAIRS:
         most = int(MOST_PAIRS**0.5)
         notes.append(f"More than {most:,} training images were not compared with each other.")
-        return []
+        return None
     pixels, labels = train.pixels.cpu(), train.labels.cpu()
     found = near_copies(pixels, pixels, (labels, labels))
     return sorted({(min(pair), max(pair)) for pair in found})
