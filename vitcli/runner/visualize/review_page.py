@@ -20,7 +20,7 @@ from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
-from vitcli.runner.errors import InputError, ResourceError
+from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
@@ -38,17 +38,11 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
     Args:
         review: What to show.
         data_dir: The folder of the pictures, if it is not that of the run.
-
-    Raises:
-        ResourceError: The file cannot be written.
     """
     run = review.found.run
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
     root = folder_path(review.found.spec.data.name)
-    try:
-        commit(path, html(review, root and (data_dir or root)).encode())
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from error
+    commit(path, html(review, root and (data_dir or root)).encode())
     return path
 
 
