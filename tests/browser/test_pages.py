@@ -4,6 +4,7 @@ It opens from a file without a message or a request, fits each screen and paper,
 text, and its policy stops a script that got in.
 """
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.browser.chromium import Page
 from tests.browser.explorer import make_model, scene_of, state
 from tests.browser.live import bundled, live_page
 from tests.cli.commands import vitcli
+from tests.conftest import draw_pictures
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.fabricated_study import HOSTILE, make_reference, make_study
@@ -80,13 +82,31 @@ def visualize(copy_of_run) -> Path:
     return Path("figures/index.html").absolute()
 
 
+def review(copy_of_run) -> Path:
+    """A picture with a hostile name has another label than its copy."""
+    copy_of_run(Path("run"), {"train.epochs": 0})
+    pictures = draw_pictures(Path().absolute())
+    name = f"{LONG}{ATTACK.replace('/', '')}.png"
+    shutil.copy(pictures / "train/dark/1.png", pictures / "train/bright" / name)
+    assert vitcli("eval", "run", "--review", "--data-dir", pictures)[0] == 0
+    return Path("run/review.html").absolute()
+
+
 def written(content: bytes) -> Path:
     path = Path("page.html").absolute()
     path.write_bytes(content)
     return path
 
 
-PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize)
+PAGES: tuple[Callable[..., Path], ...] = (
+    explorer,
+    live,
+    explain,
+    report,
+    runs,
+    visualize,
+    review,
+)
 
 
 def ready(shown: Page) -> Page:

@@ -88,10 +88,10 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     assert found["num_problems"] == 4
     (bad,) = found["unreadable"]
     assert bad.startswith("train/alt/damaged.jpg")
-    assert found["leaks"] == [["test/alt/same.png", "train/alt/train0.png"]]
-    assert found["alike"] == [["test/neu/t.jpg", "train/alt/train20.png"]]
-    assert found["contradictions"] == [["train/neu/twin.png", "train/alt/train10.png"]]
-    (alike,) = found["alike_in_train"]
+    assert found["copies"] == [["test/alt/same.png", "train/alt/train0.png"]]
+    assert found["near"] == [["test/neu/t.jpg", "train/alt/train20.png"]]
+    assert found["twins"] == [["train/neu/twin.png", "train/alt/train10.png"]]
+    (alike,) = found["alike"]
     assert {*alike} == {"train/neu/mirror.webp", "train/neu/train30.png"}
     assert found["series"] == [["test/alt/train51.png", "train/alt/train50.png"]]
     assert found["images_per_class"] == {"alt": [6, 3], "neu": [8, 3]}

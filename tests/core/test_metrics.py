@@ -1,5 +1,10 @@
 """Every metric equals its definition, and only training images choose anything."""
 
+import json
+import os
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,10 +12,12 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from vitcli.core.metrics import linear_probe as probes
 from vitcli.core.metrics.classification import (
     calibration_error,
     compute_logits,
     measure_logits,
+    rank_by_self_confidence,
     score,
     wilson_interval,
 )
@@ -201,6 +208,54 @@ def test_an_image_is_judged_by_a_probe_that_has_not_seen_it():
     assert seen.argmax(1).equal(labels)
     assert (unseen.argmax(1) == labels).double().mean() < 0.75
     assert cross_validated(features[:8], labels[:8], 2) is None
+
+
+def test_out_of_fold_logits_of_a_limited_probe_come_from_fewer_images(monkeypatch):
+    sizes = []
+    fit = probes.linear_probe
+
+    def watched(train: Tensor, labels: Tensor, *words):
+        sizes.append(labels.bincount().tolist())
+        return fit(train, labels, *words)
+
+    monkeypatch.setattr(probes, "linear_probe", watched)
+    labels = torch.arange(2).repeat_interleave(50)
+    features = torch.randn(100, 3) + labels[:, None]
+    found = cross_validated(features, labels, 2, most=40)
+    assert found is not None
+    assert found.abs().min() > 0, "every image has an answer"
+    assert sizes == [[20, 20]] * 5
+
+
+def test_suspect_labels_come_first_by_the_probability_of_the_label():
+    shares = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.2, 0.8]])
+    order, confidence = rank_by_self_confidence(shares, torch.tensor([0, 1, 1]))
+    assert order.tolist() == [1, 0, 2]
+    assert_close(confidence, torch.tensor([0.6, 0.1, 0.8]))
+
+
+@pytest.mark.data
+def test_confirmed_label_errors_of_cifar10_come_first():
+    """Probabilities and reviews of Northcutt et al. 2021, https://arxiv.org/abs/2103.14749
+
+    The figures of the ranking are those of its authors' data, computed once by other code.
+    """
+    folder = Path(os.environ.get("VITCLI_DATA", "")) / "label_errors"
+    if not folder.is_dir():
+        pytest.skip("no folder label_errors in VITCLI_DATA")
+    shares = torch.from_numpy(np.load(folder / "cifar10_test_probabilities.npy"))
+    labels = torch.from_numpy(np.load(folder / "cifar10_test_labels.npy")).long()
+    reviews = json.loads((folder / "cifar10_reviews.json").read_text())
+    wrong = torch.zeros(len(labels), dtype=torch.bool)
+    wrong[[each["index"] for each in reviews if each["votes"]["given"] < 3]] = True
+    order, confidence = rank_by_self_confidence(shares, labels)
+    assert wrong.sum() == 54
+    assert (wrong[order[:100]].sum(), wrong[order[:275]].sum()) == (24, 44)
+    area = stats.mannwhitneyu(confidence[~wrong], confidence[wrong]).statistic
+    assert area / (54 * (len(labels) - 54)) == pytest.approx(0.988, abs=5e-4)
+    measured = measure_logits(shares.log(), labels)
+    assert measured["loss"] == pytest.approx(0.249, abs=5e-4)
+    assert measured["calibration_error"] == pytest.approx(0.0326, abs=5e-5)
 
 
 def test_the_scale_of_a_feature_does_not_matter():

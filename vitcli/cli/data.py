@@ -213,7 +213,7 @@ def check(
 
     if page is not None:
         files.require_folder(page)
-    found = checked.check_folder(folder_path(folder) or Path(folder), None, say)
+    found = checked.check_folder(folder_path(folder) or Path(folder), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
@@ -232,7 +232,7 @@ def check(
 
 def format_check(found: "FolderCheck") -> str:
     """Return the outcome of ``data check`` as text."""
-    from vitcli.runner.data.check import GROUPS, pairs_of
+    from vitcli.runner.data.check import GROUPS
     from vitcli.runner.data.picture_reader import kept_area
 
     rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in found.counts()]
@@ -241,7 +241,7 @@ def format_check(found: "FolderCheck") -> str:
     between = first if first == last else f"{first} to {last}"
     groups = {"Pictures that cannot be read": found.unreadable} | {
         GROUPS[name]: [f"{a} = {b}" if name != "series" else f"{a}, {b}" for a, b in pairs]
-        for name, pairs in pairs_of(found).items()
+        for name, pairs in found.pairs.items()
     }
     lines = [table(["class", "train", "test"], rows, numeric=[1, 2]), ""]
     kept = percent(kept_area(found.sizes, found.img_size), 0)

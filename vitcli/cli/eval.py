@@ -75,6 +75,14 @@ ZeroShotFlag = Annotated[
         help="Classify by the names of classes alone; the run must be trained with captions.",
     ),
 ]
+ReviewFlag = Annotated[
+    bool,
+    typer.Option(
+        "--review",
+        help="Write an offline page of confident errors, suspect labels, and copies with two"
+        " labels; it saves corrections of a folder of pictures.",
+    ),
+]
 ClassNames = Annotated[
     str | None,
     typer.Option(
@@ -104,6 +112,7 @@ def evaluate(
     labels: Labels = None,
     zero_shot: ZeroShotFlag = False,
     classes: ClassNames = None,
+    review: ReviewFlag = False,
     device: Device = "auto",
     data_dir: DataDir = None,
     limit_batches: LimitBatches = None,
@@ -116,6 +125,7 @@ def evaluate(
     Example:
       vitcli eval quickstart
       vitcli eval quickstart --probe linear
+      vitcli eval quickstart --review
     """
     from vitcli.runner.errors import ConfigError
 
@@ -129,12 +139,23 @@ def evaluate(
         "offline": offline,
     }
     accuracy: float | None
-    given = {"--probe": probe, "--zero-shot": zero_shot, "--tta": tta, "--predictions": predictions}
+    given = {
+        "--review": review,
+        "--probe": probe,
+        "--zero-shot": zero_shot,
+        "--tta": tta,
+        "--predictions": predictions,
+    }
     if classes is not None and not zero_shot:
         raise ConfigError("--classes names the classes for --zero-shot; add --zero-shot")
     if probe is None:
         refuse_labels(labels)
-    if zero_shot:
+    if review:
+        refuse_other_options("--review", given)
+        from vitcli.cli.review import print_review
+
+        accuracy = print_review(run, form, common)
+    elif zero_shot:
         refuse_other_options("--zero-shot", given)
         accuracy = print_zero_shot(run, classes, form, common)
     elif probe is not None:

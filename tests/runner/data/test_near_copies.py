@@ -11,7 +11,7 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
-from vitcli.runner.data.near_copies import near_copies
+from vitcli.runner.data.near_copies import near_copies, pairs_alike
 
 Change = Callable[[Image.Image], Image.Image]
 
@@ -55,6 +55,14 @@ def test_other_pictures_flat_ones_and_noise_are_no_copies(scenes):
     flat = torch.full((4, 3, 32, 32), 90, dtype=torch.uint8)
     noise = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
     assert near_copies(flat, flat) == near_copies(noise[:25], noise[25:]) == []
+
+
+def test_all_pairs_that_look_alike_are_found_once(scenes):
+    pictures = torch.cat([scenes[:50], scenes[:50].rot90(1, (-2, -1)), scenes[3:4].flip(-1)])
+    found = {*pairs_alike(pictures)}
+    assert {(100, 3), (100, 53), *((row + 50, row) for row in range(50))} <= found
+    assert len(found) <= 54
+    assert all(a > b for a, b in found)
 
 
 def test_a_folder_with_a_copy_in_both_splits_is_named(pictures):

@@ -69,7 +69,7 @@ def test_predict_fits_pictures_like_the_training(few, pictures, fit):
     run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).run
     assert any("keeps 49 % of a picture's area" in text for text in heard) == (fit == "crop")
     spec = run.spec()
-    names = load_data(spec.data).test_names
+    names = load_data(spec.data).test.names
     with np.load(run.path / "predictions.npz") as stored:
         logits = torch.from_numpy(stored["logits"])
     paths = [str(pictures / name) for name in names]

@@ -23,6 +23,8 @@ class Images:
     labels: Tensor
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     """Name -> another tensor of the images, such as captions; its first axis is N."""
+    names: tuple[str, ...] = ()
+    """Name of each image, such as its file in a folder; empty without names."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -33,11 +35,15 @@ class Images:
     def __getitem__(self, index: Tensor | slice) -> "Images":
         """Return the images at some indices, or those that a mask selects."""
         extra = {name: tensor[index] for name, tensor in self.extra.items()}
-        return Images(self.pixels[index], self.labels[index], extra)
+        names = self.names
+        if names:
+            chosen = index.cpu() if isinstance(index, Tensor) else index
+            names = tuple(names[place] for place in torch.arange(len(names))[chosen].tolist())
+        return Images(self.pixels[index], self.labels[index], extra, names)
 
     def to(self, device: torch.device | str) -> "Images":
         extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
-        return Images(self.pixels.to(device), self.labels.to(device), extra)
+        return Images(self.pixels.to(device), self.labels.to(device), extra, self.names)
 
 
 def evenly_spaced(images: Images, count: int) -> Images:
@@ -67,8 +73,6 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
-    test_names: tuple[str, ...] = ()
-    """Name of each test image, such as its file in a folder; empty without names."""
     leaks: tuple[str, ...] = ()
     """Names of the test images that are training images, too."""
     unlabelled: Images | None = None

@@ -75,6 +75,9 @@ class DataSpec(Spec):
     """Leave out pictures of a folder that cannot be read; off refuses the folder."""
     allow_leaks: bool = False
     """Train although test pictures of a folder have the same pixels as training pictures."""
+    corrections: str | None = None
+    """CSV file with the columns file and label: pictures of a folder that belong to another class,
+    or, with an empty label, that are left out. Unset changes none."""
     augment: AugmentSpec = AugmentSpec()
     """Augmentation of the training images; off by default."""
 
@@ -95,9 +98,9 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
-        own = {"skip_bad": self.skip_bad, "allow_leaks": self.allow_leaks}
-        for field, is_set in (own | {"fit": self.fit != "crop"}).items():
-            if is_set and self.name in DATA_SETS:
+        own = ("skip_bad", "allow_leaks", "corrections", "fit")
+        for field in own if self.name in DATA_SETS else ():
+            if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(
                     f"{field} is for your own pictures (imagefolder:PATH), not {self.name}"
                 )

@@ -4,7 +4,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,14 +61,12 @@ def arranged(
     train: Images,
     test: Images,
     size: Size | None = None,
-    test_names: Sequence[str] = (),
 ) -> DataSet:
     """Return images in canonical order and of a size as a data set without a name.
 
     They are sorted before resizing, so that the order is the same for all sizes.
     """
-    order = canonical_order(test)
-    train, test = train[canonical_order(train)], test[order]
+    train, test = train[canonical_order(train)], test[canonical_order(test)]
     if size:
         train, test = (
             replace(each, pixels=fit_to_size(each.pixels, size)) for each in (train, test)
@@ -82,7 +80,6 @@ def arranged(
         mean=mean,
         std=std,
         data_hash=data_hash((train, test)),
-        test_names=tuple(test_names[place] for place in order) if test_names else (),
     )
 
 

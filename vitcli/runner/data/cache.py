@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
 FORMAT = 4
-"""Raised when a file is decoded to other pixels than before, or checked for more."""
+"""Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test")
 
 
@@ -30,10 +30,10 @@ class Decoded:
     data: DataSet
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
-    leaks: tuple[str, ...] = ()
-    """Name of each test picture and of the training picture that has the same pixels."""
-    notes: tuple[str, ...] = ()
-    """What is wrong with the pictures of a folder, for the user."""
+    same: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    """Row of ``SAME`` -> the names of two pictures of a folder that look the same."""
+    kept_area: float = 1.0
+    """Mean share of the area of a picture that the crop keeps."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
@@ -128,7 +128,8 @@ def _read(path: Path) -> Decoded:
     for split in SPLITS:
         start = f"{split}."
         own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        data[split] = Images(own.pop("pixels"), own.pop("labels"), own)
+        names = data.pop(f"{split}_names")
+        data[split] = Images(own.pop("pixels"), own.pop("labels"), own, names)
     return Decoded(DataSet(**data), **about)
 
 
@@ -140,6 +141,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
     facts, tensors = dict(vars(decoded.data)), dict[str, Tensor]()
     for split in SPLITS:
         images = facts.pop(split)
+        facts[f"{split}_names"] = images.names
         own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
         tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
     about = vars(decoded) | {"data": facts}

@@ -14,15 +14,14 @@ from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import PictureFolder, list_folder
-from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
+from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
-    Copies,
-    find_copies,
+    SAME,
     kept_area,
-    name_of,
     natural_size,
     picture_sizes,
     read_labelled,
+    same_pictures,
     splits,
 )
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
@@ -37,32 +36,38 @@ SIDE = 128
 """Side of a picture on the page, in pixels."""
 
 
+GROUPS = {
+    "copies": "Test pictures with the same pixels as a training picture",
+    "near": "Test pictures that look like a training picture",
+    "twins": "Training pictures with the same pixels in two classes",
+    "alike": "Training pictures that look alike",
+    "series": "Test pictures with a name next to a training picture's",
+}
+"""Kind of pairs -> its heading. The first three are the rows of ``SAME``, and problems."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FolderCheck:
-    """The pictures of a folder and their problems. Pairs are rows of ``folder.paths``."""
+    """The pictures of a folder and their problems."""
 
     folder: PictureFolder
     train: list[int]
     test: list[int]
+    """The readable pictures, as indices of ``folder.paths``."""
     sizes: Counter[Size]
     """(H, W) of the files -> number of pictures."""
     img_size: Size
     """(H, W) at which a training would read them."""
     unreadable: list[str]
-    copies: Copies
-    alike_in_train: list[tuple[int, int]]
-    """Training pictures that look alike."""
+    pairs: dict[str, list[tuple[str, str]]]
+    """Kind of ``GROUPS`` -> the names of two pictures each."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
-    series: list[tuple[int, int]]
-    """A test picture and a training picture with neighbouring numbers in their names."""
 
     @property
     def num_problems(self) -> int:
         """Return the number of files and pairs that make a training or its accuracy wrong."""
-        found = self.copies
-        pairs = (found.leaks, found.alike, found.contradictions)
-        return len(self.unreadable) + sum(map(len, pairs))
+        return len(self.unreadable) + sum(len(self.pairs[row]) for row in SAME)
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return each class with its number of readable training and test pictures."""
@@ -71,12 +76,11 @@ class FolderCheck:
         return [(name, train[i], test[i]) for i, name in enumerate(self.folder.class_names)]
 
 
-def check_folder(root: Path, size: Size | None, on_message: Listener) -> FolderCheck:
-    """Read all pictures of a folder, and compare them.
+def check_folder(root: Path, on_message: Listener) -> FolderCheck:
+    """Read all pictures of a folder, at the size of a training, and compare them.
 
     Args:
         root: The folder, in one of the layouts that a training reads.
-        size: (H, W) at which the pictures are read; by default that of a training.
         on_message: Receives notes and progress.
 
     Raises:
@@ -87,14 +91,17 @@ def check_folder(root: Path, size: Size | None, on_message: Listener) -> FolderC
     for note in folder.notes:
         on_message(note)
     sizes = Counter(picture_sizes(folder.paths))
-    size = size or natural_size(sizes)
+    size = natural_size(sizes)
     require_memory(len(folder.paths), IN_CHANS, size)
     images, failures = read_labelled(folder, size, IN_CHANS, on_message)
     train, test = splits(folder, [r for r in range(len(folder.paths)) if r not in failures])
+    pairs = same_pictures(folder, images, train, test)
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
-    alike = near_copies(images.pixels[torch.tensor(train)]) if is_compared else []
-    copies = find_copies(folder, images.pixels, train, test)
-    same = ((max(pair), min(pair)) for pair in copies.contradictions)
+    known = images[torch.tensor(train)]
+    alike = pairs_alike(known.pixels) if is_compared else []
+    named = [(known.names[a], known.names[b]) for a, b in alike]
+    pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
+    pairs["series"] = _series(folder, train, test)
     return FolderCheck(
         folder=folder,
         train=train,
@@ -102,66 +109,38 @@ def check_folder(root: Path, size: Size | None, on_message: Listener) -> FolderC
         sizes=sizes,
         img_size=size,
         unreadable=list(failures.values()),
-        copies=copies,
-        alike_in_train=sorted({(train[a], train[b]) for a, b in alike} - {*same}),
+        pairs=pairs,
         is_compared=is_compared,
-        series=_series(folder, train, test),
     )
 
 
 def _series(
     folder: PictureFolder, train: Sequence[int], test: Sequence[int]
-) -> list[tuple[int, int]]:
+) -> list[tuple[str, str]]:
     """Return test pictures whose name has the number before or after a training picture's."""
-    places: dict[tuple[str, int], int] = {}
-    for row in train:
-        if place := _numbered(folder, row):
-            places[place] = row
+    places = {_numbered(folder, row): folder.names[row] for row in train}
     found = []
     for row in test:
-        prefix, number = _numbered(folder, row) or ("", -9)
+        prefix, number = _numbered(folder, row)
         beside = [places.get((prefix, number + step)) for step in (-1, 1)]
-        found += [(row, other) for other in beside if other is not None][:1]
+        found += [(folder.names[row], other) for other in beside if other][:1]
     return found
 
 
-def _numbered(folder: PictureFolder, row: int) -> tuple[str, int] | None:
+def _numbered(folder: PictureFolder, row: int) -> tuple[str, int]:
     """Return the series of a file (its class and what stands before the number), and the number."""
-    match = NUMBERED.fullmatch(Path(folder.paths[row]).stem)
-    return (f"{folder.labels[row]}/{match[1]}", int(match[2])) if match else None
-
-
-GROUPS = {
-    "leaks": "Test pictures with the same pixels as a training picture",
-    "alike": "Test pictures that look like a training picture",
-    "contradictions": "Training pictures with the same pixels in two classes",
-    "alike_in_train": "Training pictures that look alike",
-    "series": "Test pictures with a name next to a training picture's",
-}
-"""Kind of pairs -> its heading."""
-
-
-def pairs_of(check: FolderCheck) -> dict[str, list[tuple[str, str]]]:
-    """Return each kind of pairs of ``GROUPS`` as paths in the folder."""
-    found = check.copies
-    rows = {
-        "leaks": found.leaks,
-        "alike": found.alike,
-        "contradictions": found.contradictions,
-        "alike_in_train": check.alike_in_train,
-        "series": check.series,
-    }
-    return {
-        name: [(name_of(check.folder, a), name_of(check.folder, b)) for a, b in pairs]
-        for name, pairs in rows.items()
-    }
+    stem = Path(folder.paths[row]).stem
+    match = NUMBERED.fullmatch(stem)
+    prefix, number = (match[1], int(match[2])) if match else (f"{stem}/", 0)
+    return f"{folder.labels[row]}/{prefix}", number
 
 
 def page(check: FolderCheck) -> str:
     """Return an HTML page with the pictures of the pairs side by side."""
-    groups = {GROUPS[name]: pairs for name, pairs in pairs_of(check).items()}
+    paths = dict(zip(check.folder.names, check.folder.paths, strict=True))
+    groups = {GROUPS[name]: pairs for name, pairs in check.pairs.items()}
     shown = {
-        name: _thumbnail(check.folder.root / name)
+        name: _thumbnail(paths[name])
         for pairs in groups.values()
         for pair in pairs[:MOST_SHOWN]
         for name in pair
@@ -176,7 +155,7 @@ def page(check: FolderCheck) -> str:
     )
 
 
-def _thumbnail(path: Path) -> str:
+def _thumbnail(path: str) -> str:
     with quiet_pillow():
         pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, "pad")
     with io.BytesIO() as file:
@@ -195,7 +174,7 @@ def document(check: FolderCheck) -> dict[str, object]:
         "img_size": list(check.img_size),
         "kept_area": kept_area(check.sizes, check.img_size),
         "unreadable": check.unreadable,
-        **pairs_of(check),
+        **check.pairs,
         "is_compared": check.is_compared,
         "num_problems": check.num_problems,
     }

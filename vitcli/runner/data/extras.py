@@ -70,12 +70,14 @@ def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> 
     """
     captions: dict[str, list[str]] = {os.path.normpath(path): [] for path in pictures}
     for path in map(Path, sorted(files)):
-        for line, picture, caption in _lines(path):
+        for at, name, text in csv_lines(path, COLUMNS):
+            picture, caption = os.path.normpath(path.parent / name), " ".join(text.split())
+            if not caption:
+                raise InputError(f"{at}: the caption is empty")
             if picture in captions:
                 captions[picture].append(caption)
             elif not os.path.exists(picture):
-                where = printable(os.path.relpath(picture, path.parent))
-                raise InputError(f"{printable(path)}, line {line}: there is no picture {where}")
+                raise InputError(f"{at}: there is no picture {printable(name)}")
     without = sorted(path for path, texts in captions.items() if not texts)
     names = [printable(os.path.relpath(path, root)) for path in without]
     hint = f"Add a line for each to {CAPTIONS}, or remove {CAPTIONS}"
@@ -92,8 +94,12 @@ def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> 
     return torch.frombuffer(bytearray(whole), dtype=torch.uint8).view(len(rows), length)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the line number, the path of the picture and the caption."""
+def csv_lines(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the place of each line for messages, the file that it names, and its other cell.
+
+    Raises:
+        InputError: The file is no CSV file with these two columns, or names no file in a line.
+    """
     where = printable(path)
     try:
         text = picture_bytes(path).decode("utf-8-sig")
@@ -103,16 +109,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
         raise InputError(f"{where} holds a zero byte; it is not a text file")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        if next(reader, None) != COLUMNS:
-            raise InputError(f"{where}: the first line must be {','.join(COLUMNS)}")
+        if next(reader, None) != columns:
+            raise InputError(f"{where}: the first line must be {','.join(columns)}")
         for row in filter(None, reader):
             at = f"{where}, line {reader.line_num}"
-            if len(row) != len(COLUMNS):
-                raise InputError(f"{at}: {len(row)} columns; put a caption with a comma in quotes")
-            name, caption = row[0], " ".join(row[1].split())
-            if not name or not caption:
-                raise InputError(f"{at}: the {COLUMNS[bool(name)]} is empty")
-            yield reader.line_num, os.path.normpath(path.parent / name), caption
+            if len(row) != len(columns):
+                raise InputError(f"{at}: {len(row)} columns; put a text with a comma in quotes")
+            if not row[0]:
+                raise InputError(f"{at}: the file is empty")
+            yield at, row[0], row[1]
     except csv.Error as error:
         raise InputError(f"{where}, line {reader.line_num}: {error}") from error
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from vitcli.runner.data.extras import kind_of
@@ -56,6 +57,11 @@ class PictureFolder:
     stamp: str
     """Changes when one of the files changes."""
     notes: tuple[str, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the path of each picture below the folder, without control characters."""
+        return tuple(printable(Path(path).relative_to(self.root)) for path in self.paths)
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:

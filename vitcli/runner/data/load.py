@@ -29,6 +29,11 @@ from vitcli.runner.data.catalogue import (
     DataInfo,
     folder_path,
 )
+from vitcli.runner.data.corrections import (
+    apply_corrections,
+    describe_corrections,
+    read_corrections,
+)
 from vitcli.runner.data.find import (
     Listener,
     Source,
@@ -41,6 +46,7 @@ from vitcli.runner.data.find import (
 from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
+    describe_problems,
     natural_size,
     picture_sizes,
     read_folder,
@@ -78,13 +84,13 @@ def load_data(
     """
     refuse_unused_folder(spec.name, data_dir, may_move=True)
     if spec.name in GENERATED:
-        found = decode_generated(spec.name, spec.resize, on_message)
+        found = decode_generated(spec.name, spec.resize, on_message).data
     elif path := folder_path(spec.name):
         found = decode_folder(spec, data_dir or path, extras, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
-        found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message)
-    return _finish(spec, replace(found.data, leaks=found.leaks))
+        found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+    return _finish(spec, found)
 
 
 def _finish(spec: DataSpec, found: DataSet) -> DataSet:
@@ -193,16 +199,20 @@ def _read_classes(
 
 def decode_folder(
     spec: DataSpec, path: Path, extras: Collection[str], on_message: Listener
-) -> Decoded:
+) -> DataSet:
     """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
+
+    The corrections are made after that, so they move no picture into the test set or out of it.
 
     Raises:
         InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
-            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures.
+            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures, or the corrections
+            cannot be read or do not fit.
     """
     folder = list_folder(path)
     for note in folder.notes:
         on_message(note)
+    corrections = read_corrections(spec.corrections, folder)
 
     def build() -> Decoded:
         size = spec.resize or natural_size(picture_sizes(folder.paths))
@@ -219,15 +229,20 @@ def decode_folder(
             raise InputError(reason)
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     data, where = decoded.data, printable(folder.root)
+    if corrections:
+        data = apply_corrections(data, corrections)
+        on_message(f"{where}: {describe_corrections(corrections)} ({spec.corrections})")
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
     if folder.num_test is None:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
-    for note in decoded.notes:
+    for note in describe_problems(decoded, data):
         on_message(note)
-    return decoded
+    left = {*data.train.names, *data.test.names}
+    leaks = [f"{a} = {b}" for a, b in decoded.same["copies"] if {a, b} <= left]
+    return replace(data, leaks=tuple(leaks))
 
 
 def describe_data(spec: DataSpec) -> DataInfo:
@@ -262,10 +277,13 @@ def _describe_generated(name: str) -> DataInfo:
 
 def _describe_folder(spec: DataSpec, path: Path) -> DataInfo:
     folder = list_folder(path)
-    size, num_test = spec.resize or natural_size(picture_sizes(folder.paths)), folder.num_test
-    if num_test is None:
-        num_test = round(TEST_SHARE * folder.num_train)
-    num_train = len(folder.paths) - num_test
+    size = spec.resize or natural_size(picture_sizes(folder.paths))
+    corrections = read_corrections(spec.corrections, folder)
+    kept = [corrections.get(name, 0) is not None for name in folder.names]
+    num_train, num_test = sum(kept[: folder.num_train]), sum(kept[folder.num_train :])
+    if folder.num_test is None:
+        num_test = round(TEST_SHARE * num_train)
+        num_train -= num_test
     return DataInfo(spec.name, size, IN_CHANS, folder.class_names, num_train, num_test)
 
 

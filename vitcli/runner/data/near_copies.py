@@ -20,10 +20,12 @@ FLATTEST = 2.0
 noise would decide."""
 MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
+MOST_ALIKE = 1_000_000
+"""Largest number of pairs that are returned: more do not fit into memory."""
 AT_ONCE, GREYED = 2000, 100
 
 
-def near_copies(pictures: Tensor, others: Tensor | None = None) -> list[tuple[int, int]]:
+def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
     Each picture has at most one partner, the most similar. Each other picture is compared as it is,
@@ -31,23 +33,36 @@ def near_copies(pictures: Tensor, others: Tensor | None = None) -> list[tuple[in
 
     Args:
         pictures: (N, C, H, W) uint8.
-        others: (M, C, H, W) uint8; by default the pictures themselves. Then a pair is found once,
-            with the later picture first.
+        others: (M, C, H, W) uint8.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
-    for mine, theirs in _views(pictures, pictures if others is None else others):
+    for mine, theirs in _views(pictures, others):
         for start in range(0, len(mine), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            scores = mine[part] @ theirs.T
-            if others is None:
-                scores = scores.tril(start - 1)
-            similarity, index = scores.max(1)
+            similarity, index = (mine[part] @ theirs.T).max(1)
             better = similarity > best[part]
             best[part] = torch.where(better, similarity, best[part])
             partner[part] = torch.where(better, index, partner[part])
     found = (partner >= 0).nonzero().flatten().tolist()
     return [(row, int(partner[row])) for row in found]
+
+
+def pairs_alike(pictures: Tensor) -> list[tuple[int, int]]:
+    """Return the pairs of pictures (N, C, H, W) uint8 that are nearly the same.
+
+    They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``.
+    """
+    found = set[tuple[int, int]]()
+    for mine, theirs in _views(pictures, pictures):
+        for start in range(0, len(mine), AT_ONCE):
+            alike = mine[start : start + AT_ONCE] @ theirs.T > LEAST
+            rows, columns = alike.nonzero()[:MOST_ALIKE].T
+            pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
+            found.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
+            if len(found) >= MOST_ALIKE:
+                return sorted(found)[:MOST_ALIKE]
+    return sorted(found)
 
 
 def _views(pictures: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -12,14 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -49,6 +48,16 @@ NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
 NUM_SHOWN = 3
 """Number of files that a note names."""
+SAME = {
+    "copies": ("test", "test pictures found in train, too; the test accuracy is too high"),
+    "near": (
+        "test",
+        "test pictures look like a training picture (turned, resized, cut or saved again); if they"
+        " are the same, the test accuracy is too high",
+    ),
+    "twins": ("train", "training pictures found in another class, too"),
+}
+"""Kind of a pair of pictures that look the same -> the split of the first, and what is wrong."""
 
 
 # Any picture files
@@ -136,8 +145,8 @@ def read_labelled(
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
     Returns:
-        The images, and for each that cannot be read its index, name and reason. Its pixels are
-        undefined.
+        The images with their names, and for each that cannot be read its index, name and reason.
+        Its pixels are undefined.
     """
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
@@ -145,13 +154,14 @@ def read_labelled(
         for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
-                failures[row] = f"{name_of(folder, row)}: {reason}"
+                failures[row] = f"{folder.names[row]}: {reason}"
             else:
                 pixels[row] = picture
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
-    return Images(pixels, torch.tensor(folder.labels, dtype=torch.int64)), failures
+    labels = torch.tensor(folder.labels, dtype=torch.int64)
+    return Images(pixels, labels, names=folder.names), failures
 
 
 def read_folder(
@@ -173,24 +183,19 @@ def read_folder(
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test = splits(folder, [row for row in range(total) if row not in failures])
-    copies = find_copies(folder, images.pixels, train, test)
-    notes = _describe(folder, copies, train, test)
-    sample = folder.paths[:: max(1, total // NUM_MEASURED)]
-    if fit == "crop" and (kept := kept_area(Counter(picture_sizes(sample)), size)) < 1 - MOST_LOST:
-        notes.append(
-            f"note: the crop to {size[0]}x{size[1]} keeps {percent(kept, 0)} of a picture's area on"
-            " average; --fit pad shows whole pictures (data.fit)"
-        )
-    if unreadable:
-        what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
-        notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")
-    rows, names = [*train, *test], [name_of(folder, row) for row in test]
+    rows = [*train, *test]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
     both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
-    data = arranged(folder.class_names, both[:cut], both[cut:], test_names=names)
-    leaks = tuple(pair_names(folder, copies.leaks))
-    return Decoded(data, unreadable, leaks, tuple(notes), reasons)
+    data = arranged(folder.class_names, both[:cut], both[cut:])
+    sample = folder.paths[:: max(1, total // NUM_MEASURED)]
+    return Decoded(
+        data,
+        unreadable,
+        same_pictures(folder, images, train, test),
+        kept_area(Counter(picture_sizes(sample)), size) if fit == "crop" else 1.0,
+        reasons,
+    )
 
 
 def refuse_unreadable(
@@ -243,30 +248,11 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copies:
-    """Pairs of pictures of a folder that are the same, as rows of its paths."""
-
-    leaks: list[tuple[int, int]]
-    """A test picture and a training picture with the same pixels."""
-    alike: list[tuple[int, int]]
-    """A test picture and a training picture that look alike."""
-    contradictions: list[tuple[int, int]]
-    """Training pictures with the same pixels in two classes."""
-
-
-def find_copies(
-    folder: PictureFolder, pixels: Tensor, train: Sequence[int], test: Sequence[int]
-) -> Copies:
-    """Compare the pictures of a folder.
-
-    Args:
-        folder: The folder.
-        pixels: Its pictures, (N, C, H, W) uint8.
-        train: Rows of the training pictures.
-        test: Rows of the test pictures.
-    """
-    digests, first = pixel_digests(pixels), dict[bytes, int]()
+def same_pictures(
+    folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
+    digests, first = pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
         (row, other)
         for row in train
@@ -274,46 +260,49 @@ def find_copies(
         if folder.labels[other] != folder.labels[row]
     ]
     last = {digests[row]: row for row in train}
-    leaks = [(row, last[digests[row]]) for row in test if digests[row] in last]
+    copies = [(row, last[digests[row]]) for row in test if digests[row] in last]
     known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
-    alike, is_exact = list[tuple[int, int]](), {row for row, _ in leaks}
+    near, is_exact = list[tuple[int, int]](), {row for row, _ in copies}
     if len(train) * len(test) <= MOST_PAIRS:
-        pairs = near_copies(pixels[asked], pixels[known])
-        alike = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
-    return Copies(leaks=leaks, alike=alike, contradictions=twins)
+        pairs = near_copies(images.pixels[asked], images.pixels[known])
+        near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
+    found = {"copies": copies, "near": near, "twins": twins}
+    return {
+        row: [(folder.names[a], folder.names[b]) for a, b in pairs] for row, pairs in found.items()
+    }
 
 
-def _describe(
-    folder: PictureFolder, copies: Copies, train: Sequence[int], test: Sequence[int]
-) -> list[str]:
-    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
-    found = (
-        (
-            copies.leaks,
-            f"{len(test):,} test pictures found in train, too; the test accuracy is too high",
-        ),
-        (
-            copies.alike,
-            f"{len(test):,} test pictures look like a training picture (turned, resized, cut or"
-            " saved again); if they are the same, the test accuracy is too high",
-        ),
-        (
-            copies.contradictions,
-            f"{len(train):,} training pictures found in another class, too",
-        ),
-    )
-    return [
-        f"note: {len(pairs):,} of {what}:\n" + listed(pair_names(folder, pairs), NUM_SHOWN)
-        for pairs, what in found
-        if pairs
-    ]
+def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
+    """Return notes on unreadable pictures, and on those that look the same.
 
-
-def pair_names(folder: PictureFolder, pairs: Sequence[tuple[int, int]]) -> list[str]:
-    """Return ``A = B`` for each pair of rows."""
-    return [f"{name_of(folder, a)} = {name_of(folder, b)}" for a, b in pairs]
-
-
-def name_of(folder: PictureFolder, row: int) -> str:
-    """Return the path of a picture within its folder."""
-    return printable(Path(folder.paths[row]).relative_to(folder.root))
+    Args:
+        decoded: What was found in the folder.
+        data: The images that are left with the corrections. A pair without a problem is not named.
+    """
+    splits = (data.train, data.test)
+    label = {
+        name: label
+        for images in splits
+        for name, label in zip(images.names, images.labels.tolist(), strict=True)
+    }
+    notes = []
+    if decoded.kept_area < 1 - MOST_LOST:
+        height, width = data.img_size
+        notes.append(
+            f"note: the crop to {height}x{width} keeps {percent(decoded.kept_area, 0)} of a"
+            " picture's area on average; --fit pad shows whole pictures (data.fit)"
+        )
+    if bad := decoded.unreadable:
+        total = len(decoded.data.train) + len(decoded.data.test) + len(bad)
+        what = f"{len(bad):,} of {total:,} pictures left out, because they cannot be read"
+        notes.append(f"note: {what}:\n{listed(bad, NUM_SHOWN)}")
+    for row, (split, what) in SAME.items():
+        pairs = [
+            f"{a} = {b}"
+            for a, b in decoded.same.get(row, ())
+            if {a, b} <= label.keys() and (row != "twins" or label[a] != label[b])
+        ]
+        if pairs:
+            count = f"{len(pairs):,} of {len(getattr(data, split)):,}"
+            notes.append(f"note: {count} {what}:\n{listed(pairs, NUM_SHOWN)}")
+    return notes

@@ -19,7 +19,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import is_number
+from vitcli.runner.run.record import stored_temperature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,7 @@ class Predictor:
         self.classifies = named and self.spec.task.row.classifies
         self.origin = "weights of timm" if foreign else f"trained on {self.spec.data.name}"
         """Where the weights come from, as the page of ``attn-map`` says it."""
-        found = None if foreign else run.read("result.json").get("temperature")
-        self.temperature = found if is_number(found) and found > 0 else 1.0
+        self.temperature = (None if foreign else stored_temperature(run)) or 1.0
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 

@@ -358,13 +358,16 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     """Return a SHA-256 of the fields that differ from the defaults.
 
     New fields with a default therefore leave old hashes valid. The seed is ignored, because the
-    name of the folder contains it. Only the last part of the path of an image folder is used.
+    name of the folder contains it. Only the last part of the path of an image folder, and of its
+    corrections, is used.
     """
     data = _changed_fields(spec)
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:
         data["data"]["name"] = f"{kind}:{Path(folder).name}"
+    if spec.data.corrections:
+        data["data"]["corrections"] = Path(spec.data.corrections).name
     text = json.dumps({"format": version, "config": data}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -44,6 +44,7 @@ FILES = (
     "metrics.jsonl",
     "meta.json",
     "predictions.npz",
+    "review.html",
     "config.yaml",
 )
 """In order of removal: config.yaml, which makes the folder a run, comes last."""

@@ -197,6 +197,12 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
+def stored_temperature(run: RunDir) -> float | None:
+    """Return the temperature that a run's training ended with; None for a run without one."""
+    found = run.read("result.json").get("temperature")
+    return found if is_number(found) and found > 0 else None
+
+
 def refuse_unreadable(run: RunDir) -> None:
     """Refuse files that cannot be read, for example without permission: they are not damaged.
 

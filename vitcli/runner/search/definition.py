@@ -40,7 +40,7 @@ FIXED = (
     "task.name",
     "train.init",
     *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
-    *("data.skip_bad", "data.allow_leaks", "data.fit"),
+    *(f"data.{name}" for name in ("skip_bad", "allow_leaks", "corrections", "fit")),
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose
 headline number is compared."""

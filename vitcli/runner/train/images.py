@@ -80,7 +80,7 @@ def without_test_images(data: DataSet) -> DataSet:
     """
     if data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return replace(data, test=data.val, test_names=())
+    return replace(data, test=data.val)
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:

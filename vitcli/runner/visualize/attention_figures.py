@@ -67,7 +67,7 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
         summary=f"The {len(tiles)} most confident of {len(wrong):,} wrong predictions. Above: the"
         " predicted class with its probability, and the picture. Below: the gradient rollout for"
         " the predicted class, as a share of its largest value, and under it the true class"
-        f"{' and the file' if tested.data.test_names else ''}.",
+        f"{' and the file' if tested.data.test.names else ''}.",
         source=source_of(tested, len(labels)),
         numbers={
             "num_mistakes": len(wrong),

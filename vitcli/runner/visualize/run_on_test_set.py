@@ -170,7 +170,7 @@ class RunOnTestSet:
 
     def file_name(self, index: int) -> str | None:
         """Return the file of a test image, relative to the data set's folder, if it has one."""
-        names = self.data.test_names
+        names = self.data.test.names
         return names[index] if names else None
 
     def picture(self, index: int) -> np.ndarray:

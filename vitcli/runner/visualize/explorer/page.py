@@ -180,10 +180,10 @@ def _colours() -> np.ndarray:
     return (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
 
 
-def picture_uri(picture: np.ndarray) -> str:
-    """Return a picture (H, W, 3) as a data URI, with sides of at most ``MAX_SHOWN`` pixels."""
+def picture_uri(picture: np.ndarray, longest: int = MAX_SHOWN) -> str:
+    """Return a picture (H, W, 3) as a data URI, with sides of at most ``longest`` pixels."""
     image = Image.fromarray(picture)
-    image.thumbnail((MAX_SHOWN, MAX_SHOWN), Image.Resampling.LANCZOS)
+    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
     kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
     with io.BytesIO() as file:
         image.save(file, kind, quality=88, optimize=True)

@@ -1,0 +1,170 @@
+"""`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import vitcli
+from tests.explorer_page import parse
+from tests.stopping import stop_after
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import InputError, StoppedError
+from vitcli.runner.evaluate import review
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, resume_experiment, start
+
+SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
+
+
+def other(name: str) -> str:
+    return "dark" if name.startswith("bright") else "bright"
+
+
+@pytest.fixture
+def planted(pictures) -> dict[str, str]:
+    """Give five training pictures the other label; return their new files with the true one."""
+    for name in SWAPPED:
+        source = pictures / "train" / f"{name}.png"
+        source.rename(pictures / "train" / other(name) / f"swapped {name.replace('/', '-')}.png")
+    return {
+        f"train/{other(name)}/swapped {name.replace('/', '-')}.png": name.partition("/")[0]
+        for name in SWAPPED
+    }
+
+
+def train(tiny, output: str = "run", changes=None, **options) -> Path:
+    experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
+    return start(experiment, Request(output=Path(output), **options)).run.path
+
+
+def reviewed(*words: object) -> dict:
+    code, out, talk = vitcli("eval", *words, "--review", "--json")
+    assert code == 0, talk
+    found: dict = json.loads(out)
+    return found
+
+
+def write_corrections(found: dict) -> None:
+    with Path("mine.csv").open("w", newline="") as file:
+        rows = [(each["name"], each["predicted"]) for each in found["suspects"]]
+        csv.writer(file).writerows([("file", "label"), *rows])
+
+
+def test_planted_labels_come_first_and_their_correction_restores_the_data(pictures, tiny, planted):
+    found = reviewed(train(tiny))
+    first = found["suspects"][: len(planted)]
+    assert {each["name"]: each["predicted"] for each in first} == planted
+    for each in first:
+        assert each["given"] == each["name"].split("/")[1]
+        assert each["given_probability"] < 0.5 < each["predicted_probability"]
+    write_corrections({"suspects": first})
+    name = f"imagefolder:{pictures}"
+    mended = load_data(DataSpec(name=name, corrections="mine.csv"))
+    for file, label in planted.items():
+        (pictures / file).rename(pictures / "train" / label / Path(file).name)
+    assert mended.data_hash == load_data(DataSpec(name=name)).data_hash
+
+
+def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, planted, monkeypatch):
+    write_corrections({"suspects": [{"name": n, "predicted": c} for n, c in planted.items()]})
+    changes = {"data.corrections": "mine.csv"}
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(StoppedError):
+            train(tiny, changes=changes)
+    experiment, path = resume_experiment("run")
+    assert start(experiment, Request(output=path, resume=True)).trained
+    assert "other images" not in vitcli("eval", "run")[2]
+    assert vitcli("visualize", "run", "--what", "curves")[0] == 0
+    found = reviewed("run")
+    assert not {*planted} & {each["name"] for each in found["suspects"]}
+    (data,) = (
+        json.loads(each) for each in parse(Path(found["page"]).read_text()).texts["script"][:1]
+    )
+    assert dict(data["corrections"]) == planted, "the next file of corrections has these, too"
+    Path("mine.csv").write_text("file,label\n")
+    assert "was trained on other images" in vitcli("eval", "run")[2]
+    train(tiny, "again")
+    Path("mine.csv").unlink()
+    assert vitcli("eval", "run")[0] == InputError.exit_code
+
+
+def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
+    """Its files have hostile names; one training picture is in both classes."""
+    odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
+    odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
+    path = train(tiny, changes={"train.epochs": 0, "data.val_split": 20})
+    found = reviewed(path)
+    text = Path(found["page"]).read_text()
+    page = parse(text)
+    assert found["page"] == str(path / "review.html")
+    assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert not re.search(r"https?://|fetch\(|XMLHttpRequest|WebSocket|import\(|eval\(", text)
+    pictures_shown = [a["src"] for tag, a in page.tags if tag == "img"]
+    assert all(str(source).startswith("data:image/") for source in pictures_shown)
+    assert found["num_checked"] == 81, "with the validation images"
+    shown = min(24, found["num_errors"]) + min(24, found["num_suspects"])
+    assert len(pictures_shown) == 2 * shown + 2, "maps beside them, and one pair"
+    ((one, two),) = found["copies"]
+    assert {one["name"], two["name"]} == {"train/bright/3.png", f"train/dark/{odd.name}"}
+    files = {str(a["data-file"]) for tag, a in page.tags if "data-file" in a}
+    assert f"train/dark/{odd.name}" in files
+    assert all((pictures / file).is_file() for file in files)
+
+
+def test_the_errors_are_those_of_the_run_the_most_confident_first(copy_of_run, monkeypatch):
+    copy_of_run(Path("run"), {"train.epochs": 1})
+    load = review.load_trained_run
+
+    def flipped(*words, **options):
+        found = load(*words, **options)
+        found.data.test.labels[::2] = 1 - found.data.test.labels[::2]
+        return found
+
+    monkeypatch.setattr(review, "load_trained_run", flipped)
+    found = reviewed("run")
+    shares = [each["predicted_probability"] for each in found["errors"]]
+    assert found["num_errors"] == len(shares) >= 10
+    assert shares == sorted(shares, reverse=True)
+    assert all(each["given"] != each["predicted"] for each in found["errors"])
+    rows = [*csv.DictReader(vitcli("eval", "run", "--review", "--format", "csv")[1].splitlines())]
+    assert [row["name"] for row in rows if row["list"] == "errors"] == [
+        each["name"] for each in found["errors"]
+    ]
+    accuracy = 1 - found["num_errors"] / found["num_test"]
+    for least, code in ((accuracy, 0), (accuracy + 0.01, 6)):
+        assert vitcli("eval", "run", "--review", "--min-accuracy", least)[0] == code
+    result = RunDir(Path("run")).read("result.json") | {"temperature": 10.0}
+    del result["sha256"]
+    Path("run/result.json").write_text(json.dumps(result))
+    calm = reviewed("run")["errors"]
+    assert max(each["predicted_probability"] for each in calm) < max(shares)
+
+
+def test_what_cannot_be_checked_is_said(copy_of_run, pictures, monkeypatch):
+    copy_of_run(Path("run"), {"train.epochs": 1})
+    monkeypatch.setattr(review, "MOST_PAIRS", 10)
+    for path in [*(pictures / "train" / "dark").iterdir()][4:]:
+        path.unlink()
+    found = reviewed("run", "--data-dir", pictures)
+    assert (found["num_checked"], found["num_copies"]) == (0, None)
+    assert "fewer than 5 images: dark" in found["notes"][0]
+    _, out, _ = vitcli("eval", "run", "--review", "--data-dir", pictures)
+    assert ("not checked" in out, "not compared" in out) == (True, True)
+    monkeypatch.setattr(review, "MOST_LABELS", 30)
+    assert "30 of 44" in reviewed("run", "--data-dir", pictures)["notes"][0]
+
+
+def test_runs_and_options_that_do_not_fit_are_refused(copy_of_run):
+    copy_of_run(Path("run"), {"train.epochs": 1})
+    copy_of_run(Path("mae"), {"task.name": "mae", "data.augment.mixup": 0, "train.epochs": 1})
+    for words in (["mae"], ["run", "--probe", "knn"], ["run", "--split", "train"]):
+        assert vitcli("eval", *words, "--review")[0] == 2, words
+    assert vitcli("eval", "run", "--review", "--data-dir", "nowhere")[0] == 4
+    Path("run/review.html").mkdir()
+    assert vitcli("eval", "run", "--review")[0] == 2

@@ -1,0 +1,120 @@
+"""Corrections of a folder of pictures: labels that change, and pictures that are left out."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tests.runner.data.own_pictures import draw_pets, load, spec
+from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.data import picture_reader
+from vitcli.runner.data.load import describe_data, load_data
+from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import config_hash
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return draw_pets(tmp_path / "pets")
+
+
+def write(*lines: str, path: str = "mine.csv") -> str:
+    Path(path).write_text("\n".join(["file,label", *lines]), encoding="utf-8")
+    return path
+
+
+def test_the_images_are_those_of_a_corrected_folder(root):
+    odd = root / "train" / "dog" / 'ä, "b".png'
+    (root / "train" / "dog" / "20-3.png").rename(odd)
+    before = load(root)
+    csv = write('"train/dog/ä, ""b"".png",cat', "train/cat/20-1.png,", "test/cat/20-0.png,dog")
+    messages: list[str] = []
+    data = load(root, messages, corrections=csv)
+    assert "pets: 2 labels corrected, 1 picture left out (mine.csv)" in messages[-2]
+    info = describe_data(spec(root, corrections=csv))
+    assert (info.num_train, info.num_test) == (len(data.train), len(data.test)) == (15, 4)
+    odd.rename(root / "train" / "cat" / "moved.png")
+    (root / "train" / "cat" / "20-1.png").unlink()
+    (root / "test" / "cat" / "20-0.png").rename(root / "test" / "dog" / "moved.png")
+    wanted = load(root)
+    assert data.data_hash == wanted.data_hash != before.data_hash
+    assert (data.mean, data.std) == (wanted.mean, wanted.std)
+    names = dict(zip(data.train.names, data.train.labels.tolist(), strict=True))
+    assert names['train/dog/ä, "b".png'] == 0
+    assert "train/cat/20-1.png" not in names
+
+
+def test_corrections_read_no_picture_again_and_move_none_into_the_test_set(
+    root, tmp_path, monkeypatch
+):
+    (root / "test").rename(tmp_path / "away")
+    before = load(root)
+    monkeypatch.setattr(picture_reader, "read_labelled", None)
+    first, *others = before.train.names
+    data = load(root, corrections=write(f"{first},", f"{others[0]},dog"))
+    assert {*data.train.names} == {*others}
+    assert {*data.test.names} == {*before.test.names}
+
+
+def test_what_is_corrected_is_no_problem_any_more(root):
+    """A picture in two classes, and a copy in the test set."""
+    cat = root / "train" / "cat" / "20-0.png"
+    for name in ("train/dog/a.png", "test/dog/b.png"):
+        (root / name).write_bytes(cat.read_bytes())
+    messages: list[str] = []
+    load(root, messages)
+    assert sum("found in" in text for text in messages) == 2
+    messages = []
+    load(root, messages, corrections=write("train/dog/a.png,cat", "test/dog/b.png,"))
+    assert not any("found in" in text for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["train/cat/20-0.pn,"], r"line 2: no picture .*did you mean 'train/cat/20-0.png'"),
+        (["train/cat/20-0.png,dogs"], r"line 2: unknown class 'dogs'; did you mean 'dog'"),
+        (["train/cat/20-0.png,"] * 2, "line 3: .* was named before"),
+        (["train/cat/20-0.png"], "line 2: 1 columns"),
+        ([f"train/cat/20-{i}.png," for i in range(8)], "no training picture of 'cat'"),
+        ([f"test/{c}/20-{i}.png," for c in ("cat", "dog") for i in (0, 1)], "no test picture"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_refused(root, lines, said):
+    with pytest.raises(InputError, match=said):
+        load(root, corrections=write(*lines))
+
+
+def test_another_file_and_a_named_data_set_are_refused(root):
+    for text, said in (("a;b\n", "the first line must be file,label"), ("\xff", "not UTF-8")):
+        Path("other.csv").write_text(text, encoding="latin-1")
+        with pytest.raises(InputError, match=said):
+            load(root, corrections="other.csv")
+    with pytest.raises(ValidationError, match="corrections is for your own pictures"):
+        DataSpec(name="shapes", corrections="mine.csv")
+
+
+def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
+    data = load(root, corrections=write("train/cat/20-1.png,"))
+    given = spec(root, corrections="mine.csv")
+    moved = tmp_path / "moved"
+    root.rename(moved)
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir("elsewhere")
+    with pytest.raises(InputError, match="copy it into that folder"):
+        load_data(given, data_dir=moved)
+    (tmp_path / "mine.csv").rename(moved / "mine.csv")
+    assert load_data(given, data_dir=moved).data_hash == data.data_hash
+
+
+def test_the_configuration_hash_holds_the_name_of_the_file_and_not_its_folder():
+    def hashed(file: str | None) -> str:
+        data = DataSpec(name="imagefolder:pets", corrections=file)
+        return config_hash(ExperimentSpec().replace(data=data))
+
+    assert hashed("a.csv") == hashed("/elsewhere/a.csv")
+    assert len({hashed(file) for file in (None, "a.csv", "b.csv")}) == 3

@@ -1,0 +1,85 @@
+"""Corrections of a folder of pictures: which are left out, and which belong to another class."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.arrays import arranged
+from vitcli.runner.data.extras import csv_lines
+from vitcli.runner.data.folder import PictureFolder
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import did_you_mean, printable, quantity
+
+CORRECTIONS = ["file", "label"]
+"""The columns of the file. A path is relative to the folder of the pictures."""
+Corrections = Mapping[str, int | None]
+"""Name of a picture -> the index of its class; None leaves the picture out."""
+
+
+def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
+    """Return the corrections in ``data.corrections``; none without such a file.
+
+    A file that is not there is looked for by its name in the folder of the pictures, because both
+    may have moved.
+
+    Raises:
+        InputError: There is no such file, it is no CSV file with the two columns, or a line names
+            an unknown picture or class, or a picture that was named before.
+    """
+    if file is None:
+        return {}
+    path = Path(os.path.expanduser(file))
+    path = path if path.is_file() else folder.root / path.name
+    if not path.is_file():
+        raise InputError(
+            f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
+            " name its place, or copy it into that folder"
+        )
+    known, found = {*folder.names}, dict[str, int | None]()
+    for at, name, label in csv_lines(path, CORRECTIONS):
+        if name not in known:
+            hint = did_you_mean(name, folder.names)
+            where = printable(folder.root)
+            raise InputError(f"{at}: no picture {printable(name)!r} in {where}{hint}")
+        if label and label not in folder.class_names:
+            hint = did_you_mean(label, folder.class_names)
+            hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
+            raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
+        if name in found:
+            raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
+        found[name] = folder.class_names.index(label) if label else None
+    return found
+
+
+def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
+    """Return a data set without the pictures that are left out, and with the other labels.
+
+    Raises:
+        InputError: No training picture of a class is left, or no test picture.
+    """
+    train, test = (_corrected(images, corrections) for images in (data.train, data.test))
+    lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
+    if lost or not len(test):
+        what = f"training picture of {data.class_names[min(lost)]!r}" if lost else "test picture"
+        raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
+    return arranged(data.class_names, train, test)
+
+
+def _corrected(images: Images, corrections: Corrections) -> Images:
+    labels = [
+        corrections.get(name, label)
+        for name, label in zip(images.names, images.labels.tolist(), strict=True)
+    ]
+    kept = torch.tensor([row for row, label in enumerate(labels) if label is not None])
+    changed = torch.tensor([-1 if label is None else label for label in labels])
+    return Images(images.pixels, changed, images.extra, images.names)[kept.long()]
+
+
+def describe_corrections(corrections: Corrections) -> str:
+    """Return how many pictures are corrected, as text."""
+    out = sum(label is None for label in corrections.values())
+    changed = quantity(len(corrections) - out, "label")
+    return f"{changed} corrected, {quantity(out, 'picture')} left out"

@@ -1,0 +1,256 @@
+"""Pictures of a run to look at again: confident errors, suspect labels, copies in two classes.
+
+Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitcli.core.data.batches import limit_images
+from vitcli.core.data.source import Images, evenly_spaced
+from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
+from vitcli.core.metrics.classification import rank_by_self_confidence
+from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.probe import OnStage
+from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.run.folder import find_run
+from vitcli.runner.run.record import stored_temperature
+from vitcli.runner.text import quantity
+
+SHOWN = 24
+"""Largest number of pictures, or of pairs, in a list."""
+MOST_LABELS = 20_000
+"""Largest number of training images whose labels are checked. Their features take a minute or two
+with a small model on two cores."""
+PROBE_LABELS = 5000
+"""Largest number of images that a probe learns from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A picture that the model gets wrong, or whose label may be wrong."""
+
+    name: str
+    """Its file below the folder of the data set, or its split and index."""
+    given: str
+    """Class of its label."""
+    given_probability: float | None
+    predicted: str | None
+    """The likeliest class; None, like the probabilities, where no classifier was asked."""
+    predicted_probability: float | None
+    pixels: Tensor
+    """(C, H, W) uint8."""
+    heat: Tensor | None = None
+    """(gh, gw), not negative: the model's default map; None without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """The result of ``vitcli eval --review``."""
+
+    found: TrainedRun
+    errors: list[Doubt]
+    """Wrongly classified test images, the most confident first; probabilities of the model."""
+    num_errors: int
+    num_test: int
+    temperature: float | None
+    """What the logits were divided by; None if the run has no temperature."""
+    suspects: list[Doubt]
+    """Training images, with those for validation, whose label a probe does not predict, by
+    self-confidence; probabilities of probes that have not seen the image."""
+    num_suspects: int
+    num_checked: int
+    copies: list[tuple[Doubt, Doubt]]
+    """Training images that look the same and have different labels."""
+    num_copies: int | None
+    """Number of such pairs; None if the images were not compared."""
+    method: str | None
+    """The method of the maps; None for a model without maps."""
+    notes: list[str]
+    """What was not checked, and why."""
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of the test images that are classified rightly."""
+        return 1 - self.num_errors / self.num_test
+
+
+def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:
+    """Find pictures of a run that a person should look at.
+
+    Args:
+        name: A run folder, a name under runs/, or a bundled model.
+        on_stage: Gets the progress of each stage.
+        options: The other arguments of ``load_trained_run``.
+
+    Raises:
+        ConfigError: The run was not trained to classify.
+        InputError: The run, a checkpoint or the data set is missing or does not fit, or a number
+            of the model is infinite or NaN.
+    """
+    spec = find_run(name).spec()
+    if not spec.task.row.classifies:
+        raise ConfigError(
+            f"--review: {name} has no classes (task {spec.task.name!r}); name a run that classifies"
+        )
+    found = load_trained_run(name, **options)
+    test = limit_images(_named(found, "test"), found.spec)
+    if not len(test):
+        raise InputError(f"{name}: {spec.data.name} has no test images")
+    temperature = stored_temperature(found.run)
+    on_stage(f"answers for {quantity(len(test), 'test image')}", 0, 1)
+    answers = found.task().outputs(found.module, test)["logits"]
+    wrong, shares = _wrong(found, answers / (temperature or 1.0), test.labels)
+    wrong = wrong[shares[wrong].max(1).values.argsort(descending=True, stable=True)]
+
+    whole, notes = _training_images(found), list[str]()
+    train = evenly_spaced(limit_images(whole, found.spec), MOST_LABELS)
+    if len(train) < len(whole):
+        notes.append(
+            f"The labels of {len(train):,} of {len(whole):,} training images were checked."
+        )
+    unseen, suspect = None, list[int]()
+    logits = _unseen_logits(found, train, on_stage, notes)
+    if logits is not None:
+        differing, unseen = _wrong(found, logits, train.labels)
+        order, _ = rank_by_self_confidence(unseen[differing], train.labels[differing])
+        suspect = differing[order].tolist()
+    on_stage("training images that look the same", 0, 1)
+    pairs = _pairs(train, notes)
+    method = _method(found)
+    paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
+    return Review(
+        found=found,
+        errors=_with_maps(found, method, _doubts(found, test, shares, wrong[:SHOWN].tolist())),
+        num_errors=len(wrong),
+        num_test=len(test),
+        temperature=temperature,
+        suspects=_with_maps(found, method, _doubts(found, train, unseen, suspect[:SHOWN])),
+        num_suspects=len(suspect),
+        num_checked=0 if unseen is None else len(train),
+        copies=list(zip(paired[::2], paired[1::2], strict=True)),
+        num_copies=None if pairs is None else len(pairs),
+        method=method,
+        notes=notes,
+    )
+
+
+def _named(found: TrainedRun, split: str) -> Images:
+    """Return the images of a split, each with a name."""
+    images = found.images(split)
+    names = images.names or tuple(f"{split} image {index}" for index in range(len(images)))
+    return replace(images, names=names)
+
+
+def _training_images(found: TrainedRun) -> Images:
+    """Return the training images and those held out for validation, sorted by label."""
+    parts = [_named(found, "train")]
+    if found.data.val is not None:
+        parts.append(_named(found, "val"))
+    labels = torch.cat([part.labels for part in parts])
+    whole = Images(
+        torch.cat([part.pixels for part in parts]),
+        labels,
+        {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
+        tuple(name for part in parts for name in part.names),
+    )
+    return whole[labels.argsort(stable=True)]
+
+
+def _wrong(found: TrainedRun, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the indices of wrong answers, and the probabilities of all classes (N, K).
+
+    Raises:
+        InputError: A logit is infinite or NaN.
+    """
+    if not logits.isfinite().all():
+        raise InputError(f"{found.run.name}: a logit is infinite or NaN")
+    return (logits.argmax(1) != labels).nonzero().flatten(), logits.double().softmax(1)
+
+
+def _unseen_logits(
+    found: TrainedRun, train: Images, on_stage: OnStage, notes: list[str]
+) -> Tensor | None:
+    """Return the answers (N, K) of probes that have not seen the image; None, and a note, if none.
+
+    Raises:
+        InputError: A feature is infinite or NaN.
+    """
+    stage, total = f"features of {quantity(len(train), 'training image')}", len(train)
+    features = found.task().features(found.module, train, lambda done: on_stage(stage, done, total))
+    if not features.isfinite().all():
+        raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
+    on_stage("probes of the training labels", 0, 1)
+    logits = cross_validated(features, train.labels, found.data.num_classes, most=PROBE_LABELS)
+    if logits is None:
+        counts = train.labels.bincount(minlength=found.data.num_classes).tolist()
+        few = [
+            name
+            for name, count in zip(found.data.class_names, counts, strict=True)
+            if 0 < count < HELD_OUT
+        ]
+        what = f"a class has fewer than {HELD_OUT} images: {', '.join(few)}"
+        notes.append(f"The labels of the training images were not checked, because {what}.")
+    return logits
+
+
+def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
+    """Return the indices of images that look the same and have different labels.
+
+    Too many images are not compared; then None is returned, with a note.
+    """
+    if len(train) ** 2 > MOST_PAIRS:
+        most = int(MOST_PAIRS**0.5)
+        notes.append(f"More than {most:,} training images were not compared with each other.")
+        return None
+    labels = train.labels.tolist()
+    return [(b, a) for a, b in pairs_alike(train.pixels.cpu()) if labels[a] != labels[b]]
+
+
+def _doubts(
+    found: TrainedRun, images: Images, shares: Tensor | None, rows: Sequence[int]
+) -> list[Doubt]:
+    """Return the images at some indices, with the probabilities (N, K) of a classifier if known."""
+    doubts, classes = [], found.data.class_names
+    for row in rows:
+        label = int(images.labels[row])
+        best = None if shares is None else int(shares[row].argmax())
+        doubts.append(
+            Doubt(
+                name=images.names[row],
+                given=classes[label],
+                given_probability=None if shares is None else shares[row, label].item(),
+                predicted=None if best is None else classes[best],
+                predicted_probability=None if shares is None else shares[row].max().item(),
+                pixels=images.pixels[row].cpu(),
+            )
+        )
+    return doubts
+
+
+def _method(found: TrainedRun) -> str | None:
+    """Return the default method of the run's maps; None for a model without maps."""
+    model = found.task().encoder(found.module)
+    if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
+        return None
+    return default_method(model)
+
+
+def _with_maps(found: TrainedRun, method: str | None, doubts: list[Doubt]) -> list[Doubt]:
+    """Return the pictures with their maps, made one at a time to save memory."""
+    if method is None:
+        return doubts
+    model, mapped = found.task().encoder(found.module), []
+    assert isinstance(model, VisionTransformer)
+    for doubt in doubts:
+        batch = found.data.normalize(doubt.pixels[None].to(found.device))
+        request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
+        mapped.append(replace(doubt, heat=METHODS[method](request)[0].detach().float().cpu()))
+    return mapped

@@ -1,0 +1,105 @@
+"""The page of ``vitcli eval --review``: pictures to look at again, and a button for corrections.
+
+The page is one file. It needs no network, and its only script saves the corrections.
+"""
+
+import contextlib
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib import colormaps
+from PIL import Image
+
+from vitcli.runner import pages
+from vitcli.runner.attn_map.overlay import OPACITY, map_scale
+from vitcli.runner.data.catalogue import folder_path
+from vitcli.runner.data.contact_sheet import to_rgb
+from vitcli.runner.data.corrections import read_corrections
+from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
+from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.review import Doubt, Review
+from vitcli.runner.figure_style import CMAP
+from vitcli.runner.files import commit, policy_hash
+from vitcli.runner.text import portable
+from vitcli.runner.visualize.explorer.page import picture_uri
+
+PAGE = "review.html"
+SHOWN_SIDE = 192
+"""Largest longer side of an embedded picture, in pixels."""
+
+
+def write_review(review: Review, data_dir: Path | None = None) -> Path:
+    """Write the page into the run folder, for a bundled model into the current one; return it.
+
+    Args:
+        review: What to show.
+        data_dir: The folder of the pictures, if it is not that of the run.
+    """
+    run = review.found.run
+    path = Path(PAGE) if run.is_bundled else run.path / PAGE
+    root = folder_path(review.found.spec.data.name)
+    commit(path, html(review, root and (data_dir or root)).encode())
+    return path
+
+
+def html(review: Review, root: Path | None) -> str:
+    """Return the page; ``root`` is the folder of the pictures, None for another data set."""
+    run, spec = review.found.run, review.found.spec.data
+    words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]
+    made = {}
+    if root and spec.corrections:
+        made = read_corrections(spec.corrections, list_folder(root))
+    if root and root != folder_path(spec.name):
+        words += ["--data", f"imagefolder:{root}"]
+    classes = review.found.data.class_names
+    script = pages.source("review.js")
+    return pages.render(
+        "review.html",
+        review=review,
+        name=run.name,
+        data_name=portable(spec.name),
+        errors=[_card(review, doubt, root) for doubt in review.errors],
+        suspects=[_card(review, doubt, root) for doubt in review.suspects],
+        copies=[[_card(review, doubt, root) for doubt in pair] for pair in review.copies],
+        can_correct=root is not None,
+        command=shlex.join([*words, "--name", "NAME"]),
+        data={
+            "classes": classes,
+            "corrections": [
+                [name, "" if label is None else classes[label]] for name, label in made.items()
+            ],
+        },
+        script=script,
+        script_hash=Markup(policy_hash(script)),
+    )
+
+
+def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
+    """Return what the template shows of a picture, which comes from its file if it has one."""
+    picture, size = to_rgb(doubt.pixels[None])[0], (doubt.pixels.shape[1], doubt.pixels.shape[2])
+    box = (0, 0, *size)
+    with contextlib.suppress(InputError):  # the file is gone, or its name has control characters
+        if root is not None:
+            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size)
+    heat = None if doubt.heat is None else _map(review, doubt, picture, box)
+    return {
+        "doubt": doubt,
+        "picture": picture_uri(picture, SHOWN_SIDE),
+        "map": None if heat is None else picture_uri(heat, SHOWN_SIDE),
+        "is_small": max(picture.shape[:2]) < SHOWN_SIDE // 2,
+    }
+
+
+def _map(review: Review, doubt: Doubt, picture: np.ndarray, box: Box) -> np.ndarray:
+    """Return the map over the model's input in grey: (height, width, 3) uint8."""
+    assert doubt.heat is not None
+    (top, left, height, width), heat = box, doubt.heat.numpy()
+    scaled = map_scale(review.method, heat.max())(heat)
+    layer = Image.fromarray(colormaps[CMAP](scaled, bytes=True)[..., :3])
+    colours = np.asarray(layer.resize((width, height), Image.Resampling.NEAREST))
+    grey = picture[top : top + height, left : left + width].mean(-1, keepdims=True)
+    return (OPACITY * colours + (1 - OPACITY) * grey).round().astype(np.uint8)
