@@ -27,6 +27,14 @@ FitOption = Annotated[
         help="How to fit pictures of another aspect ratio: crop as in training, pad or stretch.",
     ),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        show_default="as in the experiment",
+        autocompletion=complete.data_set,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

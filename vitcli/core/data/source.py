@@ -67,8 +67,10 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
+    train_names: tuple[str, ...] = ()
+    """Name of each training image, such as its file in a folder; empty without names."""
     test_names: tuple[str, ...] = ()
-    """Name of each test image, such as its file in a folder; empty without names."""
+    """As ``train_names``, of the test images."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
 

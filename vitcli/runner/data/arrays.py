@@ -61,14 +61,17 @@ def arranged(
     train: Images,
     test: Images,
     size: Size | None = None,
-    test_names: Sequence[str] = (),
+    names: Sequence[str] = (),
 ) -> DataSet:
     """Return images in canonical order and of a size as a data set without a name.
 
-    They are sorted before resizing, so that the order is the same for all sizes.
+    They are sorted before resizing, so that the order is the same for all sizes. ``names`` are
+    those of the training images, then those of the test images.
     """
-    order = canonical_order(test)
-    train, test = train[canonical_order(train)], test[order]
+    orders = canonical_order(train), canonical_order(test)
+    places = [*orders[0].tolist(), *(orders[1] + len(train)).tolist()] if names else []
+    train, test = train[orders[0]], test[orders[1]]
+    names = tuple(names[place] for place in places)
     if size:
         train, test = (
             replace(each, pixels=fit_to_size(each.pixels, size)) for each in (train, test)
@@ -82,7 +85,8 @@ def arranged(
         mean=mean,
         std=std,
         data_hash=data_hash((train, test)),
-        test_names=tuple(test_names[place] for place in order) if test_names else (),
+        train_names=names[: len(train)],
+        test_names=names[len(train) :],
     )
 
 

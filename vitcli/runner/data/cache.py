@@ -18,8 +18,8 @@ from vitcli.runner.data.find import Listener, cache_root
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 3
-"""Raised when a file of pictures or arrays is decoded to other pixels than before."""
+FORMAT = 4
+"""Raised when a file of pictures or arrays is decoded to other pixels or names than before."""
 SPLITS = ("train", "test")
 
 
@@ -32,6 +32,8 @@ class Decoded:
     """Name and reason of each picture that was left out, because it cannot be read."""
     notes: tuple[str, ...] = ()
     """What is wrong with the pictures of a folder, for the user."""
+    leaks: tuple[str, ...] = ()
+    """Notes on test pictures that are (nearly) a training picture, too."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 

@@ -39,6 +39,7 @@ from vitcli.runner.data.find import (
     refuse_unused_folder,
 )
 from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
+from vitcli.runner.data.folds import take_fold
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     natural_size,
@@ -58,17 +59,20 @@ def load_data(
     data_dir: Path | None = None,
     offline: bool = False,
     extras: Collection[str] = (),
+    seed: int | None = None,
     on_message: Listener = ignore_message,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
 
-    ``extras`` are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What
-    is wrong with other rows, such as a sound that belongs to no picture, is only noted.
+    With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
+    are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
+    with other rows, such as a sound that belongs to no picture, is only noted.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the folder that
     ``imagefolder:PATH`` names. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
-    ``std`` are those of the whole training set, including images held out by ``val_split``.
+    ``std`` are those of the whole training set, including images held out by ``val_split`` or
+    ``folds``.
 
     Raises:
         InputError: The data set is missing, damaged, or differs from the published one.
@@ -83,7 +87,19 @@ def load_data(
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message)
-    return _finish(spec, found.data)
+    data = found.data
+    if spec.folds:
+        if seed is None:
+            raise ValueError("data.folds: the part to test on depends on the seed of the run")
+        data, note = take_fold(data, spec.folds, seed, with_test=_holds_out(spec.name, data_dir))
+        on_message(f"{printable(spec.name)}: {note}")
+    return _finish(spec, data)
+
+
+def _holds_out(name: str, data_dir: Path | None = None) -> bool:
+    """Return whether a data set is a folder without test pictures, of which some are held out."""
+    path = folder_path(name)
+    return path is not None and list_folder(data_dir or path).num_test is None
 
 
 def _finish(spec: DataSpec, found: DataSet) -> DataSet:
@@ -207,10 +223,10 @@ def decode_folder(
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
-    if folder.num_test is None:
+    if folder.num_test is None and not spec.folds:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
-    for note in decoded.notes:
+    for note in (*decoded.notes, *(() if spec.folds else decoded.leaks)):
         on_message(note)
     return decoded
 
@@ -227,6 +243,10 @@ def describe_data(spec: DataSpec) -> DataInfo:
         info = _describe_folder(spec, path)
     else:
         info = CATALOGUE[spec.name].info
+    if spec.folds:
+        whole = info.num_train + info.num_test * _holds_out(spec.name)
+        tested = round(whole / spec.folds)
+        info = replace(info, num_train=whole - tested, num_test=tested)
     if spec.val_split >= info.num_train:
         raise ConfigError(
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"

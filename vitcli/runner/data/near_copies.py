@@ -46,6 +46,16 @@ def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
     return [(row, int(partner[row])) for row in found]
 
 
+def pairs_alike(pictures: Tensor) -> list[tuple[int, int]]:
+    """Return all pairs of indices of pictures (N, C, H, W) uint8 that are nearly the same."""
+    found = set[tuple[int, int]]()
+    for mine, theirs in _views(pictures, pictures):
+        for start in range(0, len(mine), AT_ONCE):
+            rows, columns = (mine[start : start + AT_ONCE] @ theirs.T > LEAST).nonzero().T
+            found.update(zip((rows + start).tolist(), columns.tolist(), strict=True))
+    return list(found)
+
+
 def _views(pictures: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield descriptions (N, F) and (M, F) in which copies of a kind look the same."""
     mine, theirs = _grey(pictures), _grey(others)

@@ -150,16 +150,16 @@ def read_folder(
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
     train, test = _splits(folder, [row for row in range(total) if row not in failures])
-    notes = _problems(folder, images, train, test)
+    notes, leaks = _problems(folder, images, train, test)
     if unreadable:
         what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
         notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")
-    rows, names = [*train, *test], [_name(folder, row) for row in test]
-    paths = [folder.paths[row] for row in rows]
+    rows = [*train, *test]
+    names, paths = [_name(folder, row) for row in rows], [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
     both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
-    data = arranged(folder.class_names, both[:cut], both[cut:], test_names=names)
-    return Decoded(data, unreadable, tuple(notes), reasons)
+    data = arranged(folder.class_names, both[:cut], both[cut:], names=names)
+    return Decoded(data, unreadable, tuple(notes), tuple(leaks), reasons)
 
 
 def refuse_unreadable(
@@ -214,8 +214,8 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
 
 def _problems(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
-) -> list[str]:
-    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
+) -> tuple[list[str], list[str]]:
+    """Return notes on pictures that are the same in two classes, and (nearly) in train and test."""
     digests, first = pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
         (row, other)
@@ -231,20 +231,24 @@ def _problems(
         pairs = near_copies(images.pixels[asked], images.pixels[known])
         near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
     found = (
+        (twins, f"{len(train):,} training pictures found in another class, too"),
         (copies, f"{len(test):,} test pictures found in train, too; the test accuracy is too high"),
         (
             near,
             f"{len(test):,} test pictures look like a training picture (turned, resized, cut or"
             " saved again); if they are the same, the test accuracy is too high",
         ),
-        (twins, f"{len(train):,} training pictures found in another class, too"),
     )
-    return [
-        f"note: {len(pairs):,} of {what}:\n"
-        + listed([f"{_name(folder, a)} = {_name(folder, b)}" for a, b in pairs], NUM_SHOWN)
-        for pairs, what in found
+    notes = [
+        [
+            f"note: {len(pairs):,} of {what}:\n"
+            + listed([f"{_name(folder, a)} = {_name(folder, b)}" for a, b in pairs], NUM_SHOWN)
+        ]
         if pairs
+        else []
+        for pairs, what in found
     ]
+    return notes[0], notes[1] + notes[2]
 
 
 def _name(folder: PictureFolder, row: int) -> str:

@@ -38,8 +38,8 @@ FIXED = (
     "seed",
     "task.name",
     "train.init",
-    *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
-    "data.skip_bad",
+    *("data.name", "data.val_split", "data.folds", "data.resize", "data.labels"),
+    *("data.class_names", "data.skip_bad"),
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose
 headline number is compared."""

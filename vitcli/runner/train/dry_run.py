@@ -71,8 +71,7 @@ def _read(
     if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
         on_message(note)
         return experiment.spec, None
-    extras = experiment.spec.task.extras
-    read = partial(load_data, data_dir=request.data_dir, offline=True, extras=extras)
+    read = partial(load_data, data_dir=request.data_dir, offline=True)
     return read_images(experiment, read, on_message)
 
 

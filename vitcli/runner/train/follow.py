@@ -102,6 +102,7 @@ def join_training(
         data_dir=request.data_dir,
         offline=request.offline,
         extras=spec.task.extras,
+        seed=spec.seed,
     )
     processes.join(order, data.data_hash)
     built = BuiltTraining(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
@@ -24,10 +25,11 @@ def read_images(
 
     Args:
         experiment: The experiment to train.
-        read: Reads a data set from its spec; takes ``on_message``.
+        read: Reads a data set from its spec, as ``load_data``.
         on_message: Receives messages for the user.
     """
     spec = experiment.spec
+    read = partial(read, extras=spec.task.extras, seed=spec.seed)
     data = read(spec.data, on_message=on_message)
     if experiment.variant is not None:
         return spec, data

@@ -298,8 +298,7 @@ def resolve_images(
         kept: The batch size of a run that continues; None for a new run.
         without_test: Let the validation images take the place of the test images.
     """
-    place, offline, extras = request.data_dir, request.offline, experiment.spec.task.extras
-    read = partial(load, data_dir=place, offline=offline, extras=extras)
+    read = partial(load, data_dir=request.data_dir, offline=request.offline)
     asked, data = read_images(experiment, read, on_message)
     data = without_test_images(data) if without_test else data
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
