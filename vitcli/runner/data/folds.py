@@ -19,9 +19,12 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
-from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
+from vitcli.runner.data.near_copies import pairs_alike
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import quantity
+
+MOST_COMPARED = 5000
+"""Number of images above which none are looked for that look alike: each run would take long."""
 
 
 def take_fold(data: DataSet, folds: int, seed: int, *, with_test: bool) -> tuple[DataSet, str]:
@@ -73,14 +76,15 @@ def divide(images: Images, class_names: Sequence[str], folds: int, number: int) 
     """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 
     It depends on the set of the images and on ``number`` only. Each class is spread evenly. Images
-    with the same pixels are in the same part, and so are images that look alike. Exception: if so
-    many look alike that a class could not be spread, only the same pixels count.
+    with the same pixels are in the same part, and so are images that look alike. Exception: of more
+    than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
+    same pixels count.
 
     Raises:
         InputError: A class has fewer different images than there are parts.
     """
     digests, labels = pixel_digests(images.pixels), images.labels.tolist()
-    groups = _groups(digests, pairs_alike(images.pixels) if len(images) ** 2 <= MOST_PAIRS else [])
+    groups = _groups(digests, pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else [])
     if _fewest(groups, labels)[0] < folds:
         groups = _groups(digests, [])
     fewest, label = _fewest(groups, labels)

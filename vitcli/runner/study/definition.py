@@ -185,7 +185,7 @@ def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None =
     if fields.design == "factorial":
         parts = tuple(named)[1:]
         named = crossed_variants(named, fields.tune, places)
-    typed = {} if data is None else {"data.name": data}
+    typed: dict[str, Any] = {} if data is None else {"data.name": data}
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places)
         for name, changes in named.items()
@@ -227,7 +227,7 @@ def _variant(
     name: str,
     changes: dict[str, Any],
     base: Mapping[str, Any],
-    typed: Mapping[str, Any],
+    typed: dict[str, Any],
     tune: Mapping[str, list[Any]],
     path: Path,
     places: Places,
