@@ -28,7 +28,7 @@ from study_tables import COMPARED, RESULTS, ROOT, listed
 from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import gates
 from experiments.search.tables import samplers, samplers_say
-from experiments.statistics.tables import levels, simulation
+from experiments.statistics.tables import fold_levels, levels, simulation
 from vitcli.runner.search.result import SearchResult, best_table
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
@@ -102,6 +102,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),
     "factorial-levels": levels,
+    "fold-levels": fold_levels,
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": search,

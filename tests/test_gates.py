@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from experiments.gates import clip, fusion, mae, own_pictures, views
-from experiments.statistics import factorial, simulation
+from experiments.statistics import factorial, folds, simulation
 from tests.cli.commands import vitcli
 
 
@@ -190,6 +190,10 @@ def test_the_committed_simulations_hold():
     for name, shares in stored["results"].items():
         if not name.endswith("100 times the variance"):
             assert max(shares["single"], shares["any"], shares["higher"]) <= 0.055, name
+    stored = read(folds.RESULT)
+    assert stored["results"].keys() == folds.CASES.keys()
+    for name, shares in stored["results"].items():
+        assert shares["corrected"] <= 0.055, name
 
 
 def test_short_simulations_agree():
@@ -198,3 +202,5 @@ def test_short_simulations_agree():
     assert shares.get("different", 0) <= 0.2
     shares = factorial.measure("2 seeds, 4 cells with 28 times the variance", 20)
     assert shares["single"] < min(0.15, shares["pooled"])
+    shares = folds.measure("nearest mean, 5 folds twice", 60)
+    assert shares["corrected"] < min(0.15, shares["uncorrected"])

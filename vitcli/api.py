@@ -72,6 +72,7 @@ def load_data(
     name: str = "scenes",
     *,
     data_dir: str | Path | None = None,
+    seed: int = 0,
     on_message: Callable[[str], None] = _write_message,
     **fields: Any,
 ) -> DataSet:
@@ -86,6 +87,7 @@ def load_data(
             imagefolder:PATH.
         data_dir: The only folder to search. If None: $VITCLI_DATA, the cache and the network, which
             VITCLI_OFFLINE=1 forbids.
+        seed: With ``folds``, the seed of the run whose test images are read.
         on_message: Receives each message, such as the start of a download. Writes to stderr by
             default.
         fields: Other fields of ``data`` in an experiment file, such as ``resize=64`` (pixels) or
@@ -96,7 +98,7 @@ def load_data(
     """
     spec = _check("load_data", {"data": {"name": name, **fields}}).data
     folder = Path(data_dir) if data_dir else None
-    return read_data(spec, data_dir=folder, on_message=on_message)
+    return read_data(spec, data_dir=folder, seed=seed, on_message=on_message)
 
 
 def fit(

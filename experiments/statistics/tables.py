@@ -1,9 +1,9 @@
-"""The tables of docs/ about the two simulations: how often the statistics of a study are right."""
+"""The tables of docs/ about the simulations: how often the statistics of a study are right."""
 
 import json
 from collections.abc import Mapping
 
-from experiments.statistics import factorial
+from experiments.statistics import factorial, folds
 from experiments.statistics import simulation as studies
 from vitcli.runner.tables import markdown_grid
 
@@ -16,6 +16,7 @@ STUDIES = {
     "different": "a false better or worse",
     "equivalent": "a false equivalent",
 }
+FOLDS = {"corrected": "corrected t test", "uncorrected": "t test of independent seeds"}
 FACTORIAL = {
     "single": "an effect, unadjusted",
     "any": "any effect, after Holm",
@@ -35,6 +36,11 @@ def simulation() -> str:
 def levels() -> str:
     """Return how often the tests err in factorial studies without effects."""
     return _shares(factorial.RESULT.read_text(), FACTORIAL)
+
+
+def fold_levels() -> str:
+    """Return how often a study over folds finds a difference although there is none."""
+    return _shares(folds.RESULT.read_text(), FOLDS)
 
 
 def _shares(text: str, columns: Mapping[str, str], more: str = "") -> str:

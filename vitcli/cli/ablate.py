@@ -12,6 +12,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import say
 from vitcli.cli.engines import takes_options
+from vitcli.cli.options import Data
 from vitcli.cli.study_output import (
     announce_saved,
     refuse_gaps,
@@ -116,6 +117,7 @@ def ablate(
     study: Name = STUDY,
     only: Only = None,
     seeds: Seeds = None,
+    data: Data = None,
     *,
     options: "Options",
     form: Form = "text",
@@ -136,14 +138,17 @@ def ablate(
     \b
     Example:
       vitcli ablate ablation-quickstart --dry-run
+      vitcli ablate study-finetune --data imagefolder:pictures
     """
-    from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.data.find import check_name, refuse_unused_folder
     from vitcli.runner.study.definition import load_study, parse_seeds, select
     from vitcli.runner.study.plan import default_root
 
     check_options(form, save, checklist)
-    chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
-    refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir)
+    if data is not None:
+        check_name(data, "--data: ")
+    chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None, data)
+    refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
     only_first = is_first(only, chosen)
     names = select(chosen, () if only_first else only or ())
     request = Request(

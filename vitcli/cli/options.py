@@ -28,6 +28,14 @@ FitOption = Annotated[
         show_default="as in the training; crop",
     ),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        show_default="as in the experiment",
+        autocompletion=complete.data_set,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -60,13 +60,22 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
 
 def detectable_text(study: "Study") -> str:
     """Return the smallest difference that the seeds of a study can detect, in words."""
-    from vitcli.runner.study.significance import MIN_PAIRS, planned_detectable, seeds_needed
+    from vitcli.runner.study.significance import (
+        MIN_PAIRS,
+        detectable,
+        detectable_by_t,
+        seeds_needed,
+    )
 
     seeds, comparisons = len(study.seeds), max(1, len(study.variants) - 1)
     if seeds < MIN_PAIRS:
         return f"no difference with {quantity(seeds, 'seed')}; an interval needs {MIN_PAIRS} seeds"
     given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
-    size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
+    folds = study.baseline.spec.data.folds
+    size, needed = detectable(1.0, seeds, comparisons), seeds_needed(comparisons)
+    if folds:
+        error = (1 / seeds + 1 / (folds - 1)) ** 0.5  # as in MeanError.of_seeds
+        size, needed = detectable_by_t(error, seeds - 1, comparisons), MIN_PAIRS
     if size is None:
         return f"no difference with {quantity(seeds, 'seed')}; a p-value needs {needed} seeds"
     few = f" Pooled intervals decide; p-values need {needed} seeds." if seeds < needed else ""

@@ -14,6 +14,7 @@ from vitcli.cli.chosen import load_changed, option_names, shorten_pretraining
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     AllowLeaks,
+    Data,
     DataDir,
     Device,
     FitOption,
@@ -69,14 +70,6 @@ Precision = Annotated[
     str | None,
     typer.Option(
         help="Precision: fp32, tf32, bf16, fp16 or auto.", show_default="as in the experiment"
-    ),
-]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
-        show_default="as in the experiment",
-        autocompletion=complete.data_set,
     ),
 ]
 Init = Annotated[

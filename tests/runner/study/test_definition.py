@@ -7,6 +7,7 @@ import pytest
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences
+from vitcli.runner.study.collect import command
 from vitcli.runner.study.definition import (
     is_same_setting,
     load_study,
@@ -14,6 +15,7 @@ from vitcli.runner.study.definition import (
     parse_seeds,
     select,
 )
+from vitcli.runner.study.plan import default_root
 
 STUDY = """
 base: quickstart
@@ -56,6 +58,14 @@ def test_other_seeds_replace_those_of_the_file(here):
     assert (loaded.seeds, loaded.file_seeds) == ((7,), (0, 3))
 
 
+def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
+    loaded = load_study(study(STUDY, here), data="imagefolder:some/pets")
+    assert {variant.spec.data.name for variant in loaded.variants} == {"imagefolder:some/pets"}
+    assert loaded.variants[1].changes == {"model.norm": "none"}
+    assert default_root(loaded) == Path("runs/mine-pets")
+    assert command(loaded) == "vitcli ablate mine.yaml --data imagefolder:some/pets"
+
+
 def test_own_variants_replace_those_of_the_base(here):
     study(STUDY, here, "above")
     child = "base: above.yaml\nvariants: {a: {}, b: {model.depth: 1}}"
@@ -88,6 +98,7 @@ MISTAKES = [
             ("b: {model.depth: 4}", "'b' is the same as 'a'"),
             ("b: {model.depth: 1}, c: {model: {depth: 1}}", "'c' is the same as 'b'"),
             ("b: {data.name: cifar10}", "cannot be compared"),
+            ("b: {data.folds: 5}", "data.folds differs"),
             ("b: {experiment: quickstrat}", "'quickstart'"),
             ("b: {experiment: ablation-quickstart}", "is a study"),
             ("b: {experiment: 3}", "got 3"),

@@ -136,6 +136,7 @@ def test_every_combination_is_a_variant(here):
         ("model.num_heads: 1", "model.norm: rms", "model.norm, and so does 'no-norm'"),
         ("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [0.1]}\nseeds:", "cannot tune"),
         ("factorial", "fractional", "design"),
+        ("seeds:", "data: {folds: 5}\nseeds:", "independent seeds"),
     ],
 )
 def test_what_cannot_be_crossed_is_refused(here, old, new, problem):

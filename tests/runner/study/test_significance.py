@@ -20,7 +20,6 @@ from vitcli.runner.study.significance import (
     detectable,
     holm,
     pairing_ratio,
-    planned_detectable,
     probability_below,
     sign_flip_p,
     t_tail,
@@ -83,7 +82,7 @@ def found_by_pooled_interval(scores: np.ndarray, m: int) -> bool:
 
 @pytest.mark.parametrize(("pairs", "m"), [(3, 2), (5, 5)])
 def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
-    size = planned_detectable(pairs, m)
+    size = detectable(1.0, pairs, m)
     scores = np.random.default_rng(1).normal(0, 1 / 2**0.5, (400, m + 1, pairs))
     scores[:, 1] += size
     assert np.mean([found_by_pooled_interval(each, m) for each in scores]) == pytest.approx(
@@ -97,8 +96,8 @@ def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
 
 
 def test_too_few_seeds_and_one_variant_detect_nothing():
-    assert planned_detectable(5, 1) is None
-    assert planned_detectable(6, 1) is not None
+    assert detectable(1.0, 5, 1) is None
+    assert detectable(1.0, 6, 1) is not None
 
 
 def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:
@@ -113,7 +112,7 @@ def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:
 @pytest.mark.parametrize(("pairs", "m"), [(6, 1), (8, 5), (14, 20)])
 def test_the_detectable_difference_passes_both_tests_of_p_with_its_power(pairs, m):
     # With 8 seeds and 5 comparisons, only 8 differences of one sign give a p below 0.01.
-    numbers = np.random.default_rng(1).normal(planned_detectable(pairs, m), 1, (600, pairs))
+    numbers = np.random.default_rng(1).normal(detectable(1.0, pairs, m), 1, (600, pairs))
     assert found_by_both_tests(numbers, m).mean() == pytest.approx(0.8, abs=0.05)
 
 

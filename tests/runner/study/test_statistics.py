@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
+from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.core.spec.metrics import ACCURACY
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.notes import notes
+from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import Margin, State
 from vitcli.runner.study.significance import (
     seeds_needed,
@@ -115,6 +119,57 @@ def test_equivalence_needs_a_declared_margin_and_a_narrow_interval():
     withdrawn = Margin(points=None, date="2026-01-02", num_finished=16)
     gone = doc.replace(margins=(*doc.margins, withdrawn))
     assert [row.effect for row in compare(gone)] == [None, "undecided", "worse"]
+
+
+FOLDS = {"base_config": {"data.folds": 5}}
+
+
+def test_folds_share_training_images_which_widens_the_interval():
+    rows = {"base": EIGHT[:5], "less": shifted(EIGHT[:5], 1, 2, 3, 4, 5), "same": EIGHT[:5]}
+    less = compare(make_study(rows, **FOLDS))[1]
+    # Differences -1, ..., -5: mean -3, s^2 = 10 / 4 = 2.5; s^2 (1 / 5 + 1 / 4) = 1.125.
+    half = 2.7764451 * 1.125**0.5
+    assert (less.ci_low, less.ci_high) == (close(-3 - half), close(-3 + half))
+    assert less.p == close(2 * stats.t.sf(3 / 1.125**0.5, 4))
+    assert less.p_holm == close(2 * less.p)
+    low, high = stats.t.interval(1 - 0.05 / 2, 4, loc=-3, scale=1.125**0.5)
+    assert (less.joint_low, less.joint_high) == (close(low), close(high))
+    assert (less.pooled_low, less.seeds_missing, less.below) == (None, None, None)
+    assert less.score_sd == compare(make_study(rows))[1].score_sd
+    found = less.detectable / 1.125**0.5
+    assert stats.nct.sf(stats.t.isf(0.05 / 4, 4), 4, found) == pytest.approx(0.8, abs=1e-4)
+
+
+def test_folds_decide_by_p_also_for_equivalence_and_in_other_repetitions():
+    rows = {"base": EIGHT * 2, "less": shifted(EIGHT * 2, 3, 3.5), "near": shifted(EIGHT * 2, 0, 1)}
+    declared = (Margin(points=2.0, date="2026-01-01", num_finished=0),)
+    doc = make_study(rows, margins=declared, **FOLDS)
+    _, less, near = compare(doc)
+    assert (less.effect, near.effect) == ("worse", "equivalent")
+    # 16 differences of 0 and -1: mean -0.5, s^2 = 4 / 15.
+    error = (4 / 15 * (1 / 16 + 1 / 4)) ** 0.5
+    assert near.p == close(2 * stats.t.sf(0.5 / error, 15))
+    assert near.p_equivalent == close(stats.t.sf((2 - 0.5) / error, 15))
+    assert [row.effect for row in compare(make_study(rows, margins=declared))] == [
+        None, "worse", "worse, within the margin",
+    ]  # fmt: skip
+
+
+def test_two_folds_have_no_interval_and_say_what_is_missing():
+    row = compare(make_study({"base": EIGHT[:2], "less": [0.1, 0.2]}, **FOLDS))[1]
+    assert (row.ci_low, row.p, row.seeds_missing) == (None, None, 1)
+
+
+def test_folds_have_other_test_images_so_single_images_are_not_compared(here):
+    for folds, is_compared in ((None, True), (2, False)):
+        for variant in ("full", "no-norm"):
+            for seed in (0, 1):
+                fabricate(variant, seed, changes={"data.folds": folds} if folds else {})
+        doc = read_results(write_study(f"{STUDY}data: {{folds: {folds or 'null'}}}\n"), ROOT)
+        assert (doc.rows[1].contrast is not None) == is_compared
+        assert all((row.images is not None) == is_compared for row in doc.rows)
+        runs = [RunDir(ROOT / "full" / f"seed{seed}") for seed in (0, 1)]
+        assert (collect_runs(runs).rows[0].images is not None) == is_compared
 
 
 def test_the_sources_drop_has_no_rounding_noise():

@@ -60,6 +60,10 @@ class DataSpec(Spec):
     val_split: int = Field(0, ge=0)
     """Number of training images held out for validation, the same share of each class and chosen by
     content; 0 holds out none."""
+    folds: int | None = Field(None, ge=2, le=1000)
+    """Number K of equal parts of the images: the run with seed s tests on part s mod K, and trains
+    on the others. In a folder without test pictures, all pictures are divided; otherwise the
+    training images are, and the test images are not used. Unset divides nothing."""
     labels: int | None = Field(None, ge=1)
     """Number of labelled training images, balanced by class and chosen by content; unset uses all.
     Only tasks that say so read the other images."""

@@ -44,6 +44,7 @@ from vitcli.runner.data.find import (
     refuse_unused_folder,
 )
 from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
+from vitcli.runner.data.folds import take_fold
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
@@ -65,17 +66,20 @@ def load_data(
     data_dir: Path | None = None,
     offline: bool = False,
     extras: Collection[str] = (),
+    seed: int | None = None,
     on_message: Listener = ignore_message,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
 
-    ``extras`` are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What
-    is wrong with other rows, such as a sound that belongs to no picture, is only noted.
+    With ``data.folds``, the test images are the part of ``seed``, the seed of the run. ``extras``
+    are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
+    with other rows, such as a sound that belongs to no picture, is only noted.
 
     If ``data_dir`` is given, only this folder is searched, or takes the place of the folder that
     ``imagefolder:PATH`` names. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
-    ``std`` are those of the whole training set, including images held out by ``val_split``.
+    ``std`` are those of the whole training set, including images held out by ``val_split`` or
+    ``folds``.
 
     Raises:
         InputError: The data set is missing, damaged, or differs from the published one.
@@ -90,7 +94,18 @@ def load_data(
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+    if spec.folds:
+        if seed is None:
+            raise ValueError("data.folds: the part to test on depends on the seed of the run")
+        found, note = take_fold(found, spec.folds, seed, with_test=_holds_out(spec.name, data_dir))
+        on_message(f"{printable(spec.name)}: {note}")
     return _finish(spec, found)
+
+
+def _holds_out(name: str, data_dir: Path | None = None) -> bool:
+    """Return whether a data set is a folder without test pictures, of which some are held out."""
+    path = folder_path(name)
+    return path is not None and list_folder(data_dir or path).num_test is None
 
 
 def _finish(spec: DataSpec, found: DataSet) -> DataSet:
@@ -224,10 +239,9 @@ def decode_folder(
     decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
-    for kind, reason in decoded.unusable_extras.items():
-        if kind in extras:
-            raise InputError(reason)
-        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
+    _report_extras(decoded, extras, on_message)
+    if spec.folds:  # they keep pictures that look alike on one side
+        decoded = replace(decoded, same={"twins": decoded.same["twins"]})
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
@@ -235,14 +249,22 @@ def decode_folder(
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
-    if folder.num_test is None:
+    if folder.num_test is None and not spec.folds:
         counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
     for note in describe_problems(decoded, data):
         on_message(note)
     left = {*data.train.names, *data.test.names}
-    leaks = [f"{a} = {b}" for a, b in decoded.same["copies"] if {a, b} <= left]
+    leaks = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
     return replace(data, leaks=tuple(leaks))
+
+
+def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
+    """Refuse files beside the pictures that cannot be used, if the task reads such files."""
+    for kind, reason in decoded.unusable_extras.items():
+        if kind in extras:
+            raise InputError(reason)
+        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
 
 
 def describe_data(spec: DataSpec) -> DataInfo:
@@ -259,6 +281,10 @@ def describe_data(spec: DataSpec) -> DataInfo:
         info = CATALOGUE[spec.name].info
     if _is_coloured(spec):
         info = replace(info, in_chans=IN_CHANS)
+    if spec.folds:
+        whole = info.num_train + info.num_test * _holds_out(spec.name)
+        tested = round(whole / spec.folds)
+        info = replace(info, num_train=whole - tested, num_test=tested)
     if spec.val_split >= info.num_train:
         raise ConfigError(
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"

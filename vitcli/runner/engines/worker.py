@@ -136,18 +136,20 @@ class SharedData:
 
     def __init__(self, expected: str | None = None) -> None:
         self._expected = expected
-        self._key: DataSpec | None = None
+        self._key: tuple[DataSpec, int] | None = None
         self._data: Any = None
         self.has_failed = False
 
-    def __call__(self, spec: DataSpec, **options: Any) -> Any:
+    def __call__(self, spec: DataSpec, *, seed: int, **options: Any) -> Any:
         from vitcli.runner.data.load import load_data
 
-        key = spec.replace(augment=AugmentSpec())  # augmentation does not change what is read
+        # Augmentation does not change what is read, and the seed does so with folds only.
+        key = spec.replace(augment=AugmentSpec()), seed if spec.folds else 0
         if key != self._key:
             self._key, self._data = None, None  # free the old data first
             try:
-                self._data, self._key = self._checked(load_data(key, **options)), key
+                self._data = self._checked(load_data(key[0], seed=seed, **options))
+                self._key = key
             except UserError:
                 self.has_failed = True
                 raise

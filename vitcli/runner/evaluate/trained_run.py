@@ -78,6 +78,7 @@ def load_trained_run(
         data_dir=data_dir,
         offline=offline,
         extras=spec.task.extras,
+        seed=spec.seed,
         on_message=on_message,
     )
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):

@@ -39,7 +39,7 @@ FIXED = (
     "seed",
     "task.name",
     "train.init",
-    *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
+    *(f"data.{name}" for name in ("name", "val_split", "folds", "resize", "labels", "class_names")),
     *(f"data.{name}" for name in ("skip_bad", "allow_leaks", "corrections", "fit")),
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose

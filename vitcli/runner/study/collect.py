@@ -122,7 +122,12 @@ def collect(
 def _with_images(
     study: Study, rows: Sequence[VariantResult], states: States
 ) -> tuple[VariantResult, ...]:
-    """Return the rows with the numbers that come from the predictions for single test images."""
+    """Return the rows with the numbers that come from the predictions for single test images.
+
+    With folds there are none, because each seed has other test images.
+    """
+    if study.baseline.spec.data.folds:
+        return tuple(rows)
     task = study.baseline.spec.task.row
     found = [join(_per_image(study, row, states), task) for row in rows]
     contrasts = [None, *(contrast(each, found[0], task.headline) for each in found[1:])]
@@ -164,6 +169,8 @@ def _refuse_mixed_data(records: Sequence[Record], root: Path) -> None:
 def command(study: Study, only: Sequence[str] = ()) -> str:
     """Return the command that prints this table."""
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
+    if study.data is not None:
+        words += ["--data", shlex.quote(str(portable(study.data)))]
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):

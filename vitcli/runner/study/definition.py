@@ -117,6 +117,8 @@ class Study:
     """Names of the crossed variants of a factorial study; empty for other studies."""
     file_seeds: tuple[int, ...]
     """Seeds of the file, even if the command line replaced them."""
+    data: str | None = None
+    """The data set, if the command line replaced that of the file."""
 
     @property
     def baseline(self) -> Variant:
@@ -155,8 +157,8 @@ def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
     return [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
 
 
-def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
-    """Read and check a study by name or path; ``seeds`` replaces those of the file.
+def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None = None) -> Study:
+    """Read and check a study by name or path; ``seeds`` and ``data`` replace those of the file.
 
     Raises:
         ConfigError: The file is no study, or one of its fields is wrong.
@@ -184,9 +186,16 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     if fields.design == "factorial":
         parts = tuple(named)[1:]
         named = crossed_variants(named, fields.tune, places)
+    typed: dict[str, Any] = {} if data is None else {"data.name": data}
     variants = tuple(
-        _variant(name, changes, raw, fields.tune, path, places) for name, changes in named.items()
+        _variant(name, changes, raw, typed, fields.tune, path, places)
+        for name, changes in named.items()
     )
+    if parts and variants[0].spec.data.folds:
+        raise ConfigError(
+            f"{places.where(('design',))}: the tests of a factorial study need independent seeds;"
+            " remove data.folds"
+        )
     _refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
     return Study(
@@ -202,6 +211,7 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
         equivalence_margin=fields.equivalence_margin,
         parts=parts,
         file_seeds=tuple(fields.seeds),
+        data=data,
     )
 
 
@@ -218,6 +228,7 @@ def _variant(
     name: str,
     changes: dict[str, Any],
     base: Mapping[str, Any],
+    typed: dict[str, Any],
     tune: Mapping[str, list[Any]],
     path: Path,
     places: Places,
@@ -229,14 +240,14 @@ def _variant(
             f"{place}: its name becomes a folder; use letters, digits and . _ + - only"
             f" (reserved: {', '.join(RESERVED)})"
         )
-    changes = flatten(changes)
+    changes = {field: value for field, value in flatten(changes).items() if field not in typed}
     for field in ("seed", "base", "variants"):
         if field in changes:
             raise ConfigError(f"{place}: a variant cannot change {field!r}")
     raw, below = base, places
     if "experiment" in changes:
         raw, below = _other_experiment(changes["experiment"], place, path)
-    fields = {field: value for field, value in changes.items() if field != "experiment"}
+    fields = {field: value for field, value in changes.items() if field != "experiment"} | typed
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *below.sources], place)
     settings = [
@@ -283,7 +294,7 @@ def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
                 f"{where}: its task measures {titles[1]}, that of {base.name!r} {titles[0]};"
                 " different metrics cannot be compared"
             )
-        for field in ("data.name", "data.resize", "data.val_split"):
+        for field in ("data.name", "data.resize", "data.val_split", "data.folds"):
             if field in changes:
                 raise ConfigError(
                     f"{where}: {field} differs from that of {base.name!r}; scores on"

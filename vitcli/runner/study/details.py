@@ -35,7 +35,7 @@ def detail_columns(
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("joint interval", "r"), _joint)),
         (_pool_decides(numbers), (Column("pooled interval", "r"), _pooled)),
-        (True, (Column("P(below baseline)", "r"), _below)),
+        (doc.folds is None, (Column("P(below baseline)", "r"), _below)),
         (True, (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2))),
         (True, (Column("detectable", "r"), lambda line: plain(line.found.detectable, line.digits))),
         (
@@ -86,6 +86,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         "below": (
             "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
             " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."
+            if doc.folds is None
+            else ""
         ),
         "pairing": (
             "Paired spread: standard deviation of the paired differences over that of unpaired"

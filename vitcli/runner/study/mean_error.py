@@ -53,13 +53,24 @@ class MeanError:
     image_freedom: float = np.inf
 
     @classmethod
-    def of_seeds(cls, differences: Sequence[float], pooled: SeedVariance | None = None) -> Self:
-        """Return the error over seeds alone. The larger variance counts, if one is pooled."""
+    def of_seeds(
+        cls,
+        differences: Sequence[float],
+        pooled: SeedVariance | None = None,
+        folds: int | None = None,
+    ) -> Self:
+        """Return the error over seeds alone. The larger variance counts, if one is pooled.
+
+        With folds, each seed has other test images, but seeds share training images. So the
+        variance is s^2 (1 / n + test images / training images) instead of s^2 / n.
+        Source: Nadeau and Bengio 2003, https://doi.org/10.1023/A:1024068626366, section 3;
+        of repeated folds: Bouckaert and Frank 2004, https://doi.org/10.1007/978-3-540-24775-3_3
+        """
         own = SeedVariance(value=float(np.var(differences, ddof=1)), freedom=len(differences) - 1)
         used = larger(own, pooled)
         return cls(
             mean=float(np.mean(differences)),
-            variance=used.value / len(differences),
+            variance=used.value / len(differences) + (used.value / (folds - 1) if folds else 0.0),
             seed_share=1.0,
             seed_freedom=used.freedom,
         )

@@ -61,11 +61,14 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
 
 def _score(doc: StudyResult) -> str:
     images = quantity(doc.num_test, "test image") if doc.num_test else "test images"
+    fold, over = "", "seeds"
+    if doc.folds:
+        images, fold, over = "images of its fold", "its fold, ", f"seeds ({doc.folds} folds)"
     name = capitalize(doc.headline.label)
     return (
         f"n: number of finished trials, one per seed. {name}: on the {images} after the last epoch"
-        " (never the best epoch), mean \u00b1 standard deviation over seeds. A seed sets"
-        " initialisation, data order and augmentation."
+        f" (never the best epoch), mean \u00b1 standard deviation over {over}. A seed sets {fold}"
+        "initialisation, data order and augmentation."
     )
 
 
@@ -75,6 +78,12 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
     if not any(row.ci_low is not None for row in rows):
         return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
+    if doc.folds:
+        return (
+            f"{what}, paired by seed, with the 95 % corrected t interval (Nadeau and Bengio 2003):"
+            " folds share training images, so the variance of the mean is s^2"
+            f" (1 / n + 1 / {doc.folds - 1}); not adjusted for the rows."
+        )
     known = {row.with_images for row in rows if row.ci_low is not None}
     crossed = (
         "the 95 % t interval for new seeds and new test images (two-way random effects,"
@@ -91,6 +100,8 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     m = num_tests(doc)
     comparisons = quantity(m, "comparison")
     tested = [row.num_pairs for row in rows if row.p is not None]
+    if doc.folds:
+        return f"p: two-sided corrected t test, Holm-adjusted for {comparisons}." if tested else ""
     needed = seeds_needed(m)
     few = f"with {comparisons}, no p-value can reach 0.05 with fewer than {needed} paired seeds"
     is_few = any(row.seeds_missing for row in rows)
@@ -158,10 +169,8 @@ def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 
 def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
-    if any(row.with_images for row in rows):
-        return ""
     error = sampling_error(doc)
-    if error is None:
+    if error is None or doc.folds or any(row.with_images for row in rows):
         return ""
     return (
         f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %,"

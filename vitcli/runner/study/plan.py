@@ -76,8 +76,9 @@ class StudyPlan:
 
 
 def default_root(study: Study) -> Path:
-    """Return the study's folder if the user names none."""
-    return RUNS / study.name
+    """Return the study's folder if the user names none: another one for each typed data set."""
+    data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
+    return RUNS / "-".join(filter(None, [study.name, data]))
 
 
 def plan_study(
@@ -177,7 +178,8 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
         from vitcli.runner.data.load import load_data
 
         try:
-            return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
+            whole = spec.replace(folds=None)
+            return load_data(whole, data_dir=options.data_dir, offline=options.offline).data_hash
         except UserError:  # a training reports this error if it needs the images
             return None
 

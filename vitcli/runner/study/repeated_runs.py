@@ -55,7 +55,9 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         parameters=result["parameters"],
         forward_flops=result.get("forward_flops"),
         trials=tuple(trials),
-        images=join(_per_image(runs, spec.task.row), spec.task.row).crossed(),
+        images=None
+        if spec.data.folds  # each seed has other test images
+        else join(_per_image(runs, spec.task.row), spec.task.row).crossed(),
     )
     return StudyResult(
         name=meta["experiment"],

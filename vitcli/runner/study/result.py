@@ -193,6 +193,11 @@ class StudyResult(Spec):
         return self.margins[-1] if self.margins and self.margins[-1].points else None
 
     @property
+    def folds(self) -> int | None:
+        """Return the number of folds, whose runs share training images; None without folds."""
+        return self.base_config.get("data.folds")
+
+    @property
     def figures(self) -> tuple[str, ...]:
         """Return the names of the figures of this document."""
         return ("effects" if self.parts else "forest", "curves")

@@ -104,9 +104,16 @@ def detectable(
     return float(np.quantile(needed, POWER))
 
 
-def planned_detectable(num_seeds: int, num_tests: int) -> float | None:
-    """Return ``detectable`` before any trial, in standard deviations of the paired differences."""
-    return detectable(1.0, num_seeds, num_tests)
+def detectable_by_t(error: float, freedom: float, num_tests: int) -> float:
+    """Return the difference that a t test finds with probability POWER at level ALPHA / num_tests.
+
+    Args:
+        error: Standard error of the mean difference.
+        freedom: Degrees of freedom of the error.
+        num_tests: Number of comparisons.
+    """
+    limit = special.stdtrit(freedom, 1 - ALPHA / num_tests / 2)
+    return rounded(error * special.nctdtrinc(freedom, 1 - POWER, limit))
 
 
 Numbers = NDArray[np.float64]

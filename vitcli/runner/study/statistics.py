@@ -25,13 +25,13 @@ from vitcli.runner.study.significance import (
     ALPHA,
     MIN_PAIRS,
     detectable,
+    detectable_by_t,
     holm,
     pairing_ratio,
     probability_below,
     rounded,
     seeds_needed,
     sign_flip_p,
-    t_interval,
 )
 
 
@@ -62,7 +62,8 @@ class RowStatistics:
     ci_low: float | None = None
     ci_high: float | None = None
     """95 % t interval of the mean difference, for new seeds and, if ``with_images``, new test
-    images. It is not adjusted for the number of variants. None for fewer than three pairs."""
+    images; with folds, for new images. It is not adjusted for the number of variants. None for
+    fewer than three pairs."""
     with_images: bool = False
     """Whether predictions are known, so that intervals and tests include the chance of the test
     images."""
@@ -75,7 +76,8 @@ class RowStatistics:
     It decides if there are too few seeds for a p-value."""
     p: float | None = None
     """Two-sided p of the mean difference: the larger of a sign-flip test over seeds and, if
-    ``with_images``, the t test of the joint interval."""
+    ``with_images``, the t test of the joint interval. With folds, that t test alone, because the
+    seeds are not independent."""
     p_holm: float | None = None
     p_equivalent: float | None = None
     """p of two one-sided tests that the difference lies within the declared margin, by the error of
@@ -170,10 +172,11 @@ def paired_differences(
 def _pooled_variance(doc: StudyResult) -> SeedVariance | None:
     """Return the seed variance of all rows; None if a table does not show every variant.
 
-    A table of some rows could pool another variance than the whole, and so decide more.
+    A table of some rows could pool another variance than the whole, and so decide more. With folds,
+    a p-value decides with any number of seeds, so none is pooled.
     """
     baseline, *variants = doc.rows
-    if len(variants) < doc.num_comparisons:
+    if len(variants) < doc.num_comparisons or doc.folds:
         return None
     valid = [row for row in variants if _withheld(row, doc) != "diverged"]
     return pool_seed_variance([paired_differences(row, baseline, doc) for row in valid])
@@ -212,7 +215,7 @@ def _compare_row(
     """Return the statistics of a row with its differences from the baseline."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
-    pairs, needed = len(differences), seeds_needed(num_tests(doc))
+    pairs, needed = len(differences), MIN_PAIRS if doc.folds else seeds_needed(num_tests(doc))
     found = replace(
         described,
         num_pairs=pairs,
@@ -224,14 +227,10 @@ def _compare_row(
         return found
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
     ours, theirs = zip(*((mine[seed], other[seed]) for seed in mine if seed in other), strict=True)
-    below, (low, high) = probability_below(ours, theirs)
-    found = replace(
-        found,
-        below=below,
-        below_low=low,
-        below_high=high,
-        pairing=pairing_ratio(ours, theirs),
-    )
+    found = replace(found, pairing=pairing_ratio(ours, theirs))
+    if not doc.folds:  # the interval needs independent seeds
+        below, (low, high) = probability_below(ours, theirs)
+        found = replace(found, below=below, below_low=low, below_high=high)
     return _with_tests(_with_intervals(found, row, differences, pooled, doc), row, pooled, doc)
 
 
@@ -246,11 +245,11 @@ def _with_intervals(
     m, known = num_tests(doc), row.contrast
     own = _error(row, doc)
     (low, high), (joint_low, joint_high) = (
-        known.crossed.interval(ALPHA) if known else t_interval(differences),
+        known.crossed.interval(ALPHA) if known else own.interval(ALPHA),
         own.interval(ALPHA / m),
     )
     shared = _error(row, doc, pooled).interval(ALPHA / m) if pooled else None
-    has_test = len(differences) >= seeds_needed(m)
+    has_test = doc.folds is not None or len(differences) >= seeds_needed(m)
     used = own if has_test else _error(row, doc, pooled)
     return replace(
         found,
@@ -261,7 +260,7 @@ def _with_intervals(
         joint_high=rounded(joint_high),
         pooled_low=rounded(shared[0]) if shared else None,
         pooled_high=rounded(shared[1]) if shared else None,
-        detectable=_detectable(used, len(differences), m) if has_test or pooled else None,
+        detectable=_detectable(used, len(differences), doc) if has_test or pooled else None,
     )
 
 
@@ -274,8 +273,8 @@ def _with_tests(
     differences = paired_differences(row, doc.rows[0], doc)
     error, p = _error(row, doc, pooled), None
     if found.seeds_missing is None:
-        error, p = _error(row, doc), sign_flip_p(differences)
-        if found.with_images:
+        error, p = _error(row, doc), 0.0 if doc.folds else sign_flip_p(differences)
+        if doc.folds or found.with_images:
             p = max(p, 2 * error.tail(abs(error.mean)))
     elif pooled is None:
         return found
@@ -287,14 +286,20 @@ def _with_tests(
 
 
 def _error(row: VariantResult, doc: StudyResult, pooled: SeedVariance | None = None) -> MeanError:
-    """Return the error of a row's mean difference; it includes the test images, if known."""
+    """Return the error of a row's mean difference; it includes the test images, if known.
+
+    Here alone it is decided what a mean varies with.
+    """
     if row.contrast:
         return MeanError.of_images(row.contrast.crossed, pooled)
-    return MeanError.of_seeds(paired_differences(row, doc.rows[0], doc), pooled)
+    return MeanError.of_seeds(paired_differences(row, doc.rows[0], doc), pooled, doc.folds)
 
 
-def _detectable(error: MeanError, pairs: int, m: int) -> float | None:
+def _detectable(error: MeanError, pairs: int, doc: StudyResult) -> float | None:
     """Return the smallest detectable difference."""
+    m = num_tests(doc)
+    if doc.folds:
+        return detectable_by_t(error.variance**0.5, error.seed_freedom, m)
     of_seeds = error.variance * error.seed_share
     of_images = (error.variance - of_seeds) ** 0.5
     found = detectable((of_seeds * pairs) ** 0.5, pairs, m, images_error=of_images)

@@ -93,8 +93,9 @@ class Request:
     def reader(
         self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
     ) -> Callable[..., DataSet]:
-        """Return ``load`` with the place of the data and what the task reads beside pictures."""
-        return partial(load, data_dir=self.data_dir, offline=self.offline, extras=spec.task.extras)
+        """Return ``load`` with the place of the data and what the training reads of it."""
+        where = {"data_dir": self.data_dir, "offline": self.offline}
+        return partial(load, **where, extras=spec.task.extras, seed=spec.seed)
 
 
 @dataclass(frozen=True)

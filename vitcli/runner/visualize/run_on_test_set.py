@@ -198,8 +198,15 @@ def load_run_on_test_set(
         ConfigError: The images have another size than those of the run.
     """
     predictor = Predictor(run, device)
-    spec, extras = predictor.spec.data, predictor.spec.task.extras
-    data = load_data(spec, data_dir=data_dir, offline=offline, extras=extras, on_message=on_message)
+    spec = predictor.spec.data
+    data = load_data(
+        spec,
+        data_dir=data_dir,
+        offline=offline,
+        extras=predictor.spec.task.extras,
+        seed=predictor.spec.seed,
+        on_message=on_message,
+    )
     if data.img_size != predictor.size or data.in_chans != predictor.in_chans:
         raise ConfigError(
             f"{run.name}: the model takes images of {predictor.size}, but {spec.name} has"

@@ -102,6 +102,7 @@ def import_weights(
         data_dir=data_dir,
         offline=offline,
         extras=experiment.spec.task.extras,
+        seed=experiment.spec.seed,
         on_message=on_message,
     )
     spec = resolve(experiment.spec, data)

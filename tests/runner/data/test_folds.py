@@ -1,0 +1,149 @@
+"""Folds: equal parts by content, copies together, each run on its own part."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from vitcli.core.data.source import DataSet
+from vitcli.runner.data.load import describe_data, load_data
+from vitcli.runner.engines.worker import SharedData
+from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.start import Request, start
+from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """11 cats and 7 dogs, in no splits."""
+    generator = np.random.default_rng(1)
+    add(tmp_path / "pets" / "cat", 11, generator)
+    add(tmp_path / "pets" / "dog", 7, generator)
+    return tmp_path / "pets"
+
+
+def fold(root, seed: int, messages: list[str] | None = None, **options) -> DataSet:
+    heard = [] if messages is None else messages
+    options = {"folds": 3} | options
+    return load_data(spec(root, **options), seed=seed, on_message=heard.append)
+
+
+def contents(images) -> list[bytes]:
+    return sorted(image.numpy().tobytes() for image in images.pixels)
+
+
+def test_each_picture_is_tested_once_and_each_class_is_spread_evenly(pets):
+    whole = load(pets)
+    parts = [fold(pets, seed) for seed in range(3)]
+    everything = sorted(contents(whole.train) + contents(whole.test))
+    assert sorted(image for part in parts for image in contents(part.test)) == everything
+    counts = [torch.bincount(part.test.labels).tolist() for part in parts]
+    assert sorted(counts) == [[3, 3], [4, 2], [4, 2]], "totals are even, too"
+    for part in parts:
+        assert sorted(contents(part.train) + contents(part.test)) == everything
+        assert (part.data_hash, part.mean, part.std) == (whole.data_hash, whole.mean, whole.std)
+        for images, names in ((part.train, part.train.names), (part.test, part.test.names)):
+            for pixels, name in zip(images.pixels, names, strict=True):
+                with Image.open(pets / name) as picture:
+                    assert np.array_equal(np.array(picture), pixels.permute(1, 2, 0))
+
+
+def test_the_next_seeds_divide_again_and_only_the_content_counts(pets):
+    parts = [contents(fold(pets, seed).test) for seed in range(6)]
+    assert not {*map(tuple, parts[:3])} & {*map(tuple, parts[3:])}
+    for folder in pets.iterdir():
+        for i, path in enumerate(sorted(folder.iterdir())):
+            path.rename(path.with_name(f"other-{99 - i}.png"))
+    assert [contents(fold(pets, seed).test) for seed in range(6)] == parts
+
+
+def test_copies_are_in_one_part_turned_ones_and_those_of_another_class_too(pets):
+    first, second, third = sorted((pets / "cat").iterdir())[:3]
+    Image.open(first).rotate(90).save(pets / "cat" / "turned.png")
+    (pets / "dog" / "twin.png").write_bytes(second.read_bytes())
+    (pets / "cat" / "same.png").write_bytes(third.read_bytes())
+    copies = [("cat/20-0.png", "cat/turned.png"), ("cat/20-1.png", "dog/twin.png")]
+    for seed in range(9):
+        tested = {*fold(pets, seed).test.names}
+        for one, other in [*copies, (f"cat/{third.name}", "cat/same.png")]:
+            assert (one in tested) == (other in tested)
+
+
+def test_pictures_that_all_look_alike_are_divided_all_the_same(tmp_path):
+    generator = np.random.default_rng(2)
+    scene = generator.integers(0, 236, (20, 20, 3))
+    for name, count in (("empty", 6), ("full", 6)):
+        folder = tmp_path / "camera" / name
+        folder.mkdir(parents=True)
+        for i in range(count):
+            shot = (scene + generator.integers(0, 20, scene.shape)).astype(np.uint8)
+            Image.fromarray(shot).save(folder / f"{i}.png")
+    assert torch.bincount(fold(tmp_path / "camera", 0).test.labels).tolist() == [2, 2]
+
+
+def test_a_class_with_fewer_different_pictures_than_folds_is_refused(pets):
+    first = sorted((pets / "dog").iterdir())[0]
+    (pets / "dog" / "same.png").write_bytes(first.read_bytes())
+    assert len(fold(pets, 0, folds=7).test)
+    with pytest.raises(InputError, match=r"'dog' has only 7 different images") as caught:
+        fold(pets, 0, folds=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_test_set_of_its_own_is_left_out(tmp_path):
+    root, messages = draw_pets(tmp_path / "pets"), []
+    first = next((root / "train" / "cat").iterdir())
+    (root / "test" / "cat" / "leak.png").write_bytes(first.read_bytes())
+    data = fold(root, 1, messages, folds=4)
+    assert (len(data.train), len(data.test)) == (12, 4)
+    assert {name.partition("/")[0] for name in data.test.names} == {"train"}
+    assert any("the 5 test images are not used" in text for text in messages)
+    assert not any("accuracy is too high" in text for text in messages)
+    info = describe_data(spec(root, folds=4))
+    assert (info.num_train, info.num_test) == (12, 4)
+
+
+def test_validation_images_come_from_the_other_parts(pets):
+    data = fold(pets, 2, val_split=4)
+    assert data.val is not None
+    both = sorted(contents(data.train) + contents(data.val))
+    assert both == contents(fold(pets, 2).train)
+    info = describe_data(spec(pets, folds=3, val_split=4))
+    assert (info.num_train, info.num_test) == (len(data.train), len(data.test))
+
+
+def test_a_part_without_its_seed_is_never_read(pets):
+    with pytest.raises(ValueError, match="seed"):
+        load_data(spec(pets, folds=3))
+
+
+def test_the_trials_of_a_worker_share_images_only_within_a_fold(pets):
+    shared = SharedData()
+    read = [shared(spec(pets, folds=3), seed=seed) for seed in (0, 0, 1)]
+    assert read[0] is read[1]
+    assert contents(read[2].test) == contents(fold(pets, 1).test)
+    plain = [shared(spec(pets), seed=seed) for seed in (0, 1)]
+    assert plain[0] is plain[1]
+
+
+def test_a_run_is_measured_on_its_own_part(tiny, pictures):
+    changes = {"data.folds": 4, "seed": 6, "train.epochs": 1}
+    run = start(load_experiment(str(tiny), changes), Request(output=Path("run"))).run
+    wanted = load_data(run.spec().data, seed=6).test
+    assert len(wanted) == run.read("result.json")["num_test"] == 20
+    options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": ignore_message}
+    evaluated = load_trained_run(str(run.path), step=None, limit_batches=None, **options).data
+    looked_at = load_run_on_test_set(run, num_images=4, **options).data
+    for data in (evaluated, looked_at):
+        assert torch.equal(data.test.pixels, wanted.pixels)
+        assert not {*contents(data.test)} & {*contents(data.train)}
+    labels = np.load(run.path / "predictions.npz")["labels"]
+    assert labels.tolist() == wanted.labels.tolist()

@@ -1,0 +1,112 @@
+"""Folds: all images are divided into equal parts; a run tests on one and trains on the others.
+
+The run with seed s tests on part s % K of division s // K. So the seeds 0 to K - 1 test each image
+once, and the next K seeds do so again with another division.
+
+Axes: N images, C channels, H W pixels.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.arrays import canonical_order, pixel_digests
+from vitcli.runner.data.near_copies import pairs_alike
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import quantity
+
+MOST_COMPARED = 5000
+"""Number of images above which none are looked for that look alike: each run would take long."""
+
+
+def take_fold(data: DataSet, folds: int, seed: int, *, with_test: bool) -> tuple[DataSet, str]:
+    """Return a data set whose test images are the part of a seed, and a note that says so.
+
+    Mean, standard deviation and hash stay those of the whole data set.
+
+    Args:
+        data: The data set, in canonical order.
+        folds: Number of parts, K.
+        seed: Seed of the run.
+        with_test: Divide training and test images together. Otherwise the test images are unused.
+
+    Raises:
+        InputError: A class has fewer different images than there are parts.
+    """
+    images = data.train
+    if with_test:
+        images = _joined(data.train, data.test)
+        images = images[canonical_order(images)]
+    number, part = divmod(seed, folds)
+    is_test = divide(images, data.class_names, folds, number) == part
+    unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
+    note = (
+        f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
+        f" {int(is_test.sum()):,} of {quantity(len(images), 'image')} for testing, the others for"
+        f" training; copies are in the same fold{unused}"
+    )
+    return replace(data, train=images[~is_test], test=images[is_test]), note
+
+
+def _joined(train: Images, test: Images) -> Images:
+    extra = {name: torch.cat([train.extra[name], test.extra[name]]) for name in train.extra}
+    pixels, labels = (
+        torch.cat([getattr(each, name) for each in (train, test)]) for name in ("pixels", "labels")
+    )
+    return Images(pixels, labels, extra, train.names + test.names)
+
+
+def divide(images: Images, class_names: Sequence[str], folds: int, number: int) -> Tensor:
+    """Return the part of each image, from 0 to ``folds`` - 1: (N,).
+
+    It depends on the set of the images and on ``number`` only. Each class is spread evenly. Images
+    with the same pixels are in the same part, and so are images that look alike. Exception: of more
+    than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
+    same pixels count.
+
+    Raises:
+        InputError: A class has fewer different images than there are parts.
+    """
+    digests, labels = pixel_digests(images.pixels), images.labels.tolist()
+    groups = _groups(digests, pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else [])
+    if _fewest(groups, labels)[0] < folds:
+        groups = _groups(digests, [])
+    fewest, label = _fewest(groups, labels)
+    if fewest < folds:
+        different = quantity(fewest, "different image")
+        raise InputError(
+            f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
+            f" add some, or use fewer folds"
+        )
+    draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
+    ends = np.cumsum(np.bincount(groups))[:-1]
+    members = [rows.tolist() for rows in np.split(np.argsort(groups, kind="stable"), ends)]
+    members.sort(key=lambda rows: (-len(rows), min(draws[row] for row in rows)))
+    counts, parts = np.zeros((folds, len(class_names)), int), np.zeros(len(labels), int)
+    for rows in members:  # to the part with the fewest images of these classes
+        own = [labels[row] for row in rows]
+        part = min(range(folds), key=lambda k: (counts[k, own].sum(), counts[k].sum()))
+        np.add.at(counts[part], own, 1)
+        parts[rows] = part
+    return torch.from_numpy(parts)
+
+
+def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return the number of each image's group: equal digests and pairs are in one group, (N,)."""
+    first: dict[bytes, int] = {}
+    pairs = [*((row, first.setdefault(digest, row)) for row, digest in enumerate(digests)), *alike]
+    links = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(digests),) * 2)
+    return connected_components(links, directed=False)[1]
+
+
+def _fewest(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
+    """Return the smallest number of groups that a class has, and the class."""
+    seen = np.bincount([label for _, label in {*zip(groups.tolist(), labels, strict=True)}])
+    return int(seen.min()), int(seen.argmin())
