@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -53,6 +55,25 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     messages = [""]
     assert load(tmp_path / "flat", messages).data_hash == data.data_hash
     assert any("4 of its 16 pictures are held out" in text for text in messages)
+
+
+def test_pictures_that_look_alike_stay_on_one_side(tmp_path):
+    scenes = load_data(DataSpec(name="scenes")).train.pixels
+    for label, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        for i, pixels in enumerate(scenes[20 * label : 20 * label + 20]):
+            picture = to_pil_image(pixels)
+            picture.save(tmp_path / name / f"{i}.png")
+            picture.rotate(90).save(tmp_path / name / f"{i}-turned.png")
+    data = load(tmp_path, messages := [""])
+    assert not any("look like" in text for text in messages)
+    sides = [
+        {name.removesuffix("-turned.png").removesuffix(".png") for name in images.names}
+        for images in (data.train, data.test)
+    ]
+    assert not sides[0] & sides[1]
+    assert torch.bincount(data.test.labels).tolist() == [8, 8]
+    assert len(data.train) == 64
 
 
 def test_copies_of_a_picture_stay_on_one_side(tmp_path):

@@ -17,12 +17,12 @@ from vitcli.runner.data.folder import PictureFolder, list_folder
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
     SAME,
+    Pairs,
     kept_area,
     natural_size,
     picture_sizes,
     read_labelled,
-    same_pictures,
-    splits,
+    split_folder,
 )
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.pages import data_uri, render
@@ -59,7 +59,7 @@ class FolderCheck:
     img_size: Size
     """(H, W) at which a training would read them."""
     unreadable: list[str]
-    pairs: dict[str, list[tuple[str, str]]]
+    pairs: Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
@@ -94,8 +94,7 @@ def check_folder(root: Path, on_message: Listener) -> FolderCheck:
     size = natural_size(sizes)
     require_memory(len(folder.paths), IN_CHANS, size)
     images, failures = read_labelled(folder, size, IN_CHANS, on_message)
-    train, test = splits(folder, [r for r in range(len(folder.paths)) if r not in failures])
-    pairs = same_pictures(folder, images, train, test)
+    train, test, pairs = split_folder(folder, images, failures)
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     known = images[torch.tensor(train)]
     alike = pairs_alike(known.pixels) if is_compared else []

@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -31,6 +31,7 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import PictureFolder
+from vitcli.runner.data.folds import divide
 from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
@@ -41,7 +42,8 @@ DEFAULT_SIZE = (32, 32)
 LARGEST = 1024
 REPORT_SECONDS = 5.0
 LARGE_FILE = 32_768
-TEST_SHARE = 0.2
+NUM_FOLDS = 5
+TEST_SHARE = 1 / NUM_FOLDS
 MOST_LOST = 0.1
 """Share of the area above which a note says how much a crop keeps."""
 NUM_MEASURED = 500
@@ -58,6 +60,8 @@ SAME = {
     "twins": ("train", "training pictures found in another class, too"),
 }
 """Kind of a pair of pictures that look the same -> the split of the first, and what is wrong."""
+Pairs = dict[str, list[tuple[str, str]]]
+"""Row of ``SAME`` -> the names of the pairs."""
 
 
 # Any picture files
@@ -182,7 +186,7 @@ def read_folder(
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
-    train, test = splits(folder, [row for row in range(total) if row not in failures])
+    train, test, same = split_folder(folder, images, failures)
     rows = [*train, *test]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
@@ -192,7 +196,7 @@ def read_folder(
     return Decoded(
         data,
         unreadable,
-        same_pictures(folder, images, train, test),
+        same,
         kept_area(Counter(picture_sizes(sample)), size) if fit == "crop" else 1.0,
         reasons,
     )
@@ -215,7 +219,28 @@ def refuse_unreadable(
         )
 
 
-def splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
+def split_folder(
+    folder: PictureFolder, images: Images, failures: Collection[int]
+) -> tuple[list[int], list[int], Pairs]:
+    """Return the indices of training and test pictures, and those that look the same.
+
+    If pictures that would be held out look like training pictures, one of five folds is held out
+    instead, unless a class has too few different pictures.
+    """
+    readable = [row for row in range(len(folder.paths)) if row not in failures]
+    train, test = _splits(folder, readable)
+    same = _same_pictures(folder, images, train, test)
+    if folder.num_test is None and (same["copies"] or same["near"]):
+        with contextlib.suppress(InputError):
+            part = divide(images[torch.tensor(readable)], folder.class_names, NUM_FOLDS, 0)
+            sides = zip(readable, (part == 0).tolist(), strict=True)
+            test = [row for row, is_test in sides if is_test]
+            train = sorted({*readable} - {*test})
+            same = _same_pictures(folder, images, train, test)
+    return train, test, same
+
+
+def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the indices of training and test pictures."""
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
@@ -248,9 +273,9 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-def same_pictures(
+def _same_pictures(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
-) -> dict[str, list[tuple[str, str]]]:
+) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""
     digests, first = pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
