@@ -34,8 +34,6 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import environment
 from vitcli.runner.run.folder import find_run
-from vitcli.runner.tables import markdown_grid
-from vitcli.runner.text import percent
 from vitcli.runner.train.start import Request, start
 
 RESULT = Path(__file__).parents[1] / "results" / "rejection.json"
@@ -120,25 +118,6 @@ def tuned(folder: Path, seed: int, unknown: Mapping[str, Images]) -> dict[str, d
     run = start(experiment, Request(output=folder / f"seed{seed}")).run
     known, others = (load_data(DataSpec(name=n, resize=32)).test for n in photos.values())
     return ask(str(run.path), known, {f"classes {', '.join(OTHERS)}": others, **unknown})
-
-
-def table() -> str:
-    """Return the means over the seeds as a table for docs/."""
-    stored = json.loads(RESULT.read_text())
-    rows = []
-    for case, trials in stored["results"].items():
-        for kind, rules in trials[0].items():
-            cells = []
-            for rule in (name for name in rules if not name.startswith("accuracy")):
-                means = [
-                    percent(sum(each[kind][key] for each in trials) / len(trials), 1)
-                    for key in (rule, f"accuracy, {rule}")
-                    if key in rules
-                ]
-                cells.append(" (".join(means) + " right)" * (len(means) - 1))
-            rows.append([f"{case}: {kind}", *cells])
-    header = ["images", *(name for name in stored["results"]["ten classes"][0]["one colour"])]
-    return markdown_grid(header, rows, range(1, len(header)))
 
 
 def main() -> None:
