@@ -26,7 +26,7 @@ from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
 
 from experiments.claims.claims import TABLES as CLAIMS
-from experiments.gates.tables import gates
+from experiments.gates.tables import gates, rejection
 from experiments.search.tables import samplers, samplers_say
 from experiments.statistics.tables import fold_levels, levels, simulation
 from vitcli.runner.search.result import SearchResult, best_table
@@ -125,6 +125,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "randomisation": partial(numbers, "cifar10-pocket", "faithfulness", 1),
     **CLAIMS,
     "gates": gates,
+    "rejection": rejection,
     "pretraining": studies.pretraining,
     "simulation": simulation,
     "slots": slots,

@@ -1,4 +1,4 @@
-"""The table of docs/pretraining.md about the gates of the tasks, from results/tasks/*.json."""
+"""The tables of docs/ about the gates: of the tasks, and of what `predict` rejects."""
 
 import json
 import statistics
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.tables import markdown_grid
+from vitcli.runner.text import percent
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "tasks"
 GATES = {
@@ -60,3 +61,20 @@ def means(name: str, trials: list[dict[str, Any]]) -> str:
         if number in trials[0]
     ]
     return ", ".join(texts)
+
+
+def rejection() -> str:
+    """Return the share of images that ``predict`` accepts, by classifier and kind of image."""
+    document = json.loads((FOLDER.parent / "rejection.json").read_text())
+    rows, rules = [], []
+    for case, trials in document["results"].items():
+        for kind, shares in trials[0].items():
+            rules = [name for name in shares if not name.startswith("accuracy")]
+            mean = {name: statistics.mean(each[kind][name] for each in trials) for name in shares}
+            cells = [percent(mean[name], 1) for name in rules]
+            if f"accuracy, {rules[0]}" in mean:
+                right = (percent(mean[f"accuracy, {name}"], 1) for name in rules)
+                cells = [f"{a} ({b} right)" for a, b in zip(cells, right, strict=True)]
+            rows.append([f"{case}: {kind}", *cells])
+    grid = markdown_grid(["images", *rules], rows, range(1, len(rules) + 1))
+    return f"{grid}\n\nMeasured by {made_by(document)}."

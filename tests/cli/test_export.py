@@ -85,7 +85,8 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     ready = (np.asarray(picture) / 255 - mean) / std
     images = ready.transpose(2, 0, 1)[None].astype(np.float32)
     logits = session.run(["logits"], {"images": images})[0][0]
-    wanted = dict(Predictor(run).predict("odd.png", len(logits)).top)
+    (prediction,) = Predictor(run).predict_each(["odd.png"], len(logits))
+    wanted = dict(prediction.top)
     shares = np.log([wanted[name] for name in DATA["class_names"]])
     np.testing.assert_allclose(shares - shares.mean(), logits - logits.mean(), atol=1e-4)
 

@@ -148,7 +148,7 @@ def test_one_picture_shows_several_classes(run, photos, words, rows):
 
 def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeypatch):
     predictor = Predictor(RunDir(Path(run)), "cpu")
-    alone = [predictor.predict(path) for path in IN_ORDER]
+    alone = [next(predictor.predict_each([path])) for path in IN_ORDER]
     sizes = []
     predictor.model.register_forward_hook(lambda _, images, __: sizes.append(len(images[0])))
     together = [*predictor.predict_each(IN_ORDER)]
@@ -177,9 +177,71 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     assert [each["error"] is None for each in rows] == [False] + [True] * 4
     assert [len(each["top"]) for each in rows] == [0, 1, 1, 1, 1]
     rows = [*csv.DictReader(found["csv"][1].splitlines())]
-    assert [row["file"] for row in rows] == IN_ORDER[:1] + [f for f in IN_ORDER[1:] for _ in "12"]
+    assert [row["file"] for row in rows] == IN_ORDER
+    assert [row["accepted"] for row in rows] == ["false"] + ["true"] * 4
     assert "text, not a picture" in rows[0]["error"]
-    assert float(rows[1]["probability"]) + float(rows[2]["probability"]) == pytest.approx(1)
+    assert {rows[1]["class"], rows[1]["second_class"]} == {"bright", "dark"}
+    shares = [float(rows[1][name]) for name in ("probability", "second_probability")]
+    assert (sum(shares), max(shares)) == (pytest.approx(1), shares[0])
+
+
+def test_rejected_pictures_are_marked_in_every_format(run, photos):
+    shares = {
+        row["top"][0]["probability"]
+        for row in json.loads(predict(photos, "--run", run, "--json")[1])
+    }
+    least = (min(shares) + max(shares)) / 2
+    found = {
+        form: predict(photos, "--run", run, "--reject", least, "--format", form)
+        for form in ("json", "csv", "text")
+    }
+    assert {code for code, _, _ in found.values()} == {0}
+    rows = json.loads(found["json"][1])
+    accepted = [row["top"][0]["probability"] >= least for row in rows]
+    assert {*accepted} == {True, False}
+    assert ([row["accepted"] for row in rows], rows[0]["set"]) == (accepted, None)
+    lines = [*csv.DictReader(found["csv"][1].splitlines())]
+    assert [row["accepted"] == "true" for row in lines] == accepted
+    shown = found["text"][1].splitlines()[1:]
+    assert ["none" not in line for line in shown] == accepted
+    best = [row["top"][0]["class"] for row in rows]
+    assert [row["class"] for row in lines] == best
+    assert all(name in line for name, line in zip(best, shown, strict=True))
+    assert found["text"][2].endswith(f"accepted {sum(accepted)} of 5 pictures\n")
+
+
+@pytest.mark.parametrize(("threshold", "size"), [(0.0, 2), (0.501, 1), (1.0, 0)])
+def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
+    for temperature in (1.0, 999.0):  # which changes the probability, but no set
+        numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
+        Path(run, "result.json").write_text(json.dumps(numbers))
+        code, out, talk = predict(photos, "--run", run, "--coverage", 0.9, "--format", "csv")
+        assert code == 0
+        for row in csv.DictReader(out.splitlines()):
+            assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
+            assert row["accepted"] == str(size == 1).lower()
+        assert ("needs 9 validation pictures" in talk) == (threshold == 0)
+
+
+def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photos):
+    predictor = Predictor(RunDir(Path(run)), "cpu")
+    torch.nn.init.zeros_(predictor.model.head.weight)
+    torch.nn.init.zeros_(predictor.model.head.bias)
+    (found,) = predictor.predict_each(IN_ORDER[:1], threshold=0.5)
+    assert {*found.prediction_set} == {"bright", "dark"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--coverage", 0.9], "data.val_split="),
+        (["--coverage", 0.7], "0.8, 0.9, 0.95"),
+        (["--coverage", 0.9, "--reject", 0.9], "leave out one"),
+    ],
+)
+def test_a_coverage_that_cannot_be_had_is_refused_in_one_line(run, photos, words, told):
+    code, out, talk = predict(photos, "--run", run, *words)
+    assert (code, out, told in talk.splitlines()[-1]) == (2, "", True), talk
 
 
 def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch):

@@ -1,6 +1,7 @@
 """Every metric equals its definition, and only training images choose anything."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from vitcli.core.metrics.classification import (
     score,
     wilson_interval,
 )
+from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.metrics.knn import knn_logits, leave_one_out_knn
 from vitcli.core.metrics.linear_probe import (
     DEFAULT_STRENGTH,
@@ -111,6 +113,31 @@ def test_labels_that_follow_a_temperature_give_it_back(true):
 
 def test_logits_that_are_always_right_have_no_temperature():
     assert fit_temperature(10 * torch.eye(4), torch.arange(4)) is None
+
+
+@pytest.mark.parametrize("coverage", COVERAGES[:3])
+def test_the_coverage_of_prediction_sets_is_beta_for_a_misfit_classifier(coverage):
+    count, generator = 50, torch.Generator().manual_seed(0)
+    truth = 2 * torch.randn(50_000, 5, generator=generator)
+    labels = truth.softmax(1).multinomial(1, generator=generator)[:, 0]
+    logits = 3 * truth + torch.tensor([2.0, 0, 0, 0, -2])  # too sure, and too often class 0
+    shares = logits.double().softmax(1).gather(1, labels[:, None])[:, 0].sort().values
+    drawn = torch.randint(len(labels), (2000, count), generator=generator)
+    found = [set_threshold(logits[index], labels[index], coverage) for index in drawn]
+    missed = torch.searchsorted(shares, torch.tensor(found, dtype=torch.float64))
+    covered = 1 - missed.double() / len(shares)
+    error = 3 * covered.std() / len(covered) ** 0.5
+    assert coverage - error < covered.mean() < coverage + 1 / (count + 1) + error
+    rank = round((count + 1) * coverage + 0.49)
+    law = stats.beta(rank, count + 1 - rank)
+    assert stats.kstest(covered.numpy(), law.cdf).pvalue > 0.001
+
+
+@pytest.mark.parametrize(("coverage", "least"), [(0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
+def test_a_set_has_all_classes_with_too_few_images(coverage, least):
+    logits, labels = torch.eye(2).repeat(50, 1), torch.arange(100) % 2
+    found = [set_threshold(logits[:n], labels[:n], coverage) for n in (least - 1, least)]
+    assert found == pytest.approx([0, 1 / (1 + math.exp(-1))])
 
 
 def blobs(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ import typer
 from vitcli.cli.console import emit_measured, say
 from vitcli.cli.options import ChosenRun, Device, FitOption, Images, Json
 from vitcli.runner.tables import Table, make_table
-from vitcli.runner.text import percent
+from vitcli.runner.text import percent, quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Prediction
@@ -30,8 +30,21 @@ def predict(
         int | None,
         typer.Option(
             min=1,
-            help="Number of classes to show per picture.",
+            help="Number of classes to show per picture; CSV always has two.",
             show_default="5, or 1 for several pictures",
+        ),
+    ] = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Accept only pictures whose likeliest class has this probability."
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Accept only pictures with one class in their prediction set. This share of the"
+            " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
         ),
     ] = None,
     fit: FitOption = None,
@@ -47,52 +60,71 @@ def predict(
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import summarize_failures
+    from vitcli.runner.errors import ConfigError, summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
 
+    if reject is not None and coverage is not None:
+        raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
     chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))
+    threshold = None if coverage is None else predictor.set_threshold(coverage)
+    if coverage and threshold == 0:
+        least = round(coverage / (1 - coverage))
+        say(f"--coverage {coverage} needs {least} validation pictures; every set has all classes")
     files = picture_files(images, say)
-    found = predictor.predict_each(files, top or (5 if len(files) == 1 else 1), fit and fit.value)
+    shown = top or (5 if len(files) == 1 else 1)
+    found = predictor.predict_each(files, max(2, shown), fit and fit.value, reject or 0, threshold)
     done = list(counted(found, len(files), "predicting"))
     failures = [each.error for each in done if each.error]
     if failures and len(files) == 1:
         raise failures[0]
     for error in failures:
         say(f"error: {error}")
-    documents = [document(each, str(chosen.path)) for each in done]
-    emit_measured(Format.json if json else form, documents, [shown_table(done)], csv_rows(done))
+    documents = [document(each, str(chosen.path), shown) for each in done]
+    tables = [shown_table(done, shown)]
+    emit_measured(Format.json if json else form, documents, tables, csv_rows(done))
+    if reject is not None or coverage is not None:
+        accepted = sum(each.is_accepted for each in done)
+        say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
 
 
-def document(found: "Prediction", run: str) -> dict[str, Any]:
+def document(found: "Prediction", run: str, num_top: int) -> dict[str, Any]:
     """Return a prediction as JSON values."""
     return {
         "image": found.path,
         "run": run,
-        "top": [{"class": name, "probability": share} for name, share in found.top],
+        "top": [{"class": name, "probability": share} for name, share in found.top[:num_top]],
+        "accepted": found.is_accepted,
+        "set": found.prediction_set,
         "error": str(found.error) if found.error else None,
     }
 
 
-def shown_table(done: Sequence["Prediction"]) -> Table:
+def shown_table(done: Sequence["Prediction"], num_top: int) -> Table:
     """Return a table with a row per class; the file stands in the first row of each picture."""
     rows = []
     for each in done:
-        cells = [[name, percent(share, 1)] for name, share in each.top]
+        cells = [[name, percent(share, 1)] for name, share in each.top[:num_top]]
+        if cells and not each.is_accepted:
+            guesses = " or ".join(each.prediction_set or [cells[0][0]])
+            cells[0][0] = f"none ({shorten(guesses, 40)}?)"
         for i, row in enumerate(cells or [["cannot be read", "-"]]):
             rows.append([each.path if i == 0 else "", *row])
     return make_table(["file", "class", "probability"], rows, numeric=[2])
 
 
 def csv_rows(done: Sequence["Prediction"]) -> Iterator[Sequence[Any]]:
-    """Yield a header and a row per class; a picture that cannot be read has its error."""
-    yield ["file", "class", "probability", "error"]
+    """Yield a header and a row per picture, with its error if it cannot be read."""
+    has_sets = any(each.prediction_set is not None for each in done)
+    best = ["class", "probability", "second_class", "second_probability"]
+    yield ["file", *best, "accepted", *(["set"] if has_sets else []), "error"]
     for each in done:
-        if each.error:
-            yield [each.path, "", "", each.error]
-        yield from ([each.path, name, share, ""] for name, share in each.top)
+        cells = [cell for pair in each.top[:2] for cell in pair]
+        members = [";".join(each.prediction_set or ())] if has_sets else []
+        accepted = str(each.is_accepted).lower()
+        yield [each.path, *cells, *[""] * (4 - len(cells)), accepted, *members, each.error]

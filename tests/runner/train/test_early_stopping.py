@@ -8,10 +8,12 @@ import pytest
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import load_model
+from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
@@ -127,12 +129,26 @@ def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
     found = train(tiny, "run", None)
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]
-    predictor, path = Predictor(found.run), str(next((pictures / "test" / "dark").iterdir()))
-    scaled = dict(predictor.predict(path).top)
+    predictor, paths = Predictor(found.run), [*map(str, (pictures / "test" / "dark").iterdir())]
+    scaled = dict(next(predictor.predict_each(paths)).top)
     predictor.temperature = 1.0
-    plain = dict(predictor.predict(path).top)
+    plain = dict(next(predictor.predict_each(paths)).top)
     odds = [math.log(top["dark"] / top["bright"]) for top in (scaled, plain)]
     assert odds[0] == pytest.approx(odds[1] / 4, rel=1e-3)
+
+
+def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
+    found = train(tiny, "run", None)
+    trained = load_trained_run(
+        *("run",),
+        **{"step": None, "device": "cpu", "data_dir": None, "offline": True},
+        **{"limit_batches": None, "on_message": print},
+    )
+    held_out = trained.task().outputs(trained.module, trained.images("val")).values()
+    stored = [found.result[f"set_threshold_{share}"] for share in COVERAGES]
+    assert stored == pytest.approx([set_threshold(*held_out, share) for share in COVERAGES])
+    assert stored[0] > stored[1] > stored[2] == 0, "16 images are enough for 90 %, but not for 95 %"
+    assert "temperature" not in found.result, "no validation image is classified wrongly"
 
 
 def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny):

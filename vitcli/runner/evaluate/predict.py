@@ -12,6 +12,7 @@ from torch import Tensor
 from vitcli.core.data.batches import images_at_once
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
+from vitcli.core.metrics.conformal import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each
@@ -19,7 +20,8 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import stored_temperature
+from vitcli.runner.run.record import is_number, stored_temperature
+from vitcli.runner.text import join_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,10 @@ class Prediction:
 
     path: str
     top: tuple[tuple[str, float], ...] = ()
+    is_accepted: bool = False
+    """Whether the likeliest class is probable enough, or the only one of the set."""
+    prediction_set: tuple[str, ...] | None = None
+    """The classes of the prediction set, best first; None if no set was asked for."""
     error: InputError | None = None
     """Why the picture has no prediction."""
 
@@ -63,27 +69,43 @@ class Predictor:
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
-    def predict(self, path: str, num_top: int = 5, fit: str | None = None) -> Prediction:
-        """Classify one picture file (``-`` is standard input).
-
-        ``fit`` is one of ``FITS``, by default that of the training.
+    def set_threshold(self, coverage: float) -> float:
+        """Return the least probability, with temperature 1, of a class in a prediction set.
 
         Raises:
-            ConfigError: The model was not trained to classify.
-            InputError: The picture cannot be read.
+            ConfigError: The training measured no such threshold.
         """
-        (found,) = self.predict_each([path], num_top, fit)
-        if found.error:
-            raise found.error
+        if coverage not in COVERAGES:
+            raise ConfigError(
+                f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
+            )
+        found = self.run.read("result.json").get(f"set_threshold_{coverage}")
+        if not is_number(found):
+            raise ConfigError(
+                f"{self.run.name}: --coverage needs a classification with validation pictures;"
+                " train with -s data.val_split=N"
+            )
         return found
 
     def predict_each(
-        self, paths: Sequence[str], num_top: int = 5, fit: str | None = None
+        self,
+        paths: Sequence[str],
+        num_top: int = 5,
+        fit: str | None = None,
+        reject: float = 0.0,
+        threshold: float | None = None,
     ) -> Iterator[Prediction]:
         """Yield a prediction for each picture file, in their order; the model sees many at once.
 
         A picture that cannot be read, or whose logits are not finite, yields a prediction with an
         error.
+
+        Args:
+            paths: The files; ``-`` is standard input.
+            num_top: Number of classes of a prediction.
+            fit: One of ``FITS``; by default that of the training.
+            reject: The least probability that is accepted.
+            threshold: Of ``set_threshold``: a picture is accepted if its set has one class.
 
         Raises:
             ConfigError: The model was not trained to classify.
@@ -94,30 +116,35 @@ class Predictor:
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
             pictures = [*read_each(part, self.size, self.in_chans, fit)]
-            tops = self._top([each for each in pictures if isinstance(each, Tensor)], num_top)
+            logits = self._logits([each for each in pictures if isinstance(each, Tensor)])
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):
                     yield Prediction(path=path, error=picture)
-                    continue
-                top = next(tops)
-                error = None if top else InputError(f"{path}: a logit is infinite or NaN")
-                yield Prediction(path=path, top=top, error=error)
+                else:
+                    yield self._judge(path, next(logits), num_top, reject, threshold)
 
-    def _top(self, pictures: list[Tensor], num_top: int) -> Iterator[tuple[tuple[str, float], ...]]:
-        """Yield the most likely classes of each picture (C, H, W) with their probabilities.
+    def _judge(
+        self, path: str, logits: Tensor, num_top: int, reject: float, threshold: float | None
+    ) -> Prediction:
+        """Return the prediction from the logits (K,) of a picture."""
+        if not logits.isfinite().all():
+            return Prediction(path=path, error=InputError(f"{path}: a logit is infinite or NaN"))
+        shares, order = (logits / self.temperature).softmax(0).sort(descending=True)
+        names = [self.names[i] for i in order.tolist()]
+        top = tuple(zip(names, shares.tolist(), strict=True))[:num_top]
+        if threshold is None:
+            return Prediction(path=path, top=top, is_accepted=top[0][1] >= reject)
+        count = int((logits.double().softmax(0) >= threshold).sum())
+        members = tuple(names[:count])
+        return Prediction(path=path, top=top, is_accepted=count == 1, prediction_set=members)
 
-        A picture with a logit that is infinite or NaN has none.
-        """
+    def _logits(self, pictures: list[Tensor]) -> Iterator[Tensor]:
+        """Return the logits (K,) of each picture (C, H, W), on the CPU."""
         if not pictures:
-            return
+            return iter(())
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
         images = Images(torch.stack(pictures).to(self.device), labels)
-        logits = logits_and_labels(self.model, images, self.spec)[0] / self.temperature  # (N, K)
-        shares, indices = logits.softmax(-1).topk(min(num_top, len(self.names)))
-        known = logits.isfinite().all(-1).tolist()
-        for is_known, *row in zip(known, indices.tolist(), shares.tolist(), strict=True):
-            top = ((self.names[i], share) for i, share in zip(*row, strict=True))
-            yield tuple(top) if is_known else ()
+        return iter(logits_and_labels(self.model, images, self.spec)[0].cpu())
 
 
 def describe_model(predictor: Predictor) -> str:

@@ -8,6 +8,7 @@ from torch import Tensor
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.metrics.classification import measure_logits
+from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.metrics.temperature import fit_temperature
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
@@ -78,19 +79,21 @@ def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
 
 
 def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
-    """Return the temperature for the logits, and what it makes of the test set's numbers.
+    """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
 
-    It is fitted to the validation images. Without them, without classes, before any training, or
-    if no validation image is classified wrongly, nothing is returned.
+    They are fitted to the validation images. Without them, without classes or before any training,
+    nothing is returned; if no validation image is classified wrongly, there is no temperature.
     """
     is_trained = trainer.step or trainer.spec.train.init_head == "probe"
     if not (trainer.data.val and trainer.row.classifies and is_trained):
         return {}
     held_out = trainer.val_outputs()
-    temperature = fit_temperature(held_out["logits"], held_out["labels"])
+    logits, labels = held_out["logits"], held_out["labels"]
+    found = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
+    temperature = fit_temperature(logits, labels)
     if temperature is None:
-        return {}
-    found = {"temperature": temperature}
+        return found
+    found["temperature"] = temperature
     if outputs:
         scaled = outputs["logits"] / temperature
         measured = measure_logits(scaled, outputs["labels"])
