@@ -17,6 +17,7 @@ from PIL import Image
 from tests.cli.commands import save_picture, vitcli
 from tests.cli.importing import same_logits, save
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights import timm_model, timm_weights
 
@@ -44,6 +45,30 @@ def variant(monkeypatch):
         monkeypatch.setattr(timm_weights, "build_timm", changed)
 
     return change
+
+
+def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here):
+    """Two files of one model are two runs; an experiment from scratch takes no other model."""
+    words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
+    for i in range(2):
+        file = save(theirs(num_classes=5), f"theirs{i}.safetensors")
+        code, _, talk = vitcli(*words, "--init", file, "--name", f"run{i}", "-s", "data.resize=80")
+        assert code == 0, talk
+        run = RunDir(Path(f"runs/run{i}"))
+        spec, first = run.spec(), RunDir(Path("runs") / run.spec().train.init)
+        assert spec.model.depth == len(theirs().blocks)
+        assert spec.model.patch_size == 16
+        assert spec.model.drop_path == load_experiment("finetune").spec.model.drop_path
+        assert spec.data.resize == (80, 80), "typed, where the weights expect 160 pixels"
+        assert list(spec.data.mean) == list(timm.create_model("test_vit").pretrained_cfg["mean"])
+        own, other = (load_model(str(each.path)).state_dict() for each in (run, first))
+        same = [name for name, tensor in own.items() if tensor.equal(other[name])]
+        assert {*own} - {*same} == {"head.weight", "head.bias", "pos_embed.table"}
+        assert own["head.weight"].shape[0] == 2
+    assert len([*Path("runs/pretrained").iterdir()]) == 2
+    code, _, talk = vitcli("train", "quickstart", *words[2:], "--init", file)
+    assert code == 2
+    assert "do not fit" in talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked

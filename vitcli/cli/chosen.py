@@ -1,12 +1,14 @@
 """The experiment that a command line chooses and changes."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.cli.console import say
 
 if TYPE_CHECKING:
     from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.run.folder import RunDir
 
 SHORTCUTS = (
     *("seed", "train.epochs", "train.batch_size", "optim.lr", "train.precision"),
@@ -26,6 +28,57 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
         field: NAMES.get(field) or f"--{field.rpartition('.')[2].replace('_', '-')}"
         for field in fields
     }
+
+
+def adopt_model(
+    name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool
+) -> dict[str, Any]:
+    """Return changes with the weights of ``--init``, and with the model that they fit.
+
+    An experiment that starts from weights itself takes model, size of the pictures and
+    normalisation from those of ``--init``, unless they are set in the command. Weights of timm, or
+    in a file, become a run in runs/pretrained.
+
+    Args:
+        name: The experiment.
+        changes: The fields that the command sets.
+        options: Field -> its option.
+        offline: Whether timm may not download weights.
+    """
+    from vitcli.runner.experiment.config import STATISTICS, load_experiment
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.train.initial import tensor_fields
+
+    asked = str(changes["train.init"])
+    source = imported_run(asked, offline) or find_run(asked)
+    own = {field: value for field, value in changes.items() if field != "train.init"}
+    base, theirs = load_experiment(name, own, options).spec, source.spec()
+    taken = {"train.init": source.name}
+    if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):
+        fields = {"family": theirs.model.family} | tensor_fields(theirs.model)
+        taken |= {f"model.{field}": value for field, value in fields.items()}
+        taken |= {f"data.{field}": getattr(theirs.data, field) for field in STATISTICS}
+        taken |= {"data.resize": theirs.model.img_size}
+        height, width = theirs.model.img_size or (0, 0)
+        say(f"the model is that of {source.name}: {theirs.model.family}, {height}x{width} pixels")
+    return taken | own
+
+
+def imported_run(asked: str, offline: bool) -> "RunDir | None":
+    """Return the run of weights of timm, or of a weights file; None for anything else."""
+    from vitcli.runner.files import sha256
+    from vitcli.runner.run.folder import RUNS
+    from vitcli.runner.weights.convert import import_timm
+    from vitcli.runner.weights.timm_model import PREFIX
+    from vitcli.runner.weights.timm_weights import find_timm
+
+    if not (asked.startswith(PREFIX) or Path(asked).is_file()):
+        return None
+    theirs = find_timm(asked, offline=offline, on_message=say)
+    name = f"timm-{theirs.name}"
+    if not asked.startswith(PREFIX):
+        name = f"{Path(asked).stem}-{sha256(Path(asked).read_bytes())[:8]}"
+    return import_timm(theirs, RUNS / "pretrained" / name, say)
 
 
 def shorten_pretraining(

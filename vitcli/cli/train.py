@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.chosen import load_changed, option_names, shorten_pretraining
+from vitcli.cli.chosen import adopt_model, load_changed, option_names, shorten_pretraining
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     AllowLeaks,
@@ -75,8 +75,8 @@ Precision = Annotated[
 Init = Annotated[
     str | None,
     typer.Option(
-        metavar="RUN",
-        help="Start from the weights of this run.",
+        metavar="RUN|FILE|timm:NAME",
+        help="Start from the weights of a run, of a file or of timm.",
         show_default=False,
         autocompletion=complete.run,
     ),
@@ -175,7 +175,14 @@ def train(
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output = choose_experiment(
-        experiment, changes, options, resume, run_folder(name, output), rerun, allow_inexact
+        experiment,
+        changes,
+        options,
+        resume,
+        run_folder(name, output),
+        rerun,
+        allow_inexact,
+        offline,
     )
     request = replace(
         request,
@@ -216,6 +223,7 @@ def choose_experiment(
     output: Path | None,
     rerun: bool,
     allow_inexact: bool,
+    offline: bool,
 ) -> "tuple[Experiment, Path | None]":
     """Return the experiment and its run folder: new ones, or those of the run to continue."""
     from vitcli.runner.errors import ConfigError
@@ -228,9 +236,9 @@ def choose_experiment(
     if changes.get("train.init") == "" or (output is not None and not output.name):
         raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):
-        if changes.get("train.init"):
-            changes["train.init"] = find_run(changes["train.init"]).name
         name = experiment or "quickstart"
+        if changes.get("train.init"):
+            changes = adopt_model(name, changes, options, offline)
         found = load_changed(name, changes, options)
         if short := shorten_pretraining(found, changes, options):
             found = load_experiment(name, changes | short, options)

@@ -109,22 +109,22 @@ def load_initial_weights(
 
 def describe_fitting(source: RunDir) -> str:
     """Return which experiments have a model that the weights of a run fit."""
-    shape = _shape(source.spec().model)
+    shape = tensor_fields(source.spec().model)
     names = [
         each.name
         for each in list_experiments()
         if each.kind == "experiment"
         and (spec := base_spec(each.path)) is not None
-        and _shape(spec.model) == shape
+        and tensor_fields(spec.model) == shape
     ]
     if not names:
         return f"they fit its own experiment: {source.path / 'config.yaml'}"
     return f"they fit the experiment{'s' if len(names) > 1 else ''} {join_words(names)}"
 
 
-def _shape(model: ModelSpec) -> dict[str, Any]:
+def tensor_fields(model: ModelSpec) -> dict[str, Any]:
     """Return the fields that decide the tensors, but for those of the input and the classes."""
-    return model.model_dump(exclude={*SIZES, *NO_TENSORS})
+    return model.model_dump(mode="json", exclude={*SIZES, *NO_TENSORS})
 
 
 def _with_own_grid(

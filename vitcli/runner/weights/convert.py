@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec, VitSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -113,6 +113,29 @@ def import_weights(
     report_settings(spec, stated, whose, on_message)
     write_run(run, spec, weights, _metadata(experiment, spec, data, file, theirs))
     return Imported(run=run, has_new_head=has_new_head)
+
+
+def import_timm(theirs: TimmWeights, output: Path, on_message: Callable[[str], None]) -> RunDir:
+    """Write weights of timm as a finished run of their own model, without a data set.
+
+    A run that is there already is returned as it is.
+
+    Raises:
+        InputError: The tensors are not those of the model.
+        ConfigError: The run folder holds other files.
+    """
+    run, count = RunDir(output), theirs.num_classes or 1
+    if run.exists and run.read("meta.json").get("timm") == theirs.name:
+        return run
+    data = DataSpec(mean=theirs.mean, std=theirs.std, class_names=theirs.class_names)
+    spec = ExperimentSpec(model=VitSpec(**theirs.fields, num_classes=count), data=data)
+    model = image_model_of(spec, theirs.name)
+    weights = theirs.state_for(model, on_message)
+    if not theirs.num_classes:
+        weights |= {name: new_module(spec).state_dict()[name] for name in HEAD}
+    meta = {"imported": theirs.file.name, "timm": theirs.name, "vitcli": __version__}
+    write_run(run, spec, weights, meta)
+    return run
 
 
 def _metadata(
