@@ -257,7 +257,7 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     }
     notes = []
     if bad := decoded.unreadable:
-        total = sum(map(len, (decoded.data.train, decoded.data.test, bad)))
+        total = len(bad) + len(decoded.data.train) + len(decoded.data.test)
         what = f"{len(bad):,} of {total:,} pictures left out, because they cannot be read"
         notes = [f"note: {what}:\n{listed(bad, NUM_SHOWN)}"]
     for row, (split, what) in SAME.items():
