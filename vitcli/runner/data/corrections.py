@@ -11,7 +11,7 @@ from vitcli.runner.data.arrays import arranged
 from vitcli.runner.data.extras import csv_lines
 from vitcli.runner.data.folder import PictureFolder
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import did_you_mean, printable, quantity
+from vitcli.runner.text import composed, did_you_mean, printable, quantity
 
 CORRECTIONS = ["file", "label"]
 """The columns of the file. A path is relative to the folder of the pictures."""
@@ -38,19 +38,20 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
             " name its place, or copy it into that folder"
         )
-    known, found = {*folder.names}, dict[str, int | None]()
+    known, classes = {*folder.names}, [*map(composed, folder.class_names)]
+    found = dict[str, int | None]()
     for at, name, label in csv_lines(path, CORRECTIONS):
         if name not in known:
             hint = did_you_mean(name, folder.names)
             where = printable(folder.root)
             raise InputError(f"{at}: no picture {printable(name)!r} in {where}{hint}")
-        if label and label not in folder.class_names:
+        if label and composed(label) not in classes:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
             raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
         if name in found:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
-        found[name] = folder.class_names.index(label) if label else None
+        found[name] = classes.index(composed(label)) if label else None
     return found
 
 

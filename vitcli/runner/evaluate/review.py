@@ -41,12 +41,12 @@ class Doubt:
     """Its file below the folder of the data set, or its split and index."""
     given: str
     """Class of its label."""
-    given_probability: float | None
-    predicted: str | None
-    """The likeliest class; None, like the probabilities, where no classifier was asked."""
-    predicted_probability: float | None
     pixels: Tensor
     """(C, H, W) uint8."""
+    given_probability: float | None = None
+    predicted: str | None = None
+    """The likeliest class; None, like the probabilities, where no classifier was asked."""
+    predicted_probability: float | None = None
     heat: Tensor | None = None
     """(gh, gw), not negative: the model's default map; None without one."""
 
@@ -113,9 +113,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     whole, notes = _training_images(found), list[str]()
     train = evenly_spaced(limit_images(whole, found.spec), MOST_LABELS)
     if len(train) < len(whole):
-        notes.append(
-            f"The labels of {len(train):,} of {len(whole):,} training images were checked."
-        )
+        notes.append(f"Labels of {len(train):,} of {len(whole):,} training images were checked.")
     unseen, suspect = None, list[int]()
     logits = _unseen_logits(found, train, on_stage, notes)
     if logits is not None:
@@ -128,11 +126,11 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     paired = _doubts(found, train, unseen, [row for pair in (pairs or [])[:SHOWN] for row in pair])
     return Review(
         found=found,
-        errors=_with_maps(found, method, _doubts(found, test, shares, wrong[:SHOWN].tolist())),
+        errors=_doubts(found, test, shares, wrong[:SHOWN].tolist(), method),
         num_errors=len(wrong),
         num_test=len(test),
         temperature=temperature,
-        suspects=_with_maps(found, method, _doubts(found, train, unseen, suspect[:SHOWN])),
+        suspects=_doubts(found, train, unseen, suspect[:SHOWN], method),
         num_suspects=len(suspect),
         num_checked=0 if unseen is None else len(train),
         copies=list(zip(paired[::2], paired[1::2], strict=True)),
@@ -215,23 +213,31 @@ def _pairs(train: Images, notes: list[str]) -> list[tuple[int, int]] | None:
 
 
 def _doubts(
-    found: TrainedRun, images: Images, shares: Tensor | None, rows: Sequence[int]
+    found: TrainedRun,
+    images: Images,
+    shares: Tensor | None,
+    rows: Sequence[int],
+    method: str | None = None,
 ) -> list[Doubt]:
-    """Return the images at some indices, with the probabilities (N, K) of a classifier if known."""
+    """Return the images at some indices.
+
+    Args:
+        images: A split with names.
+        shares: Probabilities (N, K) of a classifier, if they are known.
+        method: The method of their maps, which are made one at a time to save memory.
+    """
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])
-        best = None if shares is None else int(shares[row].argmax())
-        doubts.append(
-            Doubt(
-                name=images.names[row],
-                given=classes[label],
-                given_probability=None if shares is None else shares[row, label].item(),
-                predicted=None if best is None else classes[best],
-                predicted_probability=None if shares is None else shares[row].max().item(),
-                pixels=images.pixels[row].cpu(),
+        doubt = Doubt(name=images.names[row], given=classes[label], pixels=images.pixels[row].cpu())
+        if shares is not None:
+            doubt = replace(
+                doubt,
+                given_probability=shares[row, label].item(),
+                predicted=classes[int(shares[row].argmax())],
+                predicted_probability=shares[row].max().item(),
             )
-        )
+        doubts.append(replace(doubt, heat=_heat(found, images.pixels[row], method)))
     return doubts
 
 
@@ -243,14 +249,11 @@ def _method(found: TrainedRun) -> str | None:
     return default_method(model)
 
 
-def _with_maps(found: TrainedRun, method: str | None, doubts: list[Doubt]) -> list[Doubt]:
-    """Return the pictures with their maps, made one at a time to save memory."""
-    if method is None:
-        return doubts
-    model, mapped = found.task().encoder(found.module), []
-    assert isinstance(model, VisionTransformer)
-    for doubt in doubts:
-        batch = found.data.normalize(doubt.pixels[None].to(found.device))
-        request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
-        mapped.append(replace(doubt, heat=METHODS[method](request)[0].detach().float().cpu()))
-    return mapped
+def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:
+    """Return the map (gh, gw) of an image (C, H, W) on the CPU."""
+    model = found.task().encoder(found.module)
+    if method is None or not isinstance(model, VisionTransformer):
+        return None
+    batch = found.data.normalize(pixels[None])
+    request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))
+    return METHODS[method](request)[0].detach().float().cpu()

@@ -50,9 +50,7 @@ def html(review: Review, root: Path | None) -> str:
     """Return the page; ``root`` is the folder of the pictures, None for another data set."""
     run, spec = review.found.run, review.found.spec.data
     words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]
-    made = {}
-    if root and spec.corrections:
-        made = read_corrections(spec.corrections, list_folder(root))
+    made = read_corrections(spec.corrections, list_folder(root)) if root else {}
     if root and root != folder_path(spec.name):
         words += ["--data", f"imagefolder:{root}"]
     classes = review.found.data.class_names
@@ -85,7 +83,9 @@ def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
     with contextlib.suppress(InputError):  # the file is gone, or its name has control characters
         if root is not None:
             picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size)
-    heat = None if doubt.heat is None else _map(review, doubt, picture, box)
+    heat = None
+    if review.method is not None and doubt.heat is not None:
+        heat = _map(review.method, doubt.heat.numpy(), picture, box)
     return {
         "doubt": doubt,
         "picture": picture_uri(picture, SHOWN_SIDE),
@@ -94,11 +94,10 @@ def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
     }
 
 
-def _map(review: Review, doubt: Doubt, picture: np.ndarray, box: Box) -> np.ndarray:
-    """Return the map over the model's input in grey: (height, width, 3) uint8."""
-    assert doubt.heat is not None
-    (top, left, height, width), heat = box, doubt.heat.numpy()
-    scaled = map_scale(review.method, heat.max())(heat)
+def _map(method: str, heat: np.ndarray, picture: np.ndarray, box: Box) -> np.ndarray:
+    """Return a map (gh, gw) over the model's input in grey: (height, width, 3) uint8."""
+    top, left, height, width = box
+    scaled = map_scale(method, heat.max())(heat)
     layer = Image.fromarray(colormaps[CMAP](scaled, bytes=True)[..., :3])
     colours = np.asarray(layer.resize((width, height), Image.Resampling.NEAREST))
     grey = picture[top : top + height, left : left + width].mean(-1, keepdims=True)
