@@ -53,7 +53,7 @@ def adopt_model(
     source = imported_run(asked, offline) or find_run(asked)
     own = {field: value for field, value in changes.items() if field != "train.init"}
     base, theirs = load_experiment(name, own, options).spec, source.spec()
-    taken = {"train.init": source.name}
+    taken: dict[str, Any] = {"train.init": source.name}
     if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):
         fields = {"family": theirs.model.family} | tensor_fields(theirs.model)
         taken |= {f"model.{field}": value for field, value in fields.items()}
