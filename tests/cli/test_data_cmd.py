@@ -75,6 +75,7 @@ def flawed(here) -> Path:
     (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
     Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "neu" / "t.jpg")
     Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
+    Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
     (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
     (test / "alt" / "test0.png").rename(test / "alt" / "train51.png")
     return root
@@ -84,22 +85,25 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     code, out, err = vitcli("check", str(flawed), "--json", "--page", "page.html")
     found = json.loads(out)
     assert code == 6
-    assert "4 problems" in err
-    assert found["num_problems"] == 4
+    assert "5 problems" in err
+    assert found["num_problems"] == 5
     (bad,) = found["unreadable"]
     assert bad.startswith("train/alt/damaged.jpg")
     assert found["copies"] == [["test/alt/same.png", "train/alt/train0.png"]]
-    assert found["near"] == [["test/neu/t.jpg", "train/alt/train20.png"]]
+    assert {tuple(pair) for pair in found["near"]} == {
+        ("test/neu/t.jpg", "train/alt/train20.png"),
+        ("test/neu/flat.png", "train/neu/train40.png"),
+    }
     assert found["twins"] == [["train/neu/twin.png", "train/alt/train10.png"]]
     (alike,) = found["alike"]
     assert {*alike} == {"train/neu/mirror.webp", "train/neu/train30.png"}
     assert found["series"] == [["test/alt/train51.png", "train/alt/train50.png"]]
-    assert found["images_per_class"] == {"alt": [6, 3], "neu": [8, 3]}
+    assert found["images_per_class"] == {"alt": [6, 3], "neu": [8, 4]}
     sizes = {(h, w): count for h, w, count in found["sizes"]}
     assert sizes[64, 50] == 1
-    assert sum(sizes.values()) == 20
+    assert sum(sizes.values()) == 21
     page = Path("page.html").read_text()
-    assert page.count("<img") == 10
+    assert page.count("<img") == 12
     assert "damaged.jpg" in page
 
 

@@ -166,7 +166,7 @@ def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeyp
 def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     (photos / "2.png").write_text("words")
     found = {form: predict(photos, "--run", run, "--format", form) for form in ("text", "json")}
-    found["csv"] = predict(photos, "--run", run, "--format", "csv", "--top", 2)
+    found["csv"] = predict(photos, "--run", run, "--format", "csv", "--reject", 0)
     assert {code for code, _, _ in found.values()} == {3}
     _, out, talk = found["text"]
     assert [line.split("  ")[0] for line in out.splitlines()[1:]] == IN_ORDER
@@ -210,7 +210,7 @@ def test_rejected_pictures_are_marked_in_every_format(run, photos):
     assert found["text"][2].endswith(f"accepted {sum(accepted)} of 5 pictures\n")
 
 
-@pytest.mark.parametrize(("threshold", "size"), [(0.0, 2), (0.501, 1), (1.0, 0)])
+@pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
 def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
     for temperature in (1.0, 999.0):  # which changes the probability, but no set
         numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
@@ -220,7 +220,10 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
         for row in csv.DictReader(out.splitlines()):
             assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
             assert row["accepted"] == str(size == 1).lower()
-        assert ("needs 9 validation pictures" in talk) == (threshold == 0)
+    Path(run, "result.json").write_text(json.dumps({"set_threshold_0.9": 0.0}))
+    code, _, talk = predict(photos, "--run", run, "--coverage", 0.9)
+    assert code == 2
+    assert "data.val_split=9" in talk
 
 
 def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photos):

@@ -101,7 +101,9 @@ def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
     words = ["predict", str(picture), "--run", "cifar10-pocket", "--format", "csv"]
     code, screen = run_in_terminal(*words, environment=environment, width=60)
     assert code == 0
-    assert re.search(rf'^"{re.escape(str(picture))}",\w+,[\d.]+,$', screen, re.MULTILINE)
+    assert re.search(
+        rf'^"{re.escape(str(picture))}",\w+,[\d.]+,\w+,[\d.]+,,$', screen, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(("words", "code"), [(["verify", "damaged"], 4), (["ls"], 0)], ids=str)

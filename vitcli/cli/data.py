@@ -224,6 +224,10 @@ def check(
     if page is not None:
         say(f"page   {page}")
     if found.num_problems:
+        say(
+            "next   remove them, or train without them: damaged files with --skip-bad, others with"
+            " a line 'FILE,' in a file for data.corrections"
+        )
         hint = "" if page else "; --page check.html shows the pictures"
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
     name = folder if folder_path(folder) else f"imagefolder:{folder}"

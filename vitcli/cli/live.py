@@ -38,10 +38,11 @@ def start_text(event: Started) -> str:
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
-    An accuracy needs no name.
+    The accuracy of a classification needs no name.
     """
     headline = row.headline
-    name = "" if headline.name == "accuracy" else f"{headline.short or headline.label} "
+    is_plain = row.classifies and headline.name == "accuracy"
+    name = "" if is_plain else f"{headline.short or headline.label} "
     parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
     for split in ("train", "val", "test"):
         value = record.get(f"{split}_{headline.name}")
@@ -86,7 +87,9 @@ class Lines:
     def show(self, event: Event) -> None:
         """Print an event, if it is time to."""
         if isinstance(event, Started):
-            self._row = replace(TASKS[event.task], headline=METRICS[event.headline])
+            row = TASKS[event.task]
+            is_own = event.headline == row.headline.name
+            self._row = row if is_own else replace(row, headline=METRICS[event.headline])
             self.say(start_text(event))
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))

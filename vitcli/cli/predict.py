@@ -71,9 +71,6 @@ def predict(
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))
     threshold = None if coverage is None else predictor.set_threshold(coverage)
-    if coverage and threshold == 0:
-        least = round(coverage / (1 - coverage))
-        say(f"--coverage {coverage} needs {least} validation pictures; every set has all classes")
     files = picture_files(images, say)
     shown = top or (5 if len(files) == 1 else 1)
     found = predictor.predict_each(files, max(2, shown), fit and fit.value, reject or 0, threshold)
@@ -83,10 +80,11 @@ def predict(
         raise failures[0]
     for error in failures:
         say(f"error: {error}")
+    judged = reject is not None or coverage is not None
     documents = [document(each, str(chosen.path), shown) for each in done]
     tables = [shown_table(done, shown)]
-    emit_measured(Format.json if json else form, documents, tables, csv_rows(done))
-    if reject is not None or coverage is not None:
+    emit_measured(Format.json if json else form, documents, tables, csv_rows(done, judged))
+    if judged:
         accepted = sum(each.is_accepted for each in done)
         say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")
     if failures:
@@ -118,13 +116,16 @@ def shown_table(done: Sequence["Prediction"], num_top: int) -> Table:
     return make_table(["file", "class", "probability"], rows, numeric=[2])
 
 
-def csv_rows(done: Sequence["Prediction"]) -> Iterator[Sequence[Any]]:
-    """Yield a header and a row per picture, with its error if it cannot be read."""
+def csv_rows(done: Sequence["Prediction"], judged: bool) -> Iterator[Sequence[Any]]:
+    """Yield a header and a row per picture, with its error if it cannot be read.
+
+    ``accepted`` is empty unless pictures are judged, by ``--reject`` or ``--coverage``.
+    """
     has_sets = any(each.prediction_set is not None for each in done)
     best = ["class", "probability", "second_class", "second_probability"]
     yield ["file", *best, "accepted", *(["set"] if has_sets else []), "error"]
     for each in done:
-        cells = [cell for pair in each.top[:2] for cell in pair]
+        cells = [cell for name, share in each.top[:2] for cell in (name, f"{share:.6f}")]
         members = [";".join(each.prediction_set or ())] if has_sets else []
-        accepted = str(each.is_accepted).lower()
+        accepted = str(each.is_accepted).lower() if judged else ""
         yield [each.path, *cells, *[""] * (4 - len(cells)), accepted, *members, each.error]

@@ -28,7 +28,7 @@ from vitcli.cli.options import (
     run_folder,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
-from vitcli.runner.text import duration, quantity
+from vitcli.runner.text import duration, percent, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
@@ -307,8 +307,14 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
-    emit(f"{f'test {headline.label}':<13}  {score} (last epoch)")
+    which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
+    emit(f"{f'test {headline.label}':<13}  {score} ({which})")
     show_balance(run, spec)
+    if temperature := result.get("temperature"):
+        raw, better = result.get("calibration_error"), result.get("calibrated_calibration_error")
+        known = raw is not None and better is not None
+        error = f"; calibration error {percent(raw)}, with it {percent(better)}" if known else ""
+        emit(f"temperature    {temperature:.2f}, used by predict{error}")
     epochs = quantity(result["epochs"], "epoch")
     emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):

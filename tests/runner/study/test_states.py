@@ -239,7 +239,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
         trial_states(study, ROOT)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if name != "review.html"])
 def test_a_pipe_or_an_endless_file_is_damage_and_read_by_no_one(study, name):
     path = fabricate("full", 0).path / name
     os.truncate(path, 1 << 41)

@@ -12,8 +12,9 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
     """Return the T for which logits / T have the smallest cross-entropy.
 
     Above 1, the classifier was too sure. T changes no prediction. If all predictions are right, the
-    smallest T is the best, which says nothing about other images; then None is returned. The loss
-    is convex in 1 / T, so its slope is bisected. Guo et al. 2017, https://arxiv.org/abs/1706.04599
+    smallest T is the best, and if the logits say nothing, the largest; that helps no other images.
+    Then, or if the best T is outside ``RANGE``, None is returned. The loss is convex in 1 / T, so
+    its slope is bisected. Guo et al. 2017, https://arxiv.org/abs/1706.04599
 
     Args:
         logits: (N, K) of images that the training has not seen.
@@ -31,4 +32,5 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
             low = middle
         else:
             high = middle
-    return 1 / (low * high) ** 0.5
+    found = 1 / (low * high) ** 0.5
+    return found if RANGE[0] * 1.001 < found < RANGE[1] / 1.001 else None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -13,7 +14,7 @@ from PIL import Image
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.find import Listener
-from vitcli.runner.data.folder import PictureFolder, list_folder
+from vitcli.runner.data.folder import EXPECTED, PictureFolder, list_folder
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
     SAME,
@@ -22,9 +23,11 @@ from vitcli.runner.data.picture_reader import (
     natural_size,
     picture_sizes,
     read_labelled,
+    same_pictures,
     split_folder,
 )
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
+from vitcli.runner.errors import InputError
 from vitcli.runner.pages import data_uri, render
 from vitcli.runner.text import printable
 
@@ -79,6 +82,9 @@ class FolderCheck:
 def check_folder(root: Path, on_message: Listener) -> FolderCheck:
     """Read all pictures of a folder, at the size of a training, and compare them.
 
+    Pictures of several shapes are also compared stretched, so that copies of another shape are
+    found.
+
     Args:
         root: The folder, in one of the layouts that a training reads.
         on_message: Receives notes and progress.
@@ -87,6 +93,8 @@ def check_folder(root: Path, on_message: Listener) -> FolderCheck:
         InputError: It is no folder of pictures, or no picture of a class can be read.
         ResourceError: The pictures do not fit into memory.
     """
+    if not root.is_dir():
+        raise InputError(f"{printable(root)} is not a folder; {EXPECTED}")
     folder = list_folder(root)
     for note in folder.notes:
         on_message(note)
@@ -95,6 +103,10 @@ def check_folder(root: Path, on_message: Listener) -> FolderCheck:
     require_memory(len(folder.paths), IN_CHANS, size)
     images, failures = read_labelled(folder, size, IN_CHANS, on_message)
     train, test, pairs = split_folder(folder, images, failures)
+    if len({height / width for height, width in sizes}) > 1:
+        stretched, _ = read_labelled(folder, size, IN_CHANS, on_message, "stretch")
+        for row, found in same_pictures(folder, stretched, train, test).items():
+            pairs[row] = _united(pairs[row], found)
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
     known = images[torch.tensor(train)]
     alike = pairs_alike(known.pixels) if is_compared else []
@@ -111,6 +123,12 @@ def check_folder(root: Path, on_message: Listener) -> FolderCheck:
         pairs=pairs,
         is_compared=is_compared,
     )
+
+
+def _united(pairs: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> list[Any]:
+    """Return pairs and those of ``more`` whose first picture is in none of them."""
+    known = {first for first, _ in pairs}
+    return [*pairs, *(pair for pair in more if pair[0] not in known)]
 
 
 def _series(

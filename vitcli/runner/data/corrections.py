@@ -38,10 +38,12 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
             " name its place, or copy it into that folder"
         )
-    known, classes = {*folder.names}, [*map(composed, folder.class_names)]
+    known = {composed(name): name for name in folder.names}
+    classes = [*map(composed, folder.class_names)]
     found = dict[str, int | None]()
-    for at, name, label in csv_lines(path, CORRECTIONS):
-        if name not in known:
+    for at, written, label in csv_lines(path, CORRECTIONS):
+        name = known.get(composed(written), written)
+        if composed(name) not in known:
             hint = did_you_mean(name, folder.names)
             where = printable(folder.root)
             raise InputError(f"{at}: no picture {printable(name)!r} in {where}{hint}")

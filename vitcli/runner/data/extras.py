@@ -110,7 +110,7 @@ def csv_lines(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, str, st
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         if next(reader, None) != columns:
-            raise InputError(f"{where}: the first line must be {','.join(columns)}")
+            raise InputError(f"{where}: the first line must be {','.join(columns)}, with a comma")
         for row in filter(None, reader):
             at = f"{where}, line {reader.line_num}"
             if len(row) != len(columns):

@@ -12,8 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
@@ -100,6 +98,9 @@ def divide(images: Images, class_names: Sequence[str], folds: int, number: int) 
 
 def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return the number of each image's group: equal digests and pairs are in one group, (N,)."""
+    from scipy.sparse import coo_array  # a training without folds needs no scipy
+    from scipy.sparse.csgraph import connected_components
+
     first: dict[bytes, int] = {}
     pairs = [*((row, first.setdefault(digest, row)) for row, digest in enumerate(digests)), *alike]
     links = coo_array((np.ones(len(pairs)), np.array(pairs).T), shape=(len(digests),) * 2)

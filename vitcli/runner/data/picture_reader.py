@@ -229,14 +229,14 @@ def split_folder(
     """
     readable = [row for row in range(len(folder.paths)) if row not in failures]
     train, test = _splits(folder, readable)
-    same = _same_pictures(folder, images, train, test)
+    same = same_pictures(folder, images, train, test)
     if folder.num_test is None and (same["copies"] or same["near"]):
         with contextlib.suppress(InputError):
             part = divide(images[torch.tensor(readable)], folder.class_names, NUM_FOLDS, 0)
             sides = zip(readable, (part == 0).tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
-            same = _same_pictures(folder, images, train, test)
+            same = same_pictures(folder, images, train, test)
     return train, test, same
 
 
@@ -273,7 +273,7 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
     return train, test
 
 
-def _same_pictures(
+def same_pictures(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
 ) -> Pairs:
     """Return the names of pairs of pictures that look the same, by their row of ``SAME``."""

@@ -85,6 +85,12 @@ class Predictor:
                 f"{self.run.name}: --coverage needs a classification with validation pictures;"
                 " train with -s data.val_split=N"
             )
+        if found == 0:
+            least = round(coverage / (1 - coverage))
+            raise ConfigError(
+                f"{self.run.name}: --coverage {coverage} needs {least} validation pictures, else"
+                f" every set has all classes; train with -s data.val_split={least}"
+            )
         return found
 
     def predict_each(

@@ -68,7 +68,7 @@ def start_head_from_probe(
         head.weight.copy_(layer[:-1].T)
         head.bias.copy_(layer[-1])
     unseen = cross_validated(features, train.labels, count)
-    text = "a class has too few images to measure it"
+    text = "to measure it, each class needs five training images"
     if unseen is not None:
         found = score(unseen, train.labels)
         low, high = (f"{100 * each:.1f}" for each in found.accuracy_interval)

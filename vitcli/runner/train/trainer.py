@@ -183,12 +183,12 @@ class Trainer:
         checkpoint = load_checkpoint(self.run.checkpoints / str(best))
         self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
         prune(self.run.checkpoints, {best})
+        num_measured = sum(f"val_{self.row.headline.name}" in each for each in self.records)
         self.records = [record for record in self.records if record["step"] <= best]
         self.run.set_metrics(self.records)
-        kept, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
         self.on_message(
-            f"epoch {kept} is the best of {quantity(last, 'epoch')} on the validation split; its"
-            " weights are kept"
+            f"epoch {best // self.training.steps_per_epoch} is the best of"
+            f" {quantity(num_measured, 'evaluation')} on the validation split; its weights are kept"
         )
 
     def open_board(self) -> "Board":

@@ -221,7 +221,7 @@ def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) 
     same = f"; {named} {verb} the same shapes" if others else ""
     on_message(
         f"note: the shapes fit {PREFIX}{first}{same}. To choose another model, or a tag with its"
-        f" own mean and std: {PREFIX}NAME --weights {file}"
+        f" own mean and std: vitcli import {PREFIX}NAME --weights {file}"
     )
     return first
 
