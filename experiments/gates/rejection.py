@@ -42,6 +42,8 @@ OTHERS = ("deer", "frog", "ship")
 SEEDS = (0, 1, 2)
 COUNT = 2000
 """Number of images of each kind that is drawn, and of Fashion-MNIST."""
+Rule = Callable[[Tensor], Tensor]
+"""Logits (N, K) -> a number or whether it is accepted, for each picture (N,)."""
 KNOWN = "known classes"
 KEPT = 0.9
 """Share of the known images that the scores accept."""
@@ -79,17 +81,18 @@ def measure(
     def share(rows: Tensor) -> Tensor:
         return (rows / temperature).softmax(1).amax(1)
 
-    rules: dict[str, Callable[[Tensor], Tensor]] = {}
-    for least in (0.8, 0.95):
-        rules[f"--reject {least}"] = lambda rows, least=least: share(rows) >= least
+    def at_least(score: Rule, least: float) -> Rule:
+        return lambda rows: score(rows) >= least
+
+    def has_one_class(least: float) -> Rule:
+        return lambda rows: (rows.double().softmax(1) >= least).sum(1) == 1
+
+    rules = {f"--reject {least}": at_least(share, least) for least in (0.8, 0.95)}
     for coverage in (0.9, 0.95):
-        least = set_threshold(*fitting, coverage)
-        rules[f"--coverage {coverage}"] = lambda rows, least=least: (
-            (rows.double().softmax(1) >= least).sum(1) == 1
-        )
-    for name, score in {"probability": share, "energy": lambda rows: rows.logsumexp(1)}.items():
-        least = score(logits).quantile(1 - KEPT).item()
-        rules[name] = lambda rows, score=score, least=least: score(rows) >= least
+        rules[f"--coverage {coverage}"] = has_one_class(set_threshold(*fitting, coverage))
+    scores: dict[str, Rule] = {"probability": share, "energy": lambda rows: rows.logsumexp(1)}
+    for name, score in scores.items():
+        rules[name] = at_least(score, score(logits).quantile(1 - KEPT).item())
     found = {
         kind: {name: rule(rows).double().mean().item() for name, rule in rules.items()}
         for kind, rows in {KNOWN: logits, **unknown}.items()
@@ -116,7 +119,7 @@ def tuned(folder: Path, seed: int, unknown: Mapping[str, Images]) -> dict[str, d
     photos = {name: f"imagefolder:{folder / name}" for name in ("known", "others")}
     experiment = load_experiment("finetune", {"data.name": photos["known"], "seed": seed})
     run = start(experiment, Request(output=folder / f"seed{seed}")).run
-    known, others = (load_data(DataSpec(name=n, resize=32)).test for n in photos.values())
+    known, others = (load_data(DataSpec(name=n, resize=(32, 32))).test for n in photos.values())
     return ask(str(run.path), known, {f"classes {', '.join(OTHERS)}": others, **unknown})
 
 
@@ -126,7 +129,7 @@ def main() -> None:
     parser.add_argument("--fashion-dir", type=Path, help="folder of Fashion-MNIST")
     options = parser.parse_args()
     cifar10 = load_data(DataSpec(name="cifar10"), data_dir=options.data_dir).test
-    fashion = DataSpec(name="fashion-mnist", resize=32)
+    fashion = DataSpec(name="fashion-mnist", resize=(32, 32))
     clothes = evenly_spaced(load_data(fashion, data_dir=options.fashion_dir).test, COUNT)
     colored = Images(clothes.pixels.expand(-1, 3, -1, -1), clothes.labels)
     unknown = {"Fashion-MNIST": colored, **drawn()}

@@ -5,6 +5,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from vitcli.runner.study.judgement import deciding_interval
+from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.table import read_document
 from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import percent
 
@@ -23,6 +26,16 @@ GATES = {
     "fusion": ("accuracy", "image_accuracy", "sound_accuracy", "retrieval"),
 }
 """Name of a result file -> the numbers of a training that the table shows."""
+TUNINGS = {
+    "study-finetune": "120 photos of three classes, five folds; bundled model",
+    "study-finetune-fashion": "Fashion-MNIST, 20 a class; bundled model",
+    "study-finetune-fashion-1000": "Fashion-MNIST, 100 a class; bundled model",
+    "study-finetune-mae": "CIFAR-10, 20 a class; `pretrain-mae`",
+    "study-finetune-mae-1000": "CIFAR-10, 100 a class; `pretrain-mae`",
+    "study-finetune-mae-fashion": "Fashion-MNIST, 20 a class; `pretrain-mae`",
+    "study-finetune-mae-fashion-1000": "Fashion-MNIST, 100 a class; `pretrain-mae`",
+}
+"""Study of fine-tuning -> its pictures and the weights that it starts from."""
 
 
 def gates() -> str:
@@ -61,6 +74,32 @@ def means(name: str, trials: list[dict[str, Any]]) -> str:
         if number in trials[0]
     ]
     return ", ".join(texts)
+
+
+def tunings() -> str:
+    """Return the accuracies of the studies of fine-tuning that have been run, one in a row."""
+    paths = {title: FOLDER.parent / f"{name}.json" for name, title in TUNINGS.items()}
+    docs = {t: read_document(path.read_text()) for t, path in paths.items() if path.exists()}
+    first = next(iter(docs.values()))
+    names = [row.variant for row in first.rows]
+    rows = []
+    for title, doc in docs.items():
+        found = {row.variant: row for row in compare(doc)}
+        probe = found["probe"]
+        interval = deciding_interval(probe) or (probe.joint_low, probe.joint_high)
+        low, high = (-(each or 0.0) for each in reversed(interval))
+        cells = [f"{found[n].score_mean or 0.0:.1f} +- {found[n].score_sd:.1f}" for n in names]
+        difference = f"{-(probe.difference or 0.0):+.1f} [{low:+.1f}, {high:+.1f}]"
+        rows.append([title, str(probe.n), *cells, difference])
+    header = ["pictures and weights", "seeds", *names, "tune minus probe"]
+    grid = markdown_grid(header, rows, range(1, len(header)))
+    made = {f"{', '.join(doc.hardware)}; {', '.join(doc.precision)}" for doc in docs.values()}
+    commits = sorted({commit[:9] for doc in docs.values() for commit in doc.commits})
+    return (
+        f"{grid}\n\nTest accuracy in percent, mean +- standard deviation over the seeds, and the"
+        " joint interval of the difference."
+        f" {'; '.join(sorted(made))}; {first.date}; commits {', '.join(commits)}."
+    )
 
 
 def rejection() -> str:

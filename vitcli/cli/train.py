@@ -311,9 +311,10 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"{f'test {headline.label}':<13}  {score} ({which})")
     show_balance(run, spec)
     if temperature := result.get("temperature"):
-        raw, better = result.get("calibration_error"), result.get("calibrated_calibration_error")
-        known = raw is not None and better is not None
-        error = f"; calibration error {percent(raw)}, with it {percent(better)}" if known else ""
+        error = ""
+        if (better := result.get("calibrated_calibration_error")) is not None:
+            error = f"; calibration error {percent(result['calibration_error'])}, with it"
+            error += f" {percent(better)}"
         emit(f"temperature    {temperature:.2f}, used by predict{error}")
     epochs = quantity(result["epochs"], "epoch")
     emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")

@@ -173,6 +173,12 @@ def test_the_hash_sees_fields_but_not_seeds_or_folders():
         for path in ("/a/pets", "/b/pets", "/b/cars")
     )
     assert one == two != three
+    pets = base.data.replace(name="imagefolder:/a/pets")
+    first, same, other = (
+        config_hash(base.replace(data=pets.replace(corrections=path)))
+        for path in ("/a/fix.csv", "/b/fix.csv", "/a/others.csv")
+    )
+    assert one != first == same != other
 
 
 @pytest.mark.parametrize("text", ["depth", "=3", " = ", "a=1\nb: 2"])
