@@ -57,6 +57,35 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     assert any("4 of its 16 pictures are held out" in text for text in messages)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, changed):
+    (root / "train" / "cat" / "20-1.png").write_text("hello")
+    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", 0.0)
+    decode, seen = picture_reader.decode, list[str]()
+
+    def record(content, name, *options):
+        seen.append(name)
+        if len(seen) == 8:
+            raise KeyboardInterrupt
+        return decode(content, name, *options)
+
+    monkeypatch.setattr(picture_reader, "decode", record)
+    with pytest.raises(KeyboardInterrupt):
+        load(root, skip_bad=True)
+    first = seen.copy()
+    if changed:
+        Image.new("RGB", (20, 20)).save(root / "train" / "dog" / "20-0.png")
+    data = load(root, messages := [""], skip_bad=True)
+    assert any("7 of 20 were read before" in text for text in messages) != changed
+    assert len(seen) - len(first) == (20 if changed else 13)
+    assert any("20-1.png: text" in text for text in messages)
+    places = [each for each in cache.rglob("*") if each.is_file()]
+    assert not [each for each in places if each.suffix == ".part"]
+    for each in places:
+        each.unlink()
+    assert load(root, skip_bad=True).data_hash == data.data_hash
+
+
 def test_pictures_that_look_alike_stay_on_one_side(tmp_path):
     scenes = load_data(DataSpec(name="scenes")).train.pixels
     for label, name in enumerate(("a", "b")):

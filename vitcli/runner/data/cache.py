@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.find import Listener, cache_root
-from vitcli.runner.files import commit_json, file_lock
+from vitcli.runner.files import commit, commit_json, file_lock
 from vitcli.runner.text import printable
 
 FORMAT = 4
@@ -67,7 +67,7 @@ def load_or_build(
     The key is the text of ``parts``, on which the arrays depend. A damaged file is rebuilt. If the
     cache cannot be written, the arrays are returned anyway.
     """
-    key = hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
+    key = _key(parts)
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
             return decoded
@@ -75,6 +75,55 @@ def load_or_build(
         if writable:
             _keep(path, key, decoded, on_message)
         return decoded
+
+
+def _key(parts: object) -> str:
+    return hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
+
+
+class Chunks:
+    """Decoded pictures beside a cache file, from which a reading that was cut off goes on.
+
+    Each chunk has pictures in the order of the folder. A chunk of other files, or a damaged one, is
+    not used.
+
+    Args:
+        path: The cache file.
+        parts: What its arrays depend on, as in ``load_or_build``.
+    """
+
+    def __init__(self, path: Path, parts: object) -> None:
+        self._path, self._key, self._count = path, _key(parts), 0
+
+    def _file(self, number: int) -> Path:
+        return self._path.with_suffix(f".{number}.part")
+
+    def load(self, pixels: Tensor, failures: dict[int, str]) -> int:
+        """Fill in what is decoded already, pixels (N, C, H, W) and failures; return how many."""
+        done = 0
+        with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError, SafetensorError):
+            while self._file(self._count).is_file():
+                with safe_open(self._file(self._count), "pt") as file:
+                    about = json.loads(file.metadata()[self._key])
+                    part = file.get_tensor("pixels")
+                pixels[done : done + len(part)].copy_(part)
+                failures |= {int(row): reason for row, reason in about.items()}
+                done += len(part)
+                self._count += 1
+        return done
+
+    def save(self, pixels: Tensor, failures: Mapping[int, str]) -> None:
+        """Keep the next pictures, (N, C, H, W), and the failures among them, if there is room."""
+        about = {self._key: json.dumps(failures)}
+        with contextlib.suppress(OSError):
+            content = safetensors.torch.save({"pixels": pixels.contiguous()}, about)
+            commit(self._file(self._count), content)
+            self._count += 1
+
+    def remove(self) -> None:
+        """Remove all chunks of this cache file."""
+        for file in self._path.parent.glob(f"{self._path.stem}.*.part"):
+            file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from vitcli.runner.data.arrays import (
     keep_labels,
     require_memory,
 )
-from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
+from vitcli.runner.data.cache import Chunks, Decoded, array_file, cached_files, load_or_build
 from vitcli.runner.data.catalogue import (
     CATALOGUE,
     IN_CHANS,
@@ -232,11 +232,18 @@ def decode_folder(
     def build() -> Decoded:
         size = spec.resize or natural_size(picture_sizes(folder.paths))
         return read_folder(
-            folder, size, fit=spec.fit, skip_bad=spec.skip_bad, on_message=on_message
+            folder,
+            size,
+            fit=spec.fit,
+            skip_bad=spec.skip_bad,
+            on_message=on_message,
+            chunks=chunks,
         )
 
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit)
+    chunks = Chunks(array_file(path, spec.resize), parts)
     decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
+    chunks.remove()
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
     _report_extras(decoded, extras, on_message)

@@ -26,7 +26,7 @@ from vitcli.runner.data.arrays import (
     pixel_digests,
     require_memory,
 )
-from vitcli.runner.data.cache import Decoded
+from vitcli.runner.data.cache import Chunks, Decoded
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
@@ -83,7 +83,8 @@ def _each(
             return error
 
     sample = paths[:: max(1, len(paths) // 100)]
-    mean = sum(os.path.getsize(path) for path in sample if os.path.isfile(path)) / len(sample)
+    sizes = [os.path.getsize(path) for path in sample if os.path.isfile(path)]
+    mean = sum(sizes) / max(1, len(sizes))
     with quiet_pillow():
         if mean <= LARGE_FILE:
             yield from map(attempt, paths)
@@ -144,9 +145,16 @@ def natural_size(sizes: Iterable[Size]) -> Size:
 
 
 def read_labelled(
-    folder: PictureFolder, size: Size, in_chans: int, on_message: Listener, fit: str = "crop"
+    folder: PictureFolder,
+    size: Size,
+    in_chans: int,
+    on_message: Listener,
+    fit: str = "crop",
+    chunks: Chunks | None = None,
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
+
+    With ``chunks``, a long reading goes on where an earlier one was cut off.
 
     Returns:
         The images with their names, and for each that cannot be read its index, name and reason.
@@ -154,8 +162,11 @@ def read_labelled(
     """
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
-    with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
-        for row, picture in enumerate(pictures):
+    saved = chunks.load(pixels, failures) if chunks else 0
+    if saved:
+        on_message(f"reading pictures: {saved:,} of {len(paths):,} were read before")
+    with contextlib.closing(read_each(paths[saved:], size, in_chans, fit)) as pictures:
+        for row, picture in enumerate(pictures, saved):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
                 failures[row] = f"{folder.names[row]}: {reason}"
@@ -164,12 +175,22 @@ def read_labelled(
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
+                if chunks:
+                    part = {each: failures[each] for each in failures if each >= saved}
+                    chunks.save(pixels[saved : row + 1], part)
+                    saved = row + 1
     labels = torch.tensor(folder.labels, dtype=torch.int64)
     return Images(pixels, labels, names=folder.names), failures
 
 
 def read_folder(
-    folder: PictureFolder, size: Size, *, fit: str, skip_bad: bool, on_message: Listener
+    folder: PictureFolder,
+    size: Size,
+    *,
+    fit: str,
+    skip_bad: bool,
+    on_message: Listener,
+    chunks: Chunks,
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
@@ -182,7 +203,7 @@ def read_folder(
     total = len(folder.paths)
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     require_memory(total, IN_CHANS, size)
-    images, failures = read_labelled(folder, size, IN_CHANS, on_message, fit)
+    images, failures = read_labelled(folder, size, IN_CHANS, on_message, fit, chunks)
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
