@@ -198,9 +198,9 @@ def check(
 ) -> None:
     """Look for problems of your own pictures before a training.
 
-    It finds pictures that cannot be read, test pictures that are training pictures, too, also if
-    they were turned, resized, cut or saved again, and pictures in two classes. The exit code is 6
-    if there are some.
+    It finds damaged files, pictures in two classes, and test pictures that are copies of training
+    pictures: equal, turned, mirrored, resized, cut or saved again. If there are some, the exit code
+    is 6.
 
     \b
     Example:

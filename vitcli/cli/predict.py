@@ -23,30 +23,35 @@ class Format(StrEnum):
     json = "json"
 
 
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of classes to show per picture; CSV always has two.",
+        show_default="5, or 1 for several pictures",
+    ),
+]
+Reject = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="Accept only pictures whose likeliest class has this probability."
+    ),
+]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        help="Accept only pictures with one class in their prediction set. This share of the"
+        " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
+    ),
+]
+
+
 def predict(
     images: Images,
     run: ChosenRun = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of classes to show per picture; CSV always has two.",
-            show_default="5, or 1 for several pictures",
-        ),
-    ] = None,
-    reject: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="Accept only pictures whose likeliest class has this probability."
-        ),
-    ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            help="Accept only pictures with one class in their prediction set. This share of the"
-            " sets holds the true class: 0.8, 0.9, 0.95 or 0.99."
-        ),
-    ] = None,
+    top: Top = None,
+    reject: Reject = None,
+    coverage: Coverage = None,
     fit: FitOption = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     device: Device = "auto",
@@ -81,9 +86,9 @@ def predict(
     for error in failures:
         say(f"error: {error}")
     judged = reject is not None or coverage is not None
-    documents = [document(each, str(chosen.path), shown) for each in done]
-    tables = [shown_table(done, shown)]
-    emit_measured(Format.json if json else form, documents, tables, csv_rows(done, judged))
+    documents = [document(each, str(chosen.path), shown, judged) for each in done]
+    rows = csv_rows(done, judged)
+    emit_measured(Format.json if json else form, documents, [shown_table(done, shown)], rows)
     if judged:
         accepted = sum(each.is_accepted for each in done)
         say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")
@@ -91,13 +96,13 @@ def predict(
         raise summarize_failures(failures, len(files), "images could not be read")
 
 
-def document(found: "Prediction", run: str, num_top: int) -> dict[str, Any]:
-    """Return a prediction as JSON values."""
+def document(found: "Prediction", run: str, num_top: int, judged: bool) -> dict[str, Any]:
+    """Return a prediction as JSON values; ``accepted`` is null unless pictures are judged."""
     return {
         "image": found.path,
         "run": run,
         "top": [{"class": name, "probability": share} for name, share in found.top[:num_top]],
-        "accepted": found.is_accepted,
+        "accepted": found.is_accepted if judged else None,
         "set": found.prediction_set,
         "error": str(found.error) if found.error else None,
     }

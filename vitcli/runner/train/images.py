@@ -49,7 +49,7 @@ def resolve_images(
     experiment: Experiment,
     read: Callable[..., DataSet],
     on_message: Listener,
-    kept: int | None,
+    old: RunDir | None,
     without_test: bool,
 ) -> tuple[ExperimentSpec, DataSet]:
     """Return the resolved spec of a training and its images.
@@ -58,13 +58,19 @@ def resolve_images(
         experiment: The experiment to train.
         read: Reads a data set from its spec; takes ``on_message``.
         on_message: Receives the notes about the images.
-        kept: The batch size of a run that continues; None for a new run.
+        old: The run that continues; None for a new one.
         without_test: Let the validation images take the place of the test images.
+
+    Raises:
+        InputError: The images are not those of the run, or test images are training images, too.
     """
+    kept = old.spec().train.batch_size if old else None
     asked, data = read_images(experiment, read, on_message)
     data = without_test_images(data) if without_test else data
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
-    if kept is None:
+    if old:
+        refuse_other_data(old, data)
+    else:
         refuse_leaks(spec, data)
         warn_of_patches(experiment, spec, on_message)
     return spec, data

@@ -56,7 +56,6 @@ from vitcli.runner.train.exactness import (
 )
 from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
 from vitcli.runner.train.images import (
-    refuse_other_data,
     refuse_other_pretraining,
     resolve_images,
 )
@@ -237,13 +236,10 @@ def prepare_trainer(
     if old and checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
-    meta, kept = (run.read("meta.json"), run.spec().train.batch_size) if old else ({}, None)
+    meta = run.read("meta.json") if old else {}
     without_test = request.without_test or bool(meta.get("without_test"))
-    spec, data = resolve_images(
-        experiment, request.reader(experiment.spec, load), on_message, kept, without_test
-    )
-    if old:
-        refuse_other_data(run, data)
+    read, kept = request.reader(experiment.spec, load), run if old else None
+    spec, data = resolve_images(experiment, read, on_message, kept, without_test)
     if first and spec.pretrain:
         refuse_other_pretraining(first, data)
     module = initial_module(spec, data, first, on_message)

@@ -82,7 +82,8 @@ def _card(review: Review, doubt: Doubt, root: Path | None) -> dict[str, Any]:
     box = (0, 0, *size)
     with contextlib.suppress(InputError):  # the file is gone, or its name has control characters
         if root is not None:
-            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size)
+            fit = review.found.spec.data.fit
+            picture, box = picture_to_draw(picture_bytes(root / doubt.name), doubt.name, size, fit)
     heat = None
     if review.method is not None and doubt.heat is not None:
         heat = _map(review.method, doubt.heat.numpy(), picture, box)
