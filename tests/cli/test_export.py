@@ -66,12 +66,14 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 4), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6
+    commit_json(run.path / "result.json", {"temperature": 2.5})
     Image.fromarray(pixels).resize((60, 44)).save("odd.png", exif=exif)
     assert vitcli("run", "--to", "onnx", "--no-check")[0] == 0
     session = onnxruntime.InferenceSession("run.onnx")
     about = session.get_modelmeta().custom_metadata_map
     mean, std = (np.array(json.loads(about[name])) for name in ("mean", "std"))
     how = json.loads(about["preprocessing"])
+    temperature = json.loads(about["temperature"])
     assert (how["orientation"], how["transparent"], how["colours"]) == (
         "turned upright as the EXIF data say",
         "on white",
@@ -85,10 +87,11 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     ready = (np.asarray(picture) / 255 - mean) / std
     images = ready.transpose(2, 0, 1)[None].astype(np.float32)
     logits = session.run(["logits"], {"images": images})[0][0]
+    scaled = logits / temperature
     (prediction,) = Predictor(run).predict_each(["odd.png"], len(logits))
     wanted = dict(prediction.top)
     shares = np.log([wanted[name] for name in DATA["class_names"]])
-    np.testing.assert_allclose(shares - shares.mean(), logits - logits.mean(), atol=1e-4)
+    np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", quick("vit"))

@@ -51,7 +51,7 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     """Two files of one model are two runs; an experiment from scratch takes no other model."""
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     for i in range(2):
-        file = save(theirs(num_classes=5), f"theirs{i}.safetensors")
+        file = save(theirs(num_classes=5), "theirs.safetensors")
         code, _, talk = vitcli(*words, "--init", file, "--name", f"run{i}", "-s", "data.resize=80")
         assert code == 0, talk
         run = RunDir(Path(f"runs/run{i}"))

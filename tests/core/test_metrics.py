@@ -111,8 +111,10 @@ def test_labels_that_follow_a_temperature_give_it_back(true):
         assert after < 0.01 < before
 
 
-def test_logits_that_are_always_right_have_no_temperature():
-    assert fit_temperature(10 * torch.eye(4), torch.arange(4)) is None
+def test_logits_that_are_always_right_or_say_nothing_have_no_temperature():
+    sure = 10 * torch.eye(4)
+    assert fit_temperature(sure, torch.arange(4)) is None
+    assert fit_temperature(sure, (torch.arange(4) + 1) % 4) is None, "always wrong"
 
 
 @pytest.mark.parametrize("coverage", COVERAGES[:3])

@@ -57,6 +57,11 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     assert any("4 of its 16 pictures are held out" in text for text in messages)
 
 
+def test_each_fit_reads_other_pixels_of_the_same_files(root):
+    Image.new("RGB", (40, 20), "white").save(root / "train" / "cat" / "wide.png")
+    assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
+
+
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, changed):
     (root / "train" / "cat" / "20-1.png").write_text("hello")
