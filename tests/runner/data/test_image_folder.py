@@ -58,7 +58,8 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
 
 
 def test_each_fit_reads_other_pixels_of_the_same_files(root):
-    Image.new("RGB", (40, 20), "white").save(root / "train" / "cat" / "wide.png")
+    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
+    (root / "train" / "cat" / "20-0.png").rename(root / "train" / "cat" / "wide.png")
     assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
 
