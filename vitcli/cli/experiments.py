@@ -9,7 +9,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_exactly, emit_json, say, table
-from vitcli.cli.options import Json, group
+from vitcli.cli.options import Json, group, with_code
 from vitcli.runner.text import printable, quantity
 
 commands = group(
@@ -149,6 +149,37 @@ def validate(
         files = quantity(len(verdicts), "experiment file")
         raise ConfigError(f"{wrong} of {files} {'is' if wrong == 1 else 'are'} wrong")
     say(f"next: {run_command(names[0])} {shlex.quote(names[0])}")
+
+
+@commands.command()
+@with_code
+def check(json: Json = False) -> None:
+    """Check own parts: shapes, gradients, each image alone, and resuming to the same bits.
+
+    \b
+    Example:
+      vitcli experiments check --code part.py
+    """
+    from vitcli.runner.errors import CheckError, ConfigError
+    from vitcli.runner.train.check_code import check_code
+
+    reports = check_code()
+    if not reports:
+        raise ConfigError("no own part; name a file that defines one: --code part.py")
+    wrong = [each for each in reports if each.problem]
+    if json:
+        emit_json([asdict(each) for each in reports])
+    else:
+        rows = [
+            [each.part, each.field, f"{each.parameters:,}", each.problem or "ok"]
+            for each in reports
+        ]
+        emit(table(["part", "field", "parameters", "verdict"], rows))
+    if wrong:
+        raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")
+    first = reports[0]
+    if "." in first.field:
+        say(f"next: vitcli train --code FILE.py -s {first.field}={first.part}")
 
 
 @commands.command()

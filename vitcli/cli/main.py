@@ -34,7 +34,7 @@ from vitcli.cli import (
 )
 from vitcli.cli.console import escape_unprintable, say, silence_stdout
 from vitcli.cli.docstrings import restore_docstrings
-from vitcli.cli.options import group
+from vitcli.cli.options import group, with_code
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__
@@ -86,7 +86,7 @@ class Commands(TyperGroup):
             refuse(error, ctx)
         except KeyboardInterrupt as error:
             stop(error)
-        except (UserError, OSError, ImportError, MemoryError, RuntimeError) as error:
+        except Exception as error:
             found = error if isinstance(error, UserError) else as_user_error(error)
             if found is None:
                 raise
@@ -107,12 +107,17 @@ def require_working_folder() -> None:
 
 
 def as_user_error(error: Exception) -> UserError | None:
-    """Return what an error says about a file, memory or a GPU; None for a bug."""
+    """Return what an error says about own code, a file, memory or a GPU; None for a bug."""
+    code = sys.modules.get("vitcli.runner.experiment.own_code")
+    if code and not os.environ.get("VITCLI_TRACEBACK") and (text := code.blame(error)):
+        return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):
         return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)
     if isinstance(error, ImportError):
         is_memory = any(mark in str(error) for mark in MAPPING_MARKS)
         return ResourceError(f"out of memory: {error}") if is_memory else None
+    if not isinstance(error, MemoryError | RuntimeError):
+        return None
     if "torch" in sys.modules:
         from vitcli.runner.machine.resources import as_resource_error
 
@@ -173,24 +178,24 @@ def vitcli(
     """
 
 
-app.command()(ablate.ablate)
-app.command("attn-map")(attn_map.attn_map)
+app.command()(with_code(ablate.ablate))
+app.command("attn-map")(with_code(attn_map.attn_map))
 app.add_typer(bench.bench_app, name="bench")
 app.add_typer(data.commands, name="data")
 app.command()(doctor.doctor)
-app.command("eval")(eval.evaluate)
+app.command("eval")(with_code(eval.evaluate))
 app.add_typer(experiments.commands, name="experiments")
-app.command()(explain.explain)
-app.command()(export.export)
+app.command()(with_code(explain.explain))
+app.command()(with_code(export.export))
 app.command("import")(import_cmd.import_)
-app.command()(predict.predict)
-runs.commands.command()(runs_page.page)
+app.command()(with_code(predict.predict))
+runs.commands.command()(with_code(runs_page.page))
 runs.commands.command()(runs_watch.watch)
-runs.commands.command()(runs_export.export)
+runs.commands.command()(with_code(runs_export.export))
 app.add_typer(runs.commands, name="runs")
-app.command()(search.search)
-app.command()(train.train)
-app.command()(visualize.visualize)
+app.command()(with_code(search.search))
+app.command()(with_code(train.train))
+app.command()(with_code(visualize.visualize))
 
 
 def main() -> None:

@@ -1,6 +1,9 @@
 """Options that several commands share, and the Typer groups that hold commands."""
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,6 +105,17 @@ WeightsFile = Annotated[
         show_default="published ones",
     ),
 ]
+Code = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="Own code with parts; may be repeated.",
+        show_default=False,
+    ),
+]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Run the copies of own code in a run folder.")
+]
 RunName = Annotated[
     str | None,
     typer.Option("--name", help="Name of the run; its folder is runs/NAME.", show_default=False),
@@ -137,6 +151,31 @@ def run_folder(name: str | None, output: Path | None) -> Path | None:
     if output is not None:
         raise ConfigError("--name and -o both name the run folder; leave out one of them")
     return named_folder(name)
+
+
+def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that also takes ``--code`` and ``--trust-code``."""
+
+    @wraps(command)
+    def call(
+        *args: Any, code: list[Path] | None = None, trust_code: bool = False, **options: Any
+    ) -> Any:
+        from vitcli.runner.experiment import own_code
+
+        own_code.state.trusts_copies = trust_code
+        own_code.load(code or [])
+        return command(*args, **options)
+
+    added = {"code": (Code, None), "trust_code": (TrustCode, False)}
+    signature = inspect.signature(command)
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in added.items()
+    ]
+    new = signature.replace(parameters=[*signature.parameters.values(), *parameters])
+    call.__signature__ = new  # type: ignore[attr-defined]
+    call.__annotations__ = command.__annotations__ | {n: kind for n, (kind, _) in added.items()}
+    return call
 
 
 def group(*, example: str = "", **options: Any) -> typer.Typer:

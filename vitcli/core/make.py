@@ -3,7 +3,7 @@
 from typing import Any
 
 from vitcli.core.spec import TokenSpec
-from vitcli.core.spec.rows import Row, load_target
+from vitcli.core.spec.rows import Row, load_target, options_of
 
 
 def make(row: Row, *args: Any, **options: Any) -> Any:
@@ -18,4 +18,8 @@ def make_part(spec: TokenSpec, slot: str, *args: Any) -> Any:
     """
     row = spec.row_of(slot)
     given = {key: field for key, field in row.options.items() if hasattr(spec, field)}
-    return make(row, *args, **{key: getattr(spec, field) for key, field in given.items()})
+    options = {key: getattr(spec, field) for key, field in given.items()}
+    part = make(row, *args, **options, **options_of(getattr(spec, slot, "")))
+    if row.source:
+        part.own_part = slot, type(part)
+    return part

@@ -15,6 +15,10 @@ class ConfigError(UserError):
     exit_code = 2
 
 
+class OwnCodeError(ConfigError):
+    """A user's own code that is not named, cannot be loaded, or fails."""
+
+
 class PartlyError(UserError):
     """A part of the work is done. The output names the part that is not."""
 

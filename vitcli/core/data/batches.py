@@ -21,8 +21,11 @@ from vitcli.core.data.policy import (
 )
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images, evenly_spaced
+from vitcli.core.make import make
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.rows import options_of
 from vitcli.core.transfer import to_device
 
 Batch = dict[str, Tensor]
@@ -103,6 +106,9 @@ def make_batch(
         x = apply_policy(x, rows["op"], rows["strength"], rows["matrix"])
     elif "matrix" in rows:
         x = apply_at_once(x, rows)
+    if "uniform" in rows:
+        row, options = POLICIES[augment.policy], options_of(augment.policy)
+        x = make(row, x.float() / 255, rows["uniform"], **options).clamp(0, 1) * 255
     x = aug.standardize(x, *channels)
     if "erase" in rows:
         x = aug.erase(x, rows["erase"])
@@ -163,7 +169,10 @@ def _draw(
     if spec.flip == "alternating":
         first = aug.draw_flip(num_images, keyed_generator(seed, 0, "flip"))
         draws["flip"] = first ^ bool(epoch % 2)
-    if spec.policy != "none":
+    if POLICIES[spec.policy].source:
+        generator = keyed_generator(seed, epoch, "policy")
+        draws["uniform"] = torch.rand(num_images, POLICIES[spec.policy].draws, generator=generator)
+    elif spec.policy != "none":
         draws |= _draw_policy(spec, num_images, (height, width), seed, epoch, at_once)
     if spec.erasing:
         generator = keyed_generator(seed, epoch, "erase")

@@ -18,7 +18,7 @@ from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
-from vitcli.core.spec.rows import load_target
+from vitcli.core.spec.rows import load_target, options_of
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS
 
 
@@ -54,7 +54,12 @@ def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
 def build_position(spec: TokenSpec, shape: TokenShape) -> Position:
     """Return the part of the position embedding inside the attention of a block."""
     heads = POS_EMBEDS[spec.pos_embed].heads
-    return load_target(heads)(shape) if heads else Position()
+    if not heads:
+        return Position()
+    position: Position = load_target(heads)(shape, **options_of(spec.pos_embed))
+    if POS_EMBEDS[spec.pos_embed].source:
+        position.own_part = "position", type(position)  # type: ignore[assignment]
+    return position
 
 
 def build_attention(

@@ -7,7 +7,7 @@ K classes.
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
+from vitcli.core.make import make, make_part
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.layers import build_norm, build_patch_embed, build_table
 from vitcli.core.nn.attention_rule import TokenShape
@@ -66,7 +66,7 @@ class TokenModel(UsesBackend, ImageModel):
         """Build the last norm, the pooling and the head for tokens of this shape."""
         spec = self.spec
         self.norm = build_norm(spec, shape.embed_dim) if spec.has_final_norm else nn.Identity()
-        self.pool = make(POOLS[spec.pool], shape)
+        self.pool = make_part(spec, "pool", shape)
         self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
     def init_weights(self, draws: Draws) -> None:

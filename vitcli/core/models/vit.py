@@ -82,8 +82,13 @@ class VisionTransformer(TokenModel):
         return self.head(self.features(images))
 
     def _reads_first_only(self) -> bool:
-        """Return whether the head reads only CLS and no norm mixes CLS with other tokens."""
+        """Return whether the head reads only CLS and no norm mixes CLS with other tokens.
+
+        Own parts compute all tokens: they may need as many queries as keys.
+        """
         is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        if any(self.spec.row_of(slot).source for slot in ("attention", "ffn", "norm")):
+            return False
         return is_last and not NORMS[self.spec.norm].is_batch_norm
 
     @property

@@ -1,10 +1,27 @@
 """The data set of an experiment and the augmentation of its training images."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
+from vitcli.core.spec.rows import Row, RowOf
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyRow(Row):
+    """An augmentation policy. ``build`` of an own row maps (images, draws) to images."""
+
+    draws: int = 0
+    """Number of uniform random numbers that an own row receives for each image."""
+
+
+POLICIES: dict[str, PolicyRow] = {
+    "none": PolicyRow(about="no policy"),
+    "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),
+    "trivial_augment": PolicyRow(about="one random operation (Mueller and Hutter 2021)"),
+}
 
 
 class AugmentSpec(Spec):
@@ -15,7 +32,7 @@ class AugmentSpec(Spec):
     flip: Literal["none", "random", "alternating"] = "none"
     """Horizontal flip. ``random`` flips each image with probability 0.5 in each epoch.
     ``alternating`` chooses at random in the first epoch and then flips in every other epoch."""
-    policy: Literal["none", "rand_augment", "trivial_augment"] = "none"
+    policy: Annotated[str, RowOf(POLICIES)] = "none"
     """Automatic augmentation policy; ``none`` applies no policy."""
     rand_num_ops: int = Field(2, ge=1, le=16)
     """Number of operations that RandAugment applies to each image."""

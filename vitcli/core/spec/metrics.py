@@ -36,6 +36,8 @@ class Metric:
     None if it is not defined for so many classes."""
     condense: Target | None = None
     """A numpy function that reduces the stored outputs to a size that can be committed to git."""
+    source: str = ""
+    """File or package whose own code added the metric; empty for a built-in metric."""
     per_image: Target | None = None
     """A numpy function that returns, from stored or condensed outputs, the number of each image,
     whose mean is the metric, and the labels or None."""

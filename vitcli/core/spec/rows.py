@@ -28,6 +28,11 @@ class Row:
     """None if the choice builds nothing."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Keyword argument of ``build`` -> the attribute of the spec that holds its value."""
+    own: type[BaseModel] | None = None
+    """Spec of the options that stand beside the name in YAML. Built-in rows have none, because
+    their options are fields of the model."""
+    source: str = ""
+    """File or package whose own code added the row; empty for a built-in row."""
 
     def takes(self, attribute: str) -> bool:
         """Return whether an option has the value of this attribute of the spec."""
@@ -35,6 +40,41 @@ class Row:
 
 
 Table = Mapping[str, Row]
+
+
+class Choice(str):
+    """The name of an own row, and the options that stand beside it in YAML.
+
+    It equals its name, so it can be used wherever a name is used. Two choices are equal if their
+    options are, too.
+    """
+
+    options: Mapping[str, Any]
+
+    def __new__(cls, name: str, options: Mapping[str, Any] | None = None) -> "Choice":
+        made = super().__new__(cls, name)
+        made.options = options or {}
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        same = str.__eq__(self, other)
+        return same and (not isinstance(other, Choice) or self.options == other.options)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def options_of(name: str) -> Mapping[str, Any]:
+    """Return the options that stand beside a name in YAML."""
+    return name.options if isinstance(name, Choice) else {}
+
+
+def as_written(name: str) -> str | dict[str, Any]:
+    """Return how YAML writes a choice: a name, or a mapping of the name and its options."""
+    options = options_of(name)
+    return {"name": str(name), **options} if options else str(name)
 
 
 def load_target(target: Target | None) -> Any:
@@ -68,7 +108,8 @@ class RowOf:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._check)
+        written = core_schema.plain_serializer_function_ser_schema(as_written)
+        return core_schema.no_info_plain_validator_function(self._check, serialization=written)
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
@@ -76,10 +117,20 @@ class RowOf:
         rows = [{"const": name, "description": row.about} for name, row in self.table.items()]
         return {"type": "string", "oneOf": rows}
 
-    def _check(self, name: Any) -> Any:
+    def _check(self, value: Any) -> str:
+        """Return the name of a row, for an own row with its options."""
+        name, options = value, dict(options_of(value))
+        if isinstance(value, Mapping):
+            options = dict(value)
+            name = options.pop("name", None)
         if not isinstance(name, str) or name not in self.table:
             raise PydanticKnownError("literal_error", {"expected": _list_names(self.table)})
-        return name
+        own = self.table[name].own
+        if own is None:
+            if options:
+                raise ValueError(f"{name!r} takes no options here; write its name alone")
+            return str(name)
+        return Choice(name, own.model_validate(options).model_dump(exclude_defaults=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.spec.rows import options_of
 from vitcli.core.torch_use import without_compiler
 from vitcli.core.train import muon as batched
 
@@ -175,7 +176,8 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
         for (name, parameter), layer in zip(parameters.items(), depth, strict=True)
         if parameter.requires_grad
     ]
-    optimizers: list[Optimizer] = make(OPTIMIZERS[spec.name], named, spec)
+    row, options = OPTIMIZERS[spec.name], options_of(spec.name)
+    optimizers: list[Optimizer] = make(row, named, spec, **options)
     return optimizers
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from vitcli.core.make import make
 from vitcli.core.spec import SCHEDULES, ExperimentSpec
+from vitcli.core.spec.rows import options_of
 
 
 def cosine(progress: float) -> float:
@@ -36,7 +37,7 @@ def lr_factor(
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     progress = (step - warmup_steps) / max(1, num_steps - warmup_steps)
-    share: float = make(SCHEDULES[schedule], min(1.0, progress))
+    share: float = make(SCHEDULES[schedule], min(1.0, progress), **options_of(schedule))
     return min_ratio + (1 - min_ratio) * share
 
 

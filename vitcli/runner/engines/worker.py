@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any
 from vitcli.core.spec import AugmentSpec, DataSpec
 from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.errors import (
+    ConfigError,
     DivergedError,
     InputError,
     InUseError,
     StoppedError,
     UserError,
 )
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir, headline_key
@@ -79,7 +81,7 @@ def run_trial(
     if reason := divergence(RunDir(root / folder), entry):
         send(Ended(state="diverged", reason=reason))
         return
-    spec = check(entry["config"], Document("", PLAN))
+    spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
         training = start(
@@ -101,6 +103,9 @@ def run_trial(
         stage = "data" if load.has_failed else "training"
         send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
     except Exception as error:
+        if reason := own_code.blame(error):
+            send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))
+            return
         traceback.print_exc()
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
 
@@ -192,6 +197,7 @@ def main(root: Path, folders: list[str]) -> None:
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a scheduler's warning to the driver
     use_own_cores()
+    own_code.state.trusts_copies = True  # the driver has named the code
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
@@ -92,6 +92,8 @@ def load_module(
     try:
         module = new_module(spec)
         module.load_state_dict(weights)
+    except OwnCodeError:
+        raise
     except (RuntimeError, UserError) as error:
         raise InputError(f"{run.path}: checkpoint and config.yaml do not fit together") from error
     return module.to(pick_device(device)).eval()

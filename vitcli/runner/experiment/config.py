@@ -15,10 +15,12 @@ from vitcli.core.spec.base import MAX_SIDE
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
+from vitcli.runner.experiment.stand_in import stand_in
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, printable, quantity, quoted
 from vitcli.version import PACKAGE
@@ -134,7 +136,7 @@ def load_experiment(
     """
     path = find_experiment(name)
     documents = with_bases(read_mapping(path), path)
-    raw = lay(documents)
+    raw = with_code(documents)
     if "variants" in raw:
         command = f"vitcli ablate {typed_name(path)}"
         raise ConfigError(f"{path}: this is a study; run it with '{command}'")
@@ -179,6 +181,15 @@ def lay(documents: Sequence[Document]) -> dict[str, Any]:
     return laid
 
 
+def with_code(documents: Sequence[Document]) -> dict[str, Any]:
+    """Return ``lay``; the own code that the files name is loaded."""
+    laid = lay(documents)
+    code: dict[str, str] = {}
+    for document in reversed(documents):
+        code |= own_code.name_code(document.data.get("code"), Path(document.origin))
+    return laid | ({"code": code} if code else {})
+
+
 def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
     """Return a file's fields laid over those of the experiment in ``base:``, if any."""
     return lay(with_bases(document, path))
@@ -199,6 +210,8 @@ def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     for path, value in changes.items():
         head, _, rest = path.partition(".")
         inner = out.get(head)
+        if rest and isinstance(inner, str):  # the name of a part, beside which options may stand
+            inner = {"name": inner}
         if rest:
             value = override(inner if isinstance(inner, Mapping) else {}, {rest: value})
         out[head] = value
@@ -232,12 +245,31 @@ def parse_sets(texts: Sequence[str] | None) -> dict[str, Any]:
     return {field: value for text in texts or () for field, value in parse_set(text).items()}
 
 
-def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> ExperimentSpec:
+def check(
+    raw: Mapping[str, Any],
+    place: Place,
+    *,
+    is_stored: bool = False,
+    copies: Path | None = None,
+) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
-    A stored configuration (``is_stored``) may have values that are refused for a new training.
+    Args:
+        raw: The fields. Own code in ``code`` must be loaded; the spec keeps what it uses.
+        place: Knows where the fields are written.
+        is_stored: Whether values are allowed that are refused for a new training.
+        copies: Folder with copies of the own code of a stored configuration.
     """
     raw = with_pretraining(raw, place)
+    code = raw.get("code")
+    opaque = copies is not None and not own_code.state.trusts_copies
+    opaque = opaque and bool(code and own_code.missing_files(code))
+    if isinstance(code, Mapping):
+        if opaque:
+            stand_in(raw, code, copies)
+        else:
+            own_code.require(code, copies)
+            raw = {key: value for key, value in raw.items() if key != "code"}
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
@@ -245,13 +277,17 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
     try:
         spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:
+        if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
+            return check(raw, place, is_stored=is_stored)
         first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
         raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))
-    return spec
+    if opaque:
+        return spec
+    return spec.replace(code=used) if (used := own_code.code_of(spec)) else spec
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:

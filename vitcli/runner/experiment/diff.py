@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.rows import options_of
 from vitcli.runner.experiment.config import SIZES, STATISTICS
 
 Change = tuple[Any, Any]
@@ -35,7 +36,18 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
         elif isinstance(right, BaseModel):
             found |= {field: (None, value) for field, value in _fields(right, prefix + name)}
         elif left != right:
-            found[prefix + name] = (left, right)
+            found |= _differing_choices(left, right, prefix + name)
+    return found
+
+
+def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
+    """Return the change of a field, and those of the options of an own part."""
+    ours, theirs = options_of(left), options_of(right)
+    is_same_part = bool(ours or theirs) and str(left) == str(right)
+    found = {} if is_same_part else {name: (left, right)}
+    for option in dict.fromkeys([*ours, *theirs]):
+        if ours.get(option) != theirs.get(option):
+            found[f"{name}.{option}"] = (ours.get(option), theirs.get(option))
     return found
 
 

@@ -10,8 +10,8 @@ from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 
-SHOWN_APART = ("seed", "data.name")
-"""Fields that a list of runs shows anyway."""
+HIDDEN = ("seed", "data.name", "code")
+"""Fields that a list of runs shows anyway, or that follow from others."""
 
 
 def differing_fields(
@@ -28,7 +28,7 @@ def differing_fields(
     if name not in references:
         references[name] = base_spec(name) or spec
     found = differences(with_data_defaults(references[name], spec, meta), spec)
-    return {field: value for field, (_, value) in found.items() if field not in SHOWN_APART}
+    return {field: value for field, (_, value) in found.items() if field not in HIDDEN}
 
 
 def short_setting(field: str, value: Any) -> str:

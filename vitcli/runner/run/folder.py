@@ -13,6 +13,7 @@ import filelock
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
 from vitcli.runner.experiment.yaml_text import FAST_LOADER, MAX_BYTES, read_mapping
 from vitcli.runner.files import (
@@ -121,6 +122,7 @@ class RunDir:
         make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
+        own_code.save_copies(spec.code, self.path)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def config_sha256(self) -> str:
@@ -205,7 +207,8 @@ class RunDir:
 
 def _parsed(path: Path) -> ExperimentSpec:
     document = read_mapping(path, FAST_LOADER)
-    return check(document.data, document, is_stored=True)
+    copies = path.parent / own_code.FOLDER
+    return check(document.data, document, is_stored=True, copies=copies)
 
 
 def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
 from vitcli.runner.run.record import last_measures
@@ -307,6 +308,10 @@ def delete_run_files(folder: Path) -> None:
     for path in [*folder.glob("checkpoints/*"), folder / "checkpoints"]:
         with contextlib.suppress(OSError):  # another file is in it
             path.rmdir()
+    for path in folder.glob(f"{own_code.FOLDER}/*.py"):
+        path.unlink()
+    with contextlib.suppress(OSError):
+        (folder / own_code.FOLDER).rmdir()
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":

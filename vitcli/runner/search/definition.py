@@ -17,9 +17,9 @@ from vitcli.runner.experiment.config import (
     config_hash,
     find_experiment,
     flatten,
-    lay,
     override,
     with_bases,
+    with_code,
 )
 from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import describe, field_names
@@ -120,7 +120,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     path = find_experiment(name)
     document = read_mapping(path)
     documents = with_bases(document, path)
-    raw, places = override(lay(documents), changes), in_files(documents)
+    raw, places = override(with_code(documents), changes), in_files(documents)
     if changes:
         places = Places([*on_command_line(changes, {}).sources, *places.sources], places.otherwise)
     if "variants" in raw:

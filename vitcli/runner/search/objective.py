@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.device import name_precision, pick_device
@@ -368,6 +369,8 @@ class Objective:
         """Write the plan with the hash of the images that the results so far were trained on."""
         hashes = (result.data_hash for result in self.results.values())
         self.plan["data_hash"] = next(filter(None, hashes), None)
+        for trial in self.plan["trials"].values():
+            own_code.save_copies(trial["config"].get("code", {}), self.root)
         commit_json(self.root / PLAN, self.plan)
 
 

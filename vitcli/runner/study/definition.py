@@ -22,10 +22,10 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     fit_to_data,
     flatten,
-    lay,
     load_experiment,
     override,
     with_bases,
+    with_code,
 )
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.places import Places, in_files
@@ -38,7 +38,7 @@ from vitcli.runner.text import did_you_mean, setting_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 RESERVED = (
-    *("figures", "logs", "plan.json", "results.json", "report.html", "known.cache"),
+    *("figures", "logs", "code", "plan.json", "results.json", "report.html", "known.cache"),
     *("table.md", "table.tex", "table.csv"),
 )
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
@@ -166,7 +166,7 @@ def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None =
     path = find_experiment(name)
     document = read_mapping(path)
     documents = with_bases(document, path)
-    raw, places = lay(documents), in_files(documents)
+    raw, places = with_code(documents), in_files(documents)
     if "variants" not in raw:
         raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
     if "seed" in document.data:
@@ -266,7 +266,7 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
         documents = with_bases(read_mapping(path), path)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    raw = lay(documents)
+    raw = with_code(documents)
     if "variants" in raw:
         raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
     return raw, in_files(documents)

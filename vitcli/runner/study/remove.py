@@ -8,6 +8,7 @@ from pathlib import Path
 from vitcli.runner.engines.drivers import no_drivers
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
     PAGE,
@@ -124,5 +125,6 @@ def _study_files(folder: Path) -> list[Path]:
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
+    found += folder.glob(f"{own_code.FOLDER}/*.py")
     logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
     return [*found, *figures.glob(".*.*.*"), *logs]

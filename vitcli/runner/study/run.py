@@ -14,6 +14,7 @@ from vitcli.runner.engines.make import check_engine
 from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use
@@ -204,6 +205,8 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
     }
+    for variant in study.variants:
+        own_code.save_copies(variant.spec.code, plan.root)
     commit_json(plan.root / PLAN, content)
 
 

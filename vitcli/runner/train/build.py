@@ -31,6 +31,7 @@ from vitcli.runner.machine.device import move_module, name_precision, pick_preci
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import ignore_message
+from vitcli.runner.train.contract import check_parts
 
 
 class BuiltTraining:
@@ -89,6 +90,8 @@ class BuiltTraining:
         """The module that evaluations call, compiled or not."""
         self.compiled = False
         """Whether the module is compiled, which changes the rounding."""
+        if spec.code:
+            check_parts(self.task, next(iter(self.training.batches(0))), spec.seed)
 
     @contextmanager
     def settings(self) -> Iterator[None]:
@@ -161,8 +164,8 @@ def use_graphs(
         ConfigError: The experiment asks for graphs, and the device is not CUDA, or there are
             several ranks.
     """
-    if not spec.train.replays_on(device.type):
-        return False
+    if not spec.train.replays_on(device.type) or (spec.code and spec.train.graphs is None):
+        return False  # own code may read tensors, which a graph cannot replay
     if device.type != "cuda":
         raise ConfigError(
             f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"

@@ -1,6 +1,7 @@
 """The ranks beside rank 0: they train what rank 0 orders, and write nothing."""
 
 import contextlib
+import json
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step
 from vitcli.runner.errors import ConfigError, DivergedError, ResourceError, StoppedError, UserError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import pick_device
@@ -79,6 +81,9 @@ def train_order(
     processes: TorchrunProcesses, order: Facts, request: Request, stop: StopFlag
 ) -> None:
     """Train one order of rank 0 to its end, or until all ranks stop."""
+    own_code.state.trusts_copies = True  # rank 0 of this launch has named the code
+    copies = Path(order["run"]) / own_code.FOLDER
+    own_code.require(json.loads(order["spec"]).get("code", {}), copies)
     spec = ExperimentSpec.model_validate_json(order["spec"])
     device = pick_device(processes.device_name(request.device))
     with resource_errors(), chosen_kernels(device, spec.train.deterministic):

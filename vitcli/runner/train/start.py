@@ -21,6 +21,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
@@ -153,7 +154,8 @@ def start(
             raise
         except Exception as error:
             if run.exists:
-                run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
+                reason = own_code.blame(error) or f"{type(error).__name__}: {error}"
+                run.set_status("failed", run.last_step(), reason)
             raise
 
 

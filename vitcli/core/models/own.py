@@ -1,0 +1,69 @@
+"""A model from a user's own code, as all other commands see a model."""
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.randomness import Draws, seed_of
+from vitcli.core.spec import ModelSpec
+
+
+class OwnModel(ImageModel):
+    """A module whose last layer is its attribute ``head``: images (B, C, H, W) -> logits (B, K).
+
+    The head is taken out of the module, which then returns the features of an image, (B, D).
+
+    Args:
+        spec: The spec, whose fields include the options of the module.
+        build: The class of the module. It is called with ``img_size`` (height, width),
+            ``in_chans``, ``num_classes`` and its options.
+        options: Names of the options.
+    """
+
+    no_maps = "is your own model, which states no attention weights"
+
+    def __init__(
+        self, spec: ModelSpec, build: Callable[..., nn.Module], options: tuple[str, ...]
+    ) -> None:
+        super().__init__(spec)
+        self._build, self._options = build, options
+        self._fill()
+
+    def _fill(self) -> None:
+        names = ("img_size", "in_chans", "num_classes", *self._options)
+        net = self._build(**{name: getattr(self.spec, name) for name in names})
+        head = getattr(net, "head", None)
+        if not isinstance(head, nn.Module):
+            raise ValueError(
+                f"family {self.spec.family!r} needs an attribute head: the layer that makes the"
+                " logits, called last"
+            )
+        self.head, self.net = head, net
+        self.own_part = "model", type(net)
+        net.head = nn.Identity()
+
+    def init_weights(self, draws: Draws) -> None:
+        """Do nothing: the module draws its own weights, in ``initialise``."""
+
+    def initialise(self, seed: int | None = None) -> Self:
+        """Build the module again, with torch's global generator seeded for this block."""
+        if seed is not None and not next(self.parameters()).is_meta:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed_of("init", seed))
+                self._fill()
+        return self
+
+    def features(self, images: Tensor) -> Tensor:
+        self.check_images(images)
+        found: Tensor = self.net(images)
+        return found
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        return self.features(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images))
+        return logits

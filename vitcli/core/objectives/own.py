@@ -1,0 +1,42 @@
+"""Objectives from a user's own code: a loss function, or a class."""
+
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+from torch import Tensor
+
+from vitcli.core.objectives.classify import Classify
+from vitcli.core.objectives.objective import Task
+from vitcli.core.spec import TaskSpec
+from vitcli.core.spec.own import options_of_signature
+
+
+class OwnTaskSpec(TaskSpec):
+    """Fields of every objective from own code."""
+
+    def check(self, model: Any, data: Any, train: Any) -> None:
+        if train.label_smoothing:
+            raise ValueError(
+                "train.label_smoothing: your own objective does not read it; set it to 0"
+            )
+
+
+def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
+    """Return the class of an objective, and its options: name -> (type, default)."""
+    if isinstance(build, type):
+        hints = get_type_hints(build, include_extras=True)
+        own = {each: hints[each] for each in vars(build).get("__annotations__", {})}
+        fields = {each: (kind, getattr(build, each, ...)) for each, kind in own.items()}
+        for each in fields:  # an attribute of the instance is the value in the experiment
+            setattr(build, each, property(attrgetter(f"spec.task.{each}")))
+        return build, fields
+    options = options_of_signature(build, 2)
+
+    class OwnLoss(Classify):
+        def class_losses(
+            self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+        ) -> dict[str, Tensor]:
+            given = {each: getattr(self.spec.task, each) for each in options}
+            return super().class_losses(logits, targets) | {"loss": build(logits, targets, **given)}
+
+    return OwnLoss, options

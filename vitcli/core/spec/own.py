@@ -1,0 +1,78 @@
+"""How a user's own parts become rows of the tables."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, get_origin, get_type_hints
+
+from vitcli.core.spec.base import AcceptsList
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.rows import Row
+
+PYTHON = "python"
+"""Source of parts that are defined neither in a file of ``code`` nor in an installed package."""
+_source = PYTHON
+
+
+def source() -> str:
+    """Return the source of the parts that are defined now."""
+    return _source
+
+
+@contextmanager
+def registering(source: str) -> Iterator[None]:
+    """Give the parts that the block defines this source."""
+    global _source
+    _source, before = source, _source
+    try:
+        yield
+    finally:
+        _source = before
+
+
+def options_of_signature(
+    build: Callable[..., Any], skip: int, reserved: Mapping[str, str] | tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the fields of a spec: name -> (type, default), for the parameters after ``skip``.
+
+    Raises:
+        TypeError: A parameter has neither an annotation nor a default.
+    """
+    target = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
+    hints = get_type_hints(target, include_extras=True)
+    fields: dict[str, Any] = {}
+    for each in [*inspect.signature(build).parameters.values()][skip:]:
+        if each.name in reserved or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            continue
+        if each.name not in hints and each.default is each.empty:
+            raise TypeError(
+                f"parameter {each.name!r} of {build.__name__} needs a type or a default"
+            )
+        kind = hints.get(each.name, type(each.default))
+        kind = Annotated[kind, AcceptsList] if get_origin(kind) is tuple else kind
+        fields[each.name] = (kind, ... if each.default is each.empty else each.default)
+    return fields
+
+
+def add_row(table: Any, row: Row | Metric, name: str) -> None:
+    """Add a row to a table.
+
+    Raises:
+        ValueError: vitcli or another source has a part of this name.
+    """
+    found = table.get(name)
+    if not name.isidentifier():
+        raise ValueError(f"a part's name is letters, digits and _, got {name!r}")
+    if found and found.source != row.source:
+        owner = found.source or "vitcli"
+        raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
+    table[name] = row
+
+
+def parameters_of(build: Callable[..., Any]) -> Any:
+    return inspect.signature(build).parameters
+
+
+def first_line(build: Any) -> str:
+    """Return the first line of a docstring, for the lists of parts."""
+    return (inspect.getdoc(build) or "your own part").partition("\n")[0].rstrip(".")

@@ -1,0 +1,352 @@
+"""Own code of a user: load it, hash it, and run nothing that the user has not named in this call.
+
+Files come from ``code:`` of an experiment file outside run folders, or from ``--code``. Each run
+folder has copies, in ``code/``. They run only with ``--trust-code``, or in a worker, whose driver
+has named the files.
+"""
+
+import ast
+import hashlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder, SourceLoader
+from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
+from importlib.util import find_spec, spec_from_loader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from vitcli.core.spec import (
+    ExperimentSpec,
+)
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.files import commit, make_folder, read_bounded
+from vitcli.runner.text import printable, quoted
+
+FOLDER = "code"
+"""Folder inside a run folder with the copies."""
+GROUP = "vitcli.parts"
+"""Entry point of installed packages with parts."""
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A file of own code, as it was read and run."""
+
+    path: Path
+    content: bytes
+    imports: frozenset[str]
+    """Names of the other files of own code that it imports."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass
+class _State:
+    """What this process has loaded, and which copies it may load."""
+
+    files: dict[str, CodeFile] = field(default_factory=dict)
+    """File name, such as ``sigmoid.py`` -> the file."""
+    trusts_copies: bool = False
+    """Whether copies in run folders may be loaded."""
+    has_read_packages: bool = False
+
+
+state = _State()
+
+
+def load(paths: Sequence[Path]) -> dict[str, str]:
+    """Run files of own code, which add their parts to vitcli's tables.
+
+    Args:
+        paths: The files. One may import another by its name.
+
+    Returns:
+        The name of each file and its SHA-256.
+
+    Raises:
+        OwnCodeError: A file cannot be read or fails, or it imports an unlisted file beside it.
+    """
+    found = {path.name: _read(path) for path in paths}
+    names = [path.name for path in paths]
+    if double := next((name for name in found if names.count(name) > 1), None):
+        raise OwnCodeError(f"code: two files are called {double}; rename one of them")
+    return load_files(found)
+
+
+def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
+    """Run files whose content is known: name -> (path, content). See ``load``."""
+    new = {}
+    for name, (path, content) in contents.items():
+        old = state.files.get(name)
+        if old and old.content != content:
+            raise OwnCodeError(
+                f"{path}: another version of {name} is loaded already, from {old.path}"
+            )
+        if not old:
+            new[name] = _checked(path, content, {*contents, *state.files})
+    state.files |= new
+    try:
+        for name in new:
+            _import(name)
+    except BaseException:
+        for name in new:
+            sys.modules.pop(Path(name).stem, None)
+            del state.files[name]
+        raise
+    return {name: state.files[name].sha256 for name in contents}
+
+
+def _read(path: Path) -> tuple[Path, bytes]:
+    try:
+        if path.suffix != ".py" or not path.stem.isidentifier():
+            raise OwnCodeError(f"code: {path} is not a Python file such as my_part.py")
+        return path, read_bounded(path, MAX_BYTES)
+    except (OSError, ValueError) as error:
+        raise OwnCodeError(f"code: {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _checked(path: Path, content: bytes, names: set[str]) -> CodeFile:
+    """Return a file, after a look at what it imports.
+
+    Raises:
+        OwnCodeError: It is not Python, it hides another module, or imports an unlisted file.
+    """
+    if _hides_module(path.stem):
+        raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
+    try:
+        tree = ast.parse(content, str(path))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
+    used = set()
+    for line, module in _imports(tree):
+        beside = path.parent / module
+        if f"{module}.py" in names:
+            used.add(f"{module}.py")
+        elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+            raise OwnCodeError(
+                f"{path}:{line}: imports {module}, a file beside it; list it too:"
+                f" code: [{path.name}, {module}.py]"
+            )
+    return CodeFile(path, content, frozenset(used - {path.name}))
+
+
+def _hides_module(name: str) -> bool:
+    """Return whether a module of Python or of a package has this name; files here do not count."""
+    if name in sys.stdlib_module_names or name in sys.modules:
+        return True
+    found = find_spec(name)
+    return bool(found and found.origin and Path(found.origin).parent.resolve() != Path.cwd())
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first name of each imported module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name.partition(".")[0]) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in importlib itself
+    """Imports the loaded files by name, from the bytes that were hashed. It writes no bytecode."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if f"{name}.py" in state.files else None
+
+    def get_filename(self, name: str) -> str:
+        return str(state.files[f"{name}.py"].path)
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return state.files[Path(os.fsdecode(path)).name].content
+
+    def exec_module(self, module: ModuleType) -> None:
+        from vitcli.core.spec.own import registering
+
+        with registering(f"{module.__name__}.py"):
+            super().exec_module(module)
+
+
+_finder = _Finder()
+
+
+def _import(name: str) -> None:
+    """Run one file, unless another one has imported it already."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    stem = Path(name).stem
+    try:
+        __import__(stem)
+    except OwnCodeError:
+        raise
+    except Exception as error:
+        raise OwnCodeError(blame(error) or f"{name}: {type(error).__name__}: {error}") from error
+
+
+def load_packages() -> bool:
+    """Load the parts of installed packages; return whether there were any. Done once."""
+    if state.has_read_packages:
+        return False
+    state.has_read_packages = True
+    points = entry_points(group=GROUP)
+    for point in points:
+        from vitcli.core.spec.own import registering
+
+        name = point.dist.name if point.dist else point.name
+        try:
+            with registering(name):
+                point.load()
+        except Exception as error:
+            raise OwnCodeError(
+                f"package {name}: its parts cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+    return bool(points)
+
+
+def require(code: Mapping[str, str], copies: Path | None) -> None:
+    """Refuse stored code that the user has not named in this call; load it if it is trusted.
+
+    Args:
+        code: Name -> SHA-256 of a file, or version of a package.
+        copies: Folder with the copies of the files.
+
+    Raises:
+        OwnCodeError: A file is not named, or differs from the stored hash.
+    """
+    files = {name: digest for name, digest in code.items() if name.endswith(".py")}
+    missing = missing_files(code)
+    if missing and copies and state.trusts_copies:
+        found = {name: _read(copies / name) for name in missing}
+        for name, (path, content) in found.items():
+            if hashlib.sha256(content).hexdigest() != files[name]:
+                raise OwnCodeError(f"{path}: the file was changed after the run began")
+        load_files(found)
+    elif missing:
+        raise OwnCodeError(needed(missing, copies))
+    for name, digest in files.items():
+        if state.files[name].sha256 != digest:
+            raise OwnCodeError(
+                f"{state.files[name].path}: differs from the {name} of the run (SHA-256"
+                f" {digest[:12]}); name the version that it was trained with"
+                + (f", or {copies / name}" if copies else "")
+            )
+    if len(files) < len(code):
+        load_packages()
+
+
+def missing_files(code: Mapping[str, str]) -> list[str]:
+    """Return the files of own code that are not loaded."""
+    return [name for name in code if name.endswith(".py") and name not in state.files]
+
+
+def needed(missing: Sequence[str], copies: Path | None) -> str:
+    names = " ".join(f"--code {quoted(name)}" for name in missing)
+    hint = f", or --trust-code to run the copy in {copies}" if copies else ""
+    return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
+
+
+def name_code(value: Any, origin: Path) -> dict[str, str]:
+    """Load the files that ``code`` of an experiment file names; return their hashes.
+
+    Args:
+        value: A list of paths, relative to the file; or the name and hash of each file, as the
+            configuration of a run has them.
+        origin: The experiment file.
+
+    Raises:
+        OwnCodeError: The value is neither, or the file is the configuration of a run.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        hashes = {str(name): str(digest) for name, digest in value.items()}
+        require(hashes, origin.parent / FOLDER)
+        return hashes
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
+    if any((origin.parent / name).exists() for name in ("status.json", "meta.json", "plan.json")):
+        raise OwnCodeError(
+            f"{origin}: a file in a run folder cannot name code; type --code"
+            f" {quoted(str(value[0]))}"
+        )
+    return load([origin.parent / each for each in value])
+
+
+def sources_of(spec: BaseModel) -> set[str]:
+    """Return the files and packages whose parts a spec uses."""
+    found = set()
+    for name, info in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        table, choice = table_of(info), choice_of(info)
+        if table is not None:
+            found.add(table[value].source)
+        elif isinstance(value, BaseModel):
+            found |= sources_of(value)
+            if choice:
+                found.add(choice.table[getattr(value, choice.key)].source)
+    return found - {""}
+
+
+def code_of(spec: ExperimentSpec) -> dict[str, str]:
+    """Return the own code that an experiment uses: name -> SHA-256 or version.
+
+    That is the files of its parts and of loaded metrics, and the files that these import.
+    """
+    names = sources_of(spec) | {row.source for row in METRICS.values() if row.source}
+    todo, seen = list(names), set()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += state.files[name].imports if name in state.files else []
+    return {name: _identity(name) for name in sorted(seen)}
+
+
+def _identity(source: str) -> str:
+    if source in state.files:
+        return state.files[source].sha256
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(source)
+    except PackageNotFoundError:
+        return "defined in Python"
+
+
+def save_copies(code: Mapping[str, str], folder: Path) -> None:
+    """Write the loaded files of own code into ``folder/code``."""
+    for name in code:
+        if name in state.files:
+            make_folder(folder / FOLDER)
+            commit(folder / FOLDER / name, state.files[name].content)
+
+
+def blame(error: BaseException) -> str:
+    """Return file, line and text of an error inside own code; empty if it is not from there."""
+    paths = {str(file.path): file for file in state.files.values()}
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in paths]
+    if not frames:
+        return ""
+    last = frames[-1]
+    text = printable(str(error)).partition("\n")[0]
+    return f"{last.filename}:{last.lineno}: in {last.name}: {type(error).__name__}: {text}"
+
+
+def place_of(part: Any) -> str:
+    """Return file and line of a part's class or function, for messages."""
+    target = inspect.unwrap(part)
+    code: CodeType | None = getattr(getattr(target, "forward", target), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else target.__name__

@@ -1,0 +1,150 @@
+"""`vitcli experiments check`: what vitcli requires of own parts, tried on small trainings."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.slots import SLOTS
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import OwnCodeError, UserError
+from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.config import Experiment, check, override
+from vitcli.runner.experiment.places import Places
+from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.run.checkpoint import latest_checkpoint
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.contract import own_parts
+from vitcli.runner.train.start import Request, start
+
+FIELDS: dict[str, Mapping[str, Any]] = {
+    **{f"model.{slot}": table for slot, table in SLOTS.items()},
+    "model.family": FAMILIES,
+    "task.name": TASKS,
+    "optim.name": OPTIMIZERS,
+    "optim.schedule": SCHEDULES,
+    "data.augment.policy": POLICIES,
+}
+"""Field of an experiment -> the table whose rows it names."""
+SIZES = {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "pool": "mean"}
+SMALL: dict[str, Any] = {
+    "model": SIZES,
+    "data": {"name": "shapes"},
+    "train": {"epochs": 2, "batch_size": 16, "limit_batches": 2, "precision": "fp32"},
+}
+"""A training of a second."""
+CLOSE = 1e-4
+"""Largest difference of an image's output alone and in a batch, as a share of the largest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartReport:
+    """What is wrong with one part; ``problem`` is empty if nothing is."""
+
+    part: str
+    field: str
+    parameters: int
+    problem: str
+
+
+def check_code() -> list[PartReport]:
+    """Check every loaded own part, and return a report for each."""
+    found = [
+        _check_part(name, field)
+        for field, table in FIELDS.items()
+        for name, row in table.items()
+        if row.source in own_code.state.files
+    ]
+    metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
+    return found + [
+        replace(_check_part("classify", "task.name"), part=name, field="metric") for name in metrics
+    ]
+
+
+def _check_part(name: str, field: str) -> PartReport:
+    parameters, problem = 0, ""
+    try:
+        chosen = {field: name}
+        raw = SMALL | ({"model": {}} if field == "model.family" else {})
+        spec = check(override(raw, chosen), Places((), "experiments check"))
+        data = load_data(spec.data, on_message=ignore_message)
+        spec = resolve(spec, data)
+        with torch.random.fork_rng(devices=[]):
+            built = BuiltTraining(spec, new_module(spec), data, kernels="torch")
+        modules = [part for _, _, part in own_parts(built.task)]
+        parameters = sum(p.numel() for part in modules for p in part.parameters())
+        for step in (_check_gradients, _check_alone, _check_resume):
+            step(built)
+    except UserError as error:
+        problem = str(error)
+    except Exception as error:
+        problem = own_code.blame(error)
+        if not problem:
+            raise
+    return PartReport(part=name, field=field, parameters=parameters, problem=problem)
+
+
+def _check_gradients(built: BuiltTraining) -> None:
+    """Refuse a part with a parameter that the loss does not depend on."""
+    built.task.module.train()
+    with built.settings():
+        built.task.losses(next(iter(built.training.batches(0))))["loss"].backward()
+    for _, kind, part in own_parts(built.task):
+        for name, parameter in part.named_parameters():
+            if parameter.grad is None or not parameter.grad.isfinite().all():
+                what = "no gradient" if parameter.grad is None else "a gradient of NaN or infinity"
+                raise OwnCodeError(f"{own_code.place_of(kind)}: {kind.__name__}.{name} has {what}")
+    built.task.module.zero_grad()
+
+
+@torch.no_grad()
+def _check_alone(built: BuiltTraining) -> None:
+    """Refuse a model whose output for an image depends on the other images of an evaluation."""
+    encoder = built.encoder
+    images = next(iter(built.training.batches(0)))["images"]
+    encoder.eval()
+    if images.ndim != 4:  # views of images
+        return
+    whole, alone = encoder(images), torch.cat([encoder(image[None]) for image in images])
+    if not torch.allclose(whole, alone, rtol=0, atol=CLOSE * float(whole.abs().max())):
+        files = ", ".join(sorted(built.spec.code))
+        raise OwnCodeError(
+            f"{files}: the output for an image depends on the other images of its batch; a batch"
+            " norm must use its stored statistics in evaluation"
+        )
+
+
+def _check_resume(built: BuiltTraining) -> None:
+    """Refuse a part with which a resumed training ends with other numbers."""
+    spec = built.spec
+    with TemporaryDirectory() as folder:
+        calm, stopped = (Path(folder) / name for name in ("calm", "stopped"))
+        experiment = Experiment("check", spec, Path("check"))
+        start(experiment, Request(output=calm, device="cpu"))
+        start(experiment, Request(output=stopped, device="cpu", stop_after=1))
+        start(experiment, Request(output=stopped, device="cpu", resume=True))
+        for name, (one, other) in _pairs(calm, stopped):
+            if not one.equal(other):
+                raise OwnCodeError(
+                    f"{', '.join(sorted(spec.code))}: a resumed training ends with other numbers"
+                    f" ({name}); keep state in parameters or buffers, and take random numbers from"
+                    " torch"
+                )
+
+
+def _pairs(calm: Path, stopped: Path) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+    found = [
+        latest_checkpoint(RunDir(path).checkpoints, ignore_message) for path in (calm, stopped)
+    ]
+    one, other = (each.tensors if each else {} for each in found)
+    yield from ((name, (one[name], other[name])) for name in one)

@@ -1,0 +1,148 @@
+"""What vitcli requires of own code, checked on a batch before a training begins.
+
+Axes: B batch, N tokens, D embed_dim, h heads, d head_dim, K classes.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import Batch
+from vitcli.core.objectives.objective import Task
+from vitcli.core.randomness import seed_step
+from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.experiment.own_code import place_of
+
+Shape = tuple[int, ...]
+
+
+def _like_values(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    query, _, value = inputs[:3]
+    return (*query.shape[:3], value.shape[3])
+
+
+def _like_input(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    return tuple(inputs[0].shape)
+
+
+def _table(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    model: Any = task.encoder(task.module)
+    has_prefix = getattr(model.spec, "pos_embed_prefix", False)
+    length = model.token_shape.num_tokens if has_prefix else model.num_patches
+    return (1, length, model.spec.embed_dim)
+
+
+def _tokens(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    model: Any = task.encoder(task.module)
+    height, width = (side // model.spec.patch_size for side in inputs[0].shape[-2:])
+    return (len(inputs[0]), height * width, model.spec.embed_dim)
+
+
+def _pooled(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    return (inputs[0].shape[0], inputs[0].shape[2])
+
+
+def _logits(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+    return (len(inputs[0]), task.encoder(task.module).num_classes)
+
+
+SHAPES: dict[str, Callable[[nn.Module, Task, tuple[Tensor, ...]], Shape]] = {
+    "attention": _like_values,
+    "ffn": _like_input,
+    "norm": _like_input,
+    "pos_embed": _table,
+    "position": _like_input,
+    "patch_embed": _tokens,
+    "pool": _pooled,
+    "model": _logits,
+}
+"""Slot -> function that returns the shape which a part must return for its inputs."""
+
+
+def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
+    """Yield slot, class and module of each own part inside the module of a task."""
+    for part in task.module.modules():
+        if found := getattr(part, "own_part", None):
+            slot, part_class = found
+            yield slot, part_class, part
+
+
+@contextmanager
+def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
+    """Check the output of each own part in the block, and append it to ``seen``.
+
+    Raises:
+        OwnCodeError: An output has another shape, device or kind, or is not finite.
+    """
+    with ExitStack() as stack:
+        for slot, part_class, part in own_parts(task):
+
+            def check(
+                module: nn.Module,
+                inputs: tuple[Any, ...],
+                out: Any,
+                slot: str = slot,
+                part_class: type = part_class,
+            ) -> None:
+                where = f"{place_of(part_class)}: {part_class.__name__}"
+                device = next(task.module.parameters()).device
+                if not isinstance(out, Tensor):
+                    raise OwnCodeError(f"{where} returned {type(out).__name__}, not a tensor")
+                wanted = SHAPES[slot](module, task, inputs)
+                if tuple(out.shape) != wanted:
+                    raise OwnCodeError(
+                        f"{where} returned the shape {tuple(out.shape)}, needed {wanted}"
+                    )
+                if out.device != device:
+                    raise OwnCodeError(f"{where} returned a tensor on {out.device}, not {device}")
+                if not out.isfinite().all():
+                    raise OwnCodeError(f"{where} returned NaN or infinity for the first batch")
+                seen.append(out.detach().float())
+
+            stack.callback(part.register_forward_hook(check).remove)
+        yield
+
+
+@torch.no_grad()
+def check_parts(task: Task, batch: Batch, seed: int) -> None:
+    """Pass a batch through the module twice, in evaluation mode, and check each own part.
+
+    Raises:
+        OwnCodeError: A part breaks its contract. The text names its file and line.
+    """
+    was_training = task.module.training
+    task.module.eval()
+    passes: list[list[Tensor]] = []
+    for _ in range(2):
+        seed_step(batch["images"].device, seed, 0)
+        seen: list[Tensor] = []
+        with watched(task, seen):
+            numbers = task.losses(batch)
+        passes.append([*seen, *(value.detach().float() for value in numbers.values())])
+        _check_losses(task, numbers)
+    task.module.train(was_training)
+    tolerance = 0.0 if batch["images"].device.type == "cpu" else 1e-2
+    if not all(
+        torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+        for one, other in zip(*passes, strict=True)
+    ):
+        raise OwnCodeError(
+            f"{', '.join(sorted(task.spec.code))}: the same batch gave other numbers the second"
+            " time; take random numbers from torch, whose generator vitcli seeds before each step"
+        )
+
+
+def _check_losses(task: Task, numbers: Any) -> None:
+    row = task.spec.task.row
+    if not row.source:
+        return
+    where = f"{row.source}: {task.spec.task.name}"
+    if not isinstance(numbers, dict) or set(numbers) != set(row.reports):
+        raise OwnCodeError(f"{where}: losses must return {', '.join(row.reports)}")
+    for name, value in numbers.items():
+        if not isinstance(value, Tensor) or value.ndim or not value.isfinite():
+            shown = tuple(value.shape) if isinstance(value, Tensor) and value.ndim else value
+            raise OwnCodeError(f"{where}: {name} must be a finite scalar tensor, got {shown}")
