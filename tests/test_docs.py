@@ -57,6 +57,8 @@ NOT_RUN = {
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
     r"vitcli train .*--init timm:": "downloads weights; tests/cli/test_import_timm.py",
     r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
+    r"vitcli .*--code": "needs the files of the page; tests/test_own_parts.py",
+    r"vitcli ablate \./cosine": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli runs export .*--to mlflow": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""

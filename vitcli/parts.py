@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from pydantic import create_model
+from torch import Tensor
 from torch.optim import Optimizer
 
 from vitcli.core.models.own import OwnModel
@@ -323,13 +324,18 @@ def metric(
             scale=100 if unit == "%" else 1,
             unit=unit,
             higher_is_better=higher_is_better,
-            of_logits=build,
+            of_logits=partial(_as_number, build),
             source=source(),
         )
         add_row(METRICS, row, own)
         return build
 
     return add if build is None else add(build)
+
+
+def _as_number(build: Callable[..., Any], logits: Tensor, labels: Tensor) -> float | None:
+    value = build(logits, labels)
+    return None if value is None else float(value)
 
 
 def objective(

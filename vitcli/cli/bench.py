@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import Device, Json, Sets, group
+from vitcli.cli.options import Device, Json, Sets, group, with_code
 from vitcli.cli.train import Name, Precision
 from vitcli.runner.text import duration, percent
 
@@ -34,6 +34,7 @@ Lengths = Annotated[
 
 
 @bench_app.command()
+@with_code
 def train(
     experiment: Name = None,
     sets: Sets = None,
@@ -108,6 +109,7 @@ def data(
 
 
 @bench_app.command()
+@with_code
 def inference(
     experiment: Name = None,
     sets: Sets = None,
@@ -144,6 +146,7 @@ def inference(
 
 
 @bench_app.command()
+@with_code
 def attention(
     device: Device = "auto",
     precision: Annotated[

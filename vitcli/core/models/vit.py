@@ -93,8 +93,12 @@ class VisionTransformer(TokenModel):
 
     @property
     def has_attention_weights(self) -> bool:
-        """Return whether the model has layers, and their tokens have weights for each other."""
-        return len(self.blocks) > 0 and ATTENTIONS[self.spec.attention].has_attention_matrix
+        """Return whether the tokens of the layers have weights for each other, and the pool, too.
+
+        An own pooling may have none.
+        """
+        has_matrix = ATTENTIONS[self.spec.attention].has_attention_matrix
+        return len(self.blocks) > 0 and has_matrix and hasattr(self.pool, "weights")
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.rows import choice_of
+from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.experiment.places import Place, is_shortcut
 from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath
@@ -183,7 +183,10 @@ def field_names(
 
 def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
     """Return the classes that a field's spec may have, the one in ``raw`` first."""
-    choice = choice_of(field)
+    choice, table = choice_of(field), table_of(field)
+    if table is not None:
+        row = table.get(_part(raw, "name") or raw)
+        return [row.own] if row and row.own else []
     if choice is None:
         kinds = get_args(field.annotation) or (field.annotation,)
         return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]

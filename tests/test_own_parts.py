@@ -1,0 +1,469 @@
+"""Parts from a user's own file: the tutorial as it stands, and what must never happen."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli import commands
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli import parts
+from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ExperimentSpec
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.slots import SLOTS
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.diff import differences
+from vitcli.runner.run import folder as run_folder
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
+
+PAGE = Path(__file__).parents[1] / "docs/own-parts.md"
+TABLES = [*SLOTS.values(), FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS]
+EVERY = """
+import torch
+from torch import nn
+from vitcli.parts import (Position, attention, augmentation, ffn, metric, norm, optimizer,
+                          patch_embed, pool, pos_embed, schedule)
+
+@attention
+class Uniform(nn.Module):
+    def __init__(self, shape, *, share: float = 1.0):
+        super().__init__()
+        self.share = share
+    def forward(self, q, k, v):
+        return self.share * v.mean(2, keepdim=True).expand_as(v)
+
+@ffn
+class Gate(nn.Module):
+    def __init__(self, shape, *, hidden_dim, dropout):
+        super().__init__()
+        self.layer = nn.Linear(shape.embed_dim, shape.embed_dim)
+        assert hidden_dim and dropout is not None
+    def forward(self, x):
+        return self.layer(x).sigmoid() * x
+
+@norm
+class Centre(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+    def forward(self, x):
+        return x - x.mean(-1, keepdim=True)
+
+@pos_embed
+class Rows(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
+    def forward(self):
+        return self.table
+
+@pos_embed
+class Shift(Position):
+    turns_heads = True
+    def __init__(self, shape):
+        super().__init__()
+    def forward(self, heads):
+        return heads + 0.1
+
+@patch_embed
+class Conv(nn.Module):
+    def __init__(self, in_chans, patch_size, embed_dim, *, bias):
+        super().__init__()
+        self.conv = nn.Conv2d(in_chans, embed_dim, patch_size, patch_size, bias=bias)
+    def forward(self, images):
+        return self.conv(images).flatten(2).mT
+
+@pool
+class Largest(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+    def forward(self, tokens):
+        return tokens.amax(1)
+
+@schedule
+def stairs(progress, *, steps: int = 2):
+    return 1 - int(progress * steps) / (steps + 1)
+
+@augmentation(draws=1)
+def dim(images, draws, *, strength: float = 0.5):
+    return images * (1 - strength * draws[:, :, None, None])
+
+@optimizer(state_copies=0)
+class Plain(torch.optim.Optimizer):
+    def __init__(self, params, lr, *, power: float = 1.0):
+        super().__init__(params, {"lr": lr, "power": power})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    each -= group["lr"] * each.grad
+
+@metric(unit="%")
+def first_class(logits, labels):
+    return (logits.argmax(1) == 0).double().mean()
+"""
+BAD = """
+import random
+from torch import nn
+from vitcli.parts import attention, norm
+
+class Rule(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+
+@attention
+class Short(Rule):
+    def forward(self, q, k, v):
+        return v[:, :, :1]
+
+@attention
+class NotANumber(Rule):
+    def forward(self, q, k, v):
+        return v * float("nan")
+
+@attention
+class Fails(Rule):
+    def forward(self, q, k, v):
+        return q @ k
+
+@attention
+class Elsewhere(Rule):
+    def forward(self, q, k, v):
+        return v.to("meta")
+
+@attention
+class Draws(Rule):
+    def forward(self, q, k, v):
+        return v * random.random()
+
+@attention
+class Nothing(Rule):
+    def forward(self, q, k, v):
+        return None
+
+@attention
+class Counts(Rule):
+    calls = 0
+    def forward(self, q, k, v):
+        Counts.calls += self.training
+        return v * (1 + 0.1 * Counts.calls)
+
+@norm
+class Batchwise(Rule):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+"""
+CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
+
+
+def vitcli(command: str, code: int = 0) -> str:
+    found, out, talk = commands.vitcli(*shlex.split(command))
+    assert found == code, talk
+    return talk if code else out
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    """Forget own code after each test, as the end of a process does."""
+    before = [dict(table) for table in TABLES]
+    monkeypatch.setattr(own_code, "state", own_code._State())
+    yield
+    for name in own_code.state.files:
+        sys.modules.pop(Path(name).stem, None)
+    for table, rows in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(rows)
+    run_folder._parsed_before.clear()
+
+
+def as_new_process() -> None:
+    """Forget what is loaded, as a new process has."""
+    for name in own_code.state.files:
+        sys.modules.pop(Path(name).stem, None)
+    own_code.state = own_code._State()
+    for table in TABLES:
+        for name in [name for name, row in table.items() if row.source]:
+            del table[name]
+    run_folder._parsed_before.clear()
+
+
+@pytest.fixture
+def tutorial(tiny, monkeypatch) -> list[str]:
+    """Write the files of the tutorial, with ``tiny`` for quickstart; return its commands."""
+    tiny.write_text(tiny.read_text().replace(", mixup: 0.5", ""))
+    text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}").replace("[0, 1, 2]", "[0]")
+    for name, body in re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S):
+        Path(name).write_text(body)
+    (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
+    Path("cosine-study.yaml").write_text(study)
+    lines = "\n".join(re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)).splitlines()
+    return [line.removeprefix("vitcli ").replace("quickstart", str(tiny)) for line in lines if line]
+
+
+def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
+    commands.save_picture("photo.jpg", (40, 30))
+    skipped = ("experiments check", "bench", "export", "visualize")
+    for command in tutorial:
+        as_new_process()
+        if not command.startswith(skipped):
+            vitcli(f"{command} --epochs 1" if command.startswith(f"train {tiny}") else command)
+    assert json.loads(Path("runs/poly1/result.json").read_text())["test_accuracy"] >= 0
+    results = json.loads(Path("runs/cosine-study/results.json").read_text())
+    assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1]
+    assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
+    for command in tutorial:
+        as_new_process()
+        if command.startswith(("experiments check", "bench", "export", "visualize")):
+            vitcli(command)
+        elif command.startswith("train") and "--name cosine" in command:
+            vitcli(f"{command} --epochs 1")
+
+
+def test_every_kind_of_part_passes_the_check(here):
+    Path("every.py").write_text(EVERY)
+    reports = json.loads(vitcli("experiments check --code every.py --json"))
+    parts = re.findall(r"@\w+(?:\(.*\))?\n(?:class|def) (\w+)", EVERY)
+    assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
+
+
+def test_a_bad_part_is_named_with_its_line(here):
+    Path("bad.py").write_text(BAD)
+    code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
+    found = {each["part"]: each["problem"] for each in json.loads(out)}
+    assert code == 6
+    lines = BAD.splitlines()
+    begins = {
+        part: next(n for n, text in enumerate(lines, 1) if f"class {part}(" in text)
+        for part in found
+    }
+    wanted = {
+        "Short": r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)",
+        "NotANumber": "NotANumber returned NaN or infinity",
+        "Fails": "in forward: RuntimeError",
+        "Elsewhere": "Elsewhere returned a tensor on meta, not cpu",
+        "Draws": "the same batch gave other numbers",
+        "Nothing": "Nothing returned NoneType, not a tensor",
+        "Counts": "a resumed training ends with other numbers",
+        "Batchwise": "the output for an image depends on the other images",
+    }
+    assert found.keys() == wanted.keys()
+    for part, problem in wanted.items():
+        place = re.match(r"bad\.py(?::(\d+))?: ", found[part])
+        assert place, found[part]
+        assert place[1] is None or begins[part] < int(place[1]) <= begins[part] + 2
+        assert re.match(problem, found[part][place.end() :]), found[part]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model.attention": {"name": "Uniform", "share": 0.5}},
+        {"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
+        {"optim.name": "Plain", "data.augment.policy": "dim"},
+        {"model.family": "TinyNet", "task.name": "poly1"},
+    ],
+    ids=str,
+)
+def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch, change):
+    Path("every.py").write_text(EVERY)
+    if "model.family" in change:
+        Path("tiny.yaml").write_text(
+            re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {}\n"
+        )
+    own_code.load([Path("every.py"), Path("net.py")])
+    experiment = load_experiment(str(tiny), change)
+    calm = start(experiment, Request(output=Path("calm"))).run
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            start(experiment, Request(output=Path("stopped")))
+    as_new_process()
+    vitcli("train --resume stopped --trust-code")
+    assert_same_run(calm, RunDir(Path("stopped")))
+    assert "every.py" in calm.spec().code or "net.py" in calm.spec().code
+
+
+def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
+    vitcli("ablate ./cosine-study.yaml -j 2 --only cosine")
+    as_new_process()
+    assert "cosine" in vitcli("runs ls")
+    assert "finished" in vitcli("runs show cosine-study/cosine/seed0")
+    Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
+    as_new_process()
+    shown = vitcli("ablate ./cosine-study.yaml --dry-run")
+    states = dict(re.findall(r"^(\S+/seed0) +(\w+)", shown, re.M))
+    assert states == {  # softmax is finished, whatever cosine.py says
+        "cosine/seed0": "stale",
+        "cosine-20/seed0": "missing",
+        "poly1/seed0": "missing",
+    }
+
+
+def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
+    Path("bad.py").write_text(BAD)
+    Path("bad.yaml").write_text(
+        f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
+        "variants: {fine: {}, fails: {model.attention: Fails}}\n"
+    )
+    talk = vitcli("ablate ./bad.yaml -j 2", 3)
+    assert "code/bad.py:23: in forward: RuntimeError" in talk
+    states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
+    assert states["fine"].status()["state"] == "finished"
+    assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
+
+
+READING = (
+    "runs ls",
+    "runs show own",
+    "runs page",
+    "runs export own --to csv -o table",
+    "experiments ls",
+    "runs verify own",
+)
+RUNNING = ("eval own", "visualize own", "export own --to safetensors",
+           "predict photo.jpg --run own",
+           "attn-map photo.jpg --run own", "train --resume own")  # fmt: skip
+
+
+@pytest.fixture
+def downloaded(tiny) -> Path:
+    """A run folder from elsewhere, whose code would leave a trace if it was run."""
+    Path("own.py").write_text(EVERY + CANARY)
+    vitcli(f"train {tiny} --code own.py -s model.attention=Uniform --epochs 1 --name own")
+    commands.save_picture("photo.jpg", (40, 30))
+    Path("canary").unlink()
+    Path("own.py").rename("elsewhere.txt")
+    as_new_process()
+    return Path("runs/own")
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_downloaded_run_is_read_and_runs_nothing(downloaded, command):
+    vitcli(command)
+    assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize("command", RUNNING)
+def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, command):
+    talk = vitcli(command, 2)
+    assert "own code is needed: own.py; type --code 'own.py', or --trust-code" in talk
+    assert not Path("canary").exists()
+
+
+def test_code_is_trusted_or_named_again(downloaded):
+    vitcli("eval own --trust-code")
+    assert Path("canary").exists()
+    as_new_process()
+    vitcli("eval own --code runs/own/code/own.py")
+    as_new_process()
+    Path("own.py").write_text(EVERY)
+    assert "own.py: differs from the own.py of the run" in vitcli("eval own --code own.py", 2)
+    as_new_process()
+    (downloaded / "code/own.py").write_text(EVERY)
+    assert "own.py: the file was changed after" in vitcli("eval own --trust-code", 2)
+    (downloaded / "code/own.py").unlink()
+    assert "No such file" in vitcli("eval own --trust-code", 2)
+
+
+def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
+    (downloaded / "config.yaml").write_text(f"code: [code/own.py]\nbase: {tiny}\n")
+    assert "a file in a run folder cannot name code" in vitcli("train runs/own/config.yaml", 2)
+    assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "problem"),
+    [
+        ("missing.py", None, "missing.py: No such file"),
+        ("notes.txt", "", "notes.txt is not a Python file"),
+        ("random.py", "", "random.py has the name of another module"),
+        ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
+        ("raises.py", "x = 1\nraise KeyError('y')\n", "raises.py:2: in <module>: KeyError"),
+        ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
+        (
+            "shadow.py",
+            "from vitcli.parts import attention\n@attention(name='softmax')\nclass S: ...\n",
+            "vitcli has a part 'softmax' already",
+        ),
+        (
+            "untyped.py",
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
+            "'steps' of s needs a type or a default",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
+    Path("helper.py").write_text("x = 1\n")
+    if body is not None:
+        Path(name).write_text(body)
+    assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
+    assert not own_code.state.files
+
+
+def test_files_that_are_listed_import_each_other(tiny):
+    Path("helper.py").write_text("SHARE = 0.5\n")
+    Path("own.py").write_text("from helper import SHARE\n" + EVERY)
+    vitcli(
+        f"train {tiny} --epochs 1 --code own.py --code helper.py -s model.attention=Uniform -o run"
+    )
+    assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ("model.attention=Unifrom", "model.attention: should be .*'Uniform', got 'Unifrom'"),
+        ("model.attention=softmax -s model.attention.share=2", "'softmax' takes no options"),
+        ("model.attention=Uniform -s model.attention.shore=2", "did you mean '.*share'"),
+        ("model.attention=Uniform -s model.attention.share=x", "should be a valid number, got 'x'"),
+    ],
+)
+def test_options_are_checked_like_fields(tiny, settings, problem):
+    Path("every.py").write_text(EVERY)
+    assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
+
+
+def test_options_are_in_hash_and_differences(tiny):
+    Path("every.py").write_text(EVERY)
+    own_code.load([Path("every.py")])
+    specs = [
+        load_experiment(str(tiny), {"model.attention": each}).spec
+        for each in ("Uniform", {"name": "Uniform", "share": 1}, {"name": "Uniform", "share": 2})
+    ]
+    assert specs[0] == specs[1] != specs[2]
+    hashes = [config_hash(spec) for spec in specs]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert differences(specs[0], specs[2]) == {"model.attention.share": (None, 2.0)}
+    assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
+
+
+def test_a_metric_is_measured_and_belongs_to_the_configuration(tiny):
+    Path("every.py").write_text(EVERY)
+    vitcli(f"train {tiny} --epochs 1 --code every.py -o run")
+    assert 0 <= json.loads(Path("run/result.json").read_text())["test_first_class"] <= 1
+    assert RunDir(Path("run")).spec().code.keys() == {"every.py"}
+
+
+def test_built_in_parts_keep_their_hash(tiny):
+    before = config_hash(load_experiment(str(tiny)).spec)
+    Path("every.py").write_text(EVERY.partition("@metric")[0])
+    own_code.load([Path("every.py")])
+    spec = load_experiment(str(tiny)).spec
+    assert (spec.code, config_hash(spec)) == ({}, before)
+
+
+def test_the_page_names_every_decorator():
+    named = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.M))
+    assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}
