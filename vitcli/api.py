@@ -23,7 +23,7 @@ from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.publish import publish_outside
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.results_file import Choices, Unit, read_results, read_text
+from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
@@ -220,48 +220,27 @@ class ResultTable:
 
 
 def table(
-    results: Any,
-    *,
-    score: str | None = None,
-    variant: str | None = None,
-    seed: str | None = None,
-    baseline: str | None = None,
-    unit: Unit | None = None,
-    lower_is_better: bool | None = None,
-    margin: float | None = None,
-    on_message: Callable[[str], None] = _write_message,
+    results: Any, *, on_message: Callable[[str], None] = _write_message, **choices: Any
 ) -> ResultTable:
     """Return the table of results that any program trained, as ``vitcli table`` prints it.
 
     Args:
         results: A CSV file, or a data frame of pandas, with one trial a row.
-        score: Column of the score; by default ``score``, or the only known metric.
-        variant: Column of the variant; by default ``variant``.
-        seed: Column of what pairs the trials; by default ``seed``.
-        baseline: Variant that the others are compared with; by default the first one.
-        unit: ``percent``, ``fraction`` or ``none``; by default from the metric and largest score.
-        lower_is_better: Whether a low score is good; by default as the metric's.
-        margin: Margin of equivalence, in the unit of the table.
         on_message: Receives the columns that were not used. Writes to stderr by default.
+        choices: ``score``, ``variant`` and ``seed`` (columns), ``baseline``, ``unit``
+            (``percent``, ``fraction`` or ``none``), ``lower_is_better`` and ``margin``: the
+            options of the command.
 
     Raises:
-        UserError: The results are missing or damaged, or contradict themselves or an argument.
+        UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    choices = Choices(
-        score=score,
-        variant=variant,
-        seed=seed,
-        baseline=baseline,
-        unit=unit,
-        higher_is_better=None if lower_is_better is None else not lower_is_better,
-        margin=margin,
-    )
+    chosen = Choices(**choices)
     if hasattr(results, "to_csv"):
         text = results.to_csv(index=False)
-        document, unused = read_text(text, "frame", choices, "vitcli.table(frame)")
+        document, unused = read_text(text, "frame", chosen, "vitcli.table(frame)")
     else:
         path = Path(results)
-        document, unused = read_results(path, choices, f"vitcli table {path.name}")
+        document, unused = read_results(path, chosen, f"vitcli table {path.name}")
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document)

@@ -39,7 +39,7 @@ def table(
         typer.Option(
             metavar="COLUMN",
             help="Column of the score.",
-            show_default="score, or the only known metric",
+            show_default="score, or the only other column",
         ),
     ] = None,
     variant: Annotated[
@@ -116,10 +116,11 @@ def table(
         seed=seed,
         baseline=baseline,
         unit=unit and unit.value,
-        higher_is_better=None if lower_is_better is None else not lower_is_better,
+        lower_is_better=lower_is_better,
         margin=margin,
     )
-    doc, unused = read_results(results, choices, shlex.join(["vitcli", *map(portable, sys.argv[1:])]))
+    command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
+    doc, unused = read_results(results, choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")
     if doc.origin:

@@ -205,7 +205,8 @@ def test_scores_are_read_from_whole_and_from_condensed_predictions(tmp_path):
     np.savez(
         tmp_path / "b.npz", label=np.array([1, 1, 1], np.uint8), prediction=np.array([1, 2, 0])
     )
-    found = join({0: read_per_image(whole, row), 1: read_per_image(tmp_path / "b.npz", row)}, row.headline)
+    each = {0: read_per_image(whole, row), 1: read_per_image(tmp_path / "b.npz", row)}
+    found = join(each, row.headline)
     assert {seed: each.tolist() for seed, each in found.by_seed.items()} == {
         0: [100, 0, 100],
         1: [100, 0, 0],

@@ -1,22 +1,21 @@
 """Results of any program: a CSV file with one trial a row becomes the document of a study.
 
-The file has the columns variant, seed and score. Two more are used where they are: state, and
-predictions, which names a file with what each trial says of each test image. Exports of W&B and
+The file has the columns variant, seed and score. Two more are used if they are there: state, and
+predictions, which names a file with what the trial says of each test image. Exports of W&B and
 MLflow have the same columns with prefixes. No torch.
 """
 
-import contextlib
 import csv
 import io
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
-from vitcli.core.spec.metrics import METRICS, Metric
+from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.folder import RESULT_STATES
@@ -35,9 +34,11 @@ from vitcli.runner.study.result import (
 )
 from vitcli.runner.study.states import TrialState
 from vitcli.runner.tables import to_csv
-from vitcli.runner.text import did_you_mean
+from vitcli.runner.text import closest, did_you_mean
 
 Unit = Literal["percent", "fraction", "none"]
+SHOWN = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
+LARGEST = {"percent": 100, "fraction": 1}
 MAX_FILE = 1 << 28
 """Largest size of a file in bytes."""
 NAMES = {
@@ -45,9 +46,10 @@ NAMES = {
     "seed": ("seed",),
     "state": ("state", "status"),
     "predictions": ("predictions",),
+    "score": ("score",),
 }
-"""Column -> what it may be called, behind one of ``PREFIXES`` and in any case."""
-PREFIXES = ("params.", "metrics.", "config.", "summary.", "test_")
+"""Use -> what its column may be called, behind one of ``PREFIXES`` and in any case."""
+PREFIXES = re.compile(r"^(params|metrics|config|summary)\.")
 STATES = {"crashed": "failed", "killed": "interrupted", "scheduled": "missing"}
 """States of W&B and MLflow that have another name here."""
 MAX_DIGITS = 4
@@ -58,19 +60,22 @@ class Choices:
     """How to read a file, where it leaves a choice. None takes the default."""
 
     score: str | None = None
-    """Column of the score. By default ``score``, or the only column with a known metric."""
+    """Column of the score. By default ``score``, or the only column without another use."""
     variant: str | None = None
+    """Column of the variant."""
     seed: str | None = None
+    """Column of what pairs the trials."""
     baseline: str | None = None
     """Variant that the others are compared with. By default the first one."""
     unit: Unit | None = None
-    higher_is_better: bool | None = None
+    """How scores are written. By default known metrics are shares: in percent if one is above 1."""
+    lower_is_better: bool | None = None
+    """By default as the metric's; False for other names."""
     margin: float | None = None
     """Margin of equivalence, in the unit of the table."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """A trial of the file; only a finished one has a score."""
 
     place: str
@@ -79,17 +84,11 @@ class Line:
     seed: str
     state: State
     score: Decimal | None
-    """As it is written."""
     images: PerImage | None
 
 
 def read_results(path: Path, choices: Choices, command: str) -> tuple[StudyResult, list[str]]:
-    """Return the document of a CSV file, and the columns that were not used.
-
-    Raises:
-        InputError: The file is missing, damaged or contradicts itself.
-        ConfigError: A choice does not fit the file.
-    """
+    """Return the document of a CSV file; see ``read_text``."""
     try:
         text = read_bounded(path, MAX_FILE).decode("utf-8-sig")
     except OSError as error:
@@ -102,62 +101,74 @@ def read_results(path: Path, choices: Choices, command: str) -> tuple[StudyResul
 def read_text(
     text: str, name: str, choices: Choices, command: str
 ) -> tuple[StudyResult, list[str]]:
-    """Return the document of the text of a CSV file; ``name`` is its path or a name for it."""
+    """Return the document of the text of a CSV file, and the columns that were not used.
+
+    Args:
+        text: A header, and a row for each trial.
+        name: The path of the file, or a name for the text.
+        choices: How to read it.
+        command: The command that prints the table.
+
+    Raises:
+        InputError: The text is damaged, or contradicts itself.
+        ConfigError: A choice does not fit the text.
+    """
     rows = list(_rows(text, name))
     if len(rows) < 2:
-        raise InputError(f"{name}: no trial below the header; it needs one row for each trial")
+        raise InputError(f"{name}: it needs a header and a row for each trial")
     (_, header), *body = rows
     columns = _columns(header, name, choices)
-    lines = []
-    for number, row in body:
-        cells = dict(zip(header, row, strict=True))
-        lines.append(_line(f"{name}:{number}", {use: cells[c] for use, c in columns.items()}))
-    _refuse_duplicates(lines)
+    lines: dict[tuple[str, str], Line] = {}
+    for place, row in body:
+        line = _line(place, {use: row[header.index(each)] for use, each in columns.items()})
+        other = lines.setdefault((line.variant, line.seed), line)
+        if other is not line:
+            raise InputError(
+                f"{other.place} and line {place.rpartition(':')[2]} are both {line.variant} with"
+                f" seed {line.seed}; keep one of them"
+            )
     unused = [each for each in header if each not in columns.values()]
-    return _document(lines, columns["score"], text, name, choices, command), unused
+    doc = _document(list(lines.values()), columns["score"], choices, text, name)
+    return doc.replace(command=command), unused
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the last line, and the cells, of each row that is not empty."""
+def _rows(text: str, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place and the cells of each row that is not empty."""
     first = text.partition("\n")[0]
     reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
+    width = 0
     try:
-        width = 0
         for row in reader:
-            cells = [cell.strip() for cell in row]
-            width = width or len(cells)
-            if len(cells) != width:
-                raise InputError(
-                    f"{name}:{reader.line_num}: {len(cells)} cells, but the header has {width}"
-                )
-            if any(cells):
-                yield reader.line_num, cells
+            place, width = f"{name}:{reader.line_num}", width or len(row)
+            if row and len(row) != width:
+                raise InputError(f"{place}: {len(row)} cells, but the header has {width}")
+            if any(row):
+                yield place, [cell.strip() for cell in row]
     except csv.Error as error:
         raise InputError(f"{name}:{reader.line_num}: not a row of a CSV file: {error}") from error
 
 
-def plain_name(column: str) -> str:
-    """Return the name of a column without the prefixes of W&B, MLflow and vitcli."""
-    for prefix in PREFIXES:
-        column = column.removeprefix(prefix)
-    return column
-
-
 def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, str]:
     """Return use -> column: variant, seed, score, and the optional ones that the file has."""
+    plain = {PREFIXES.sub("", each): each for each in reversed(header)}
+    folded = {each.casefold(): column for each, column in plain.items()}
+    plain |= {each: each for each in header}
     found: dict[str, str] = {}
     for use, names in NAMES.items():
-        known = {plain_name(each).casefold(): each for each in reversed(header)}
-        if chosen := getattr(choices, use, None):
-            found[use] = _chosen(use, chosen, header, name)
-        elif column := next((known[each] for each in names if each in known), None):
+        chosen = getattr(choices, use, None)
+        if chosen is not None and chosen not in plain:
+            hint = did_you_mean(chosen, header) or f"; columns: {', '.join(header)}"
+            raise ConfigError(f"--{use} {chosen}: {name} has no such column{hint}")
+        column = plain[chosen] if chosen else next(filter(None, map(folded.get, names)), None)
+        rest = [each for each in header if each not in found.values()]
+        if column is None and use == "score" and len(rest) == 1:
+            column = rest[0]
+        if column is not None:
             found[use] = column
-    found["score"] = _score_column(header, name, choices)
-    for use in ("variant", "seed"):
-        if use not in found:
+        elif use in ("variant", "seed", "score"):
             raise InputError(
-                f"{name}: no column {use!r}{did_you_mean(use, header)}; name it with"
-                f" --{use} COLUMN; columns: {', '.join(header)}"
+                f"{name}: no column {use!r}; type --{use} {closest(use, rest) or 'COLUMN'};"
+                f" columns: {', '.join(header)}"
             )
     for column in found.values():
         if header.count(column) > 1:
@@ -165,31 +176,8 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
     return found
 
 
-def _chosen(use: str, chosen: str, header: Sequence[str], name: str) -> str:
-    known = {plain_name(each): each for each in header} | {each: each for each in header}
-    if chosen not in known:
-        hint = did_you_mean(chosen, header) or f"; columns: {', '.join(header)}"
-        raise ConfigError(f"--{use} {chosen}: {name} has no such column{hint}")
-    return known[chosen]
-
-
-def _score_column(header: Sequence[str], name: str, choices: Choices) -> str:
-    if choices.score:
-        return _chosen("score", choices.score, header, name)
-    named = [each for each in header if plain_name(each).casefold() == "score"]
-    measured = [each for each in header if plain_name(each) in METRICS]
-    for found in (named, measured):
-        if len(found) == 1:
-            return found[0]
-    hint = "" if measured else did_you_mean("score", header)
-    raise InputError(
-        f"{name}: which column is the score?{hint.replace(';', '')} Name it with --score COLUMN;"
-        f" columns: {', '.join(header)}"
-    )
-
-
 def _line(place: str, cells: Mapping[str, str]) -> Line:
-    """Return the trial of a row, whose cells are given by their use."""
+    """Return the trial of a row: use -> cell."""
     for use in ("variant", "seed"):
         if not cells[use]:
             raise InputError(f"{place}: the {use} is empty")
@@ -197,61 +185,36 @@ def _line(place: str, cells: Mapping[str, str]) -> Line:
     state = STATES.get(given, given)
     if state not in get_args(State):
         hint = did_you_mean(state, get_args(State))
-        raise InputError(f"{place}: state {cells['state']!r} is not known{hint}")
-    is_finished = state == "finished"
-    images = None
-    if is_finished and (file := cells.get("predictions")):
-        images = read_images(Path(place).parent, file, place)
+        raise InputError(f"{place}: state {given!r} is not known{hint}")
+    is_finished, file = state == "finished", cells.get("predictions")
     return Line(
         place=place,
         variant=cells["variant"],
         seed=cells["seed"].removesuffix(".0"),  # pandas, if another row has no seed
         state=cast(State, state),
         score=_number(cells["score"], place) if is_finished else None,
-        images=images,
+        images=read_images(Path(place).parent, file, place) if is_finished and file else None,
     )
 
 
 def _number(text: str, place: str) -> Decimal:
-    with contextlib.suppress(InvalidOperation):
+    try:
         value = Decimal(text)
-        if abs(value) < Decimal("1e39"):  # neither infinity nor NaN
-            return value
-    raise InputError(
-        f"{place}: the score is {text or 'empty'}, which is no number; if the trial diverged or"
-        " failed, say so in a column 'state'"
-    )
-
-
-def _refuse_duplicates(lines: Sequence[Line]) -> None:
-    seen: dict[tuple[str, str], Line] = {}
-    for line in lines:
-        other = seen.setdefault((line.variant, line.seed), line)
-        if other is not line:
-            number = line.place.rpartition(":")[2]
-            raise InputError(
-                f"{other.place} and line {number} are both {line.variant} with seed {line.seed};"
-                " keep one of them"
-            )
+    except InvalidOperation:
+        value = Decimal("nan")
+    if not value.is_finite() or abs(value) > 1e39:
+        raise InputError(
+            f"{place}: the score is {text or 'empty'}, which is no number; if the trial diverged"
+            " or failed, say so in a column 'state'"
+        )
+    return value
 
 
 def _document(
-    lines: Sequence[Line], column: str, text: str, name: str, choices: Choices, command: str
+    lines: Sequence[Line], column: str, choices: Choices, text: str, name: str
 ) -> StudyResult:
-    texts = list(dict.fromkeys(line.seed for line in lines))
-    is_number = all(each.isascii() and each.isdigit() for each in texts)
-    seeds = {each: int(each) if is_number else i for i, each in enumerate(texts)}
-    metric = METRICS.get(score := plain_name(column)) or Metric(name=score, label=score)
-    unit = _unit(lines, metric, choices)
-    origin = Origin(
-        file=Path(name).name,
-        sha256=sha256(text.encode()),
-        score=metric.name,
-        unit="" if unit == "none" else "%",
-        digits=_digits(lines, metric, unit),
-        higher_is_better=_higher(metric, choices),
-        reading=_reading(column, unit, higher=_higher(metric, choices), is_number=is_number),
-    )
+    seeds, counted = _seed_numbers(lines)
+    origin, unit = _origin(lines, column, choices, counted)
     names = list(dict.fromkeys(line.variant for line in lines))
     first = choices.baseline or names[0]
     if first not in names:
@@ -263,108 +226,96 @@ def _document(
         trials = [_trial(own.get(seed), seed, unit, origin) for seed in sorted(seeds.values())]
         rows.append(VariantResult(variant=variant, trials=tuple(trials)))
         images.append({s: line.images for s, line in own.items() if line.state == "finished"})
-    known = [each for found in images for each in found.values() if each]
+    margin, margins = choices.margin, ()
+    if margin is not None:
+        if not 0 < margin < 1e39:
+            raise ConfigError(f"--margin {margin:g}: a margin is a number above 0")
+        done = sum(line.state in RESULT_STATES for line in lines)
+        today = date.today().isoformat()
+        margins = (Margin(points=margin, date=today, num_finished=done),)
     return StudyResult(
         name=Path(name).stem,
-        command=command,
+        command="",
         data="",
         epochs=0,
-        num_test=len(known[0].scores) if known else None,
+        num_test=next((len(line.images.scores) for line in lines if line.images), None),
         num_comparisons=len(rows) - 1,
         base_config={},
-        margins=_margins(choices.margin, lines),
-        origin=origin,
+        margins=margins,
+        origin=origin.replace(file=Path(name).name, sha256=sha256(text.encode())),
         rows=with_scores(rows, images, origin.metric),
     )
 
 
-def _margins(points: float | None, lines: Sequence[Line]) -> tuple[Margin, ...]:
-    """Return the margin as one that is declared today, when these results are known."""
-    if points is None:
-        return ()
-    if not 0 < points < math.inf:
-        raise ConfigError(f"--margin {points:g}: a margin is a number above 0")
-    done = sum(line.state in RESULT_STATES for line in lines)
-    return (Margin(points=points, date=date.today().isoformat(), num_finished=done),)
+def _seed_numbers(lines: Sequence[Line]) -> tuple[dict[str, int], str]:
+    """Return the number of each seed, and a sentence about seeds that are no numbers."""
+    texts = list(dict.fromkeys(line.seed for line in lines))
+    if all(each.isascii() and each.isdigit() for each in texts):
+        return {each: int(each) for each in texts}, ""
+    sentence = " The seeds are no whole numbers, so they are counted from 0."
+    return {each: i for i, each in enumerate(texts)}, sentence
 
 
-def _unit(lines: Sequence[Line], metric: Metric, choices: Choices) -> Unit:
-    """Return how all scores are written: one rule for the file, none for a single row."""
+def _origin(
+    lines: Sequence[Line], column: str, choices: Choices, counted: str
+) -> tuple[Origin, Unit]:
+    """Return the source of the scores, and how all of them are written."""
+    name = PREFIXES.sub("", column)
+    named = metric_of(name) or metric_of(re.sub("(acc|acc1|top1)$", "accuracy", name))
+    metric = named or Metric(name=name, label=name)
     scores = {line.place: line.score for line in lines if line.score is not None}
-    unit = choices.unit
-    if unit is None:
-        is_share = metric.unit == "%" or any(line.images for line in lines)
-        above = any(score > 1 for score in scores.values())
-        unit = "none" if not is_share else "percent" if above else "fraction"
-    limit = {"percent": 100, "fraction": 1, "none": 0}[unit]
+    is_share = metric.unit == "%" or any(line.images for line in lines)
+    above = any(score > 1 for score in scores.values())
+    unit = choices.unit or ("none" if not is_share else "percent" if above else "fraction")
     for place, score in scores.items():
-        if limit and not 0 <= score <= limit:
+        if unit in LARGEST and not 0 <= score <= LARGEST[unit]:
             raise InputError(
-                f"{place}: the score is {score}, but {unit} lies between 0 and {limit};"
+                f"{place}: the score is {score}, but {unit} lies between 0 and {LARGEST[unit]};"
                 " --unit none takes the scores as they are"
             )
-    return unit
-
-
-def _higher(metric: Metric, choices: Choices) -> bool:
-    chosen = choices.higher_is_better
-    return metric.higher_is_better if chosen is None else chosen
-
-
-def _reading(column: str, unit: Unit, *, higher: bool, is_number: bool) -> str:
-    shown = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
-    counted = "" if is_number else " The seeds are no whole numbers and are counted from 0."
-    better = "higher" if higher else "lower"
-    return f"The column {column} is read {shown[unit]}; {better} is better.{counted}"
-
-
-def _digits(lines: Sequence[Line], metric: Metric, unit: Unit) -> int:
-    """Return the decimal places to show: those of the metric, or one more than the file has."""
-    if unit != "none":
-        return 2
-    if metric.name in METRICS:
-        return metric.digits
-    places = [-int(line.score.as_tuple().exponent) for line in lines if line.score is not None]
-    return min(MAX_DIGITS, max([1, *places]) + 1)
+    lower = choices.lower_is_better
+    lower = not metric.higher_is_better if lower is None else lower
+    places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
+    digits = metric.digits if named else min(MAX_DIGITS, places + 1)  # one more, for the mean
+    better = "lower" if lower else "higher"
+    origin = Origin(
+        file="",
+        sha256="",
+        score=metric.name,
+        unit="" if unit == "none" else "%",
+        digits=digits if unit == "none" else 2,
+        higher_is_better=not lower,
+        reading=f"The column {column} is read {SHOWN[unit]}; {better} is better.{counted}",
+    )
+    return origin, unit
 
 
 def _trial(line: Line | None, seed: int, unit: Unit, origin: Origin) -> TrialResult:
     """Return the entry of a trial, which is missing if the file has no line for it."""
-    if line is None:
-        return TrialResult(seed=seed, state="missing", config_hash="")
-    numbers = {}
-    if line.score is not None:
-        value = line.score / 100 if unit == "percent" else line.score
-        if line.images:
-            _refuse_contradiction(line, value, line.images.mean, unit)
-        numbers = assign_fields(TrialResult, {f"test_{origin.score}": float(value)})
-    return TrialResult(seed=seed, state=line.state, config_hash="", **numbers)
-
-
-def _refuse_contradiction(line: Line, value: Decimal, mean: float, unit: Unit) -> None:
-    """Refuse predictions whose mean is not the score, as far as the score is written."""
-    written = 10.0 ** int(line.score.as_tuple().exponent) if line.score else 0.0
-    allowed = 0.5 * written / (100 if unit == "percent" else 1)
-    if abs(float(value) - mean) > allowed + 1e-6:
+    if line is None or line.score is None:
+        return TrialResult(seed=seed, state=line.state if line else "missing", config_hash="")
+    scale = 100 if unit == "percent" else 1
+    value = float(line.score / scale)
+    written = 10.0 ** int(line.score.as_tuple().exponent) / scale
+    if line.images and abs(value - line.images.mean) > written / 2 + 1e-6:
         raise InputError(
             f"{line.place}: the score is {line.score}, but its predictions give"
-            f" {100 * mean if unit == 'percent' else mean:.6g}"
+            f" {scale * line.images.mean:.6g}"
         )
+    numbers = assign_fields(TrialResult, {f"test_{origin.score}": value})
+    return TrialResult(seed=seed, state=line.state, config_hash="", **numbers)
 
 
 def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
     """Return the trials of a study as a file that ``read_results`` takes."""
     files = {
-        (trial.variant, trial.config_hash, trial.spec.seed): states[trial.folder].predictions
-        for trial in study.trials()
-        if trial.folder in states
+        (trial.config_hash, trial.spec.seed): states[trial.folder].predictions
+        for trial in study.trials([row.variant for row in doc.rows])
     }
     score = f"test_{doc.headline.name}"
     rows = [
-        [
-            *(row.variant, trial.seed, trial.state, trial.number(score)),
-            files.get((row.variant, trial.config_hash, trial.seed)),
-        ]
+        [row.variant, trial.seed, trial.state, trial.number(score)]
+        + [files.get((trial.config_hash, trial.seed))]
         for row in doc.rows
         for trial in row.trials
     ]
