@@ -241,6 +241,7 @@ def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
     """Refuse an unknown format, and files that could not be written after the training."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
+
     check_format(form, "trials")
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")

@@ -276,7 +276,7 @@ def _origin(
     lower = choices.lower_is_better
     lower = not metric.higher_is_better if lower is None else lower
     places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
-    digits = metric.digits if named else min(MAX_DIGITS, places + 1)  # one more, for the mean
+    digits = metric.digits if named and not named.unit else min(MAX_DIGITS, places + 1)
     better = "lower" if lower else "higher"
     origin = Origin(
         file="",
@@ -314,9 +314,11 @@ def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState])
     }
     score = f"test_{doc.headline.name}"
     rows = [
-        [row.variant, trial.seed, trial.state, trial.number(score)]
-        + [files.get((trial.config_hash, trial.seed))]
+        (
+            *(row.variant, trial.seed, trial.state, trial.number(score)),
+            files.get((trial.config_hash, trial.seed)),
+        )
         for row in doc.rows
         for trial in row.trials
     ]
-    return to_csv([["variant", "seed", "state", score, "predictions"], *rows]).rstrip("\n")
+    return to_csv([("variant", "seed", "state", score, "predictions"), *rows]).rstrip("\n")
