@@ -58,6 +58,7 @@ NOT_RUN = {
     r"vitcli train .*--init timm:": "downloads weights; tests/cli/test_import_timm.py",
     r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli runs export .*--to mlflow": "needs their library; tests/runner/trackers",
+    r"vitcli .*--track ": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
@@ -69,6 +70,7 @@ ENDS = {
     "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
+    "vitcli table ": (4, "cannot be read"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""

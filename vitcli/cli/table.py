@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,14 +13,6 @@ from vitcli.runner.text import portable
 
 if TYPE_CHECKING:
     from vitcli.runner.study.result import StudyResult
-
-
-class Unit(StrEnum):
-    """The ways to write a score."""
-
-    percent = "percent"
-    fraction = "fraction"
-    none = "none"
 
 
 def table(
@@ -67,8 +58,12 @@ def table(
         ),
     ] = None,
     unit: Annotated[
-        Unit | None,
-        typer.Option(help="How scores are written.", show_default="by metric and largest score"),
+        str | None,
+        typer.Option(
+            metavar="percent|fraction|none",
+            help="How scores are written.",
+            show_default="by metric and largest score",
+        ),
     ] = None,
     lower_is_better: Annotated[
         bool | None,
@@ -115,7 +110,7 @@ def table(
         variant=variant,
         seed=seed,
         baseline=baseline,
-        unit=unit and unit.value,
+        unit=unit,
         lower_is_better=lower_is_better,
         margin=margin,
     )

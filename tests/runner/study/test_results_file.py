@@ -200,6 +200,7 @@ def test_damage_and_contradictions_are_refused(text, choices, message):
     [
         ({"score": "scor"}, "--score scor: .* did you mean 'score'"),
         ({"baseline": "c"}, "--baseline c: .* choose one of a, b"),
+        ({"unit": "%"}, "choose one of percent, fraction, none"),
         ({"margin": 0}, "a margin is a number above 0"),
     ],
 )

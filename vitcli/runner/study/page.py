@@ -109,8 +109,8 @@ def _alt_text(name: str, doc: StudyResult) -> str:
 
 def _environment_facts(doc: StudyResult) -> dict[str, Any]:
     if doc.origin:
-        facts = {"file": doc.origin.file, "SHA-256": doc.origin.sha256}
-        return facts | {"reading": doc.origin.reading}
+        names = {"file": "file", "sha256": "SHA-256", "reading": "reading"}
+        return {shown: getattr(doc.origin, name) for name, shown in names.items()}
     facts = {
         "hardware": ", ".join(doc.hardware),
         "CPU threads per trial": doc.threads,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Literal, NamedTuple, cast, get_args
+from typing import NamedTuple, cast, get_args
 
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.errors import ConfigError, InputError
@@ -36,8 +36,8 @@ from vitcli.runner.study.states import TrialState
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import closest, did_you_mean
 
-Unit = Literal["percent", "fraction", "none"]
 SHOWN = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
+"""How scores can be written, in words."""
 LARGEST = {"percent": 100, "fraction": 1}
 MAX_FILE = 1 << 28
 """Largest size of a file in bytes."""
@@ -67,7 +67,7 @@ class Choices:
     """Column of what pairs the trials."""
     baseline: str | None = None
     """Variant that the others are compared with. By default the first one."""
-    unit: Unit | None = None
+    unit: str | None = None
     """How scores are written. By default known metrics are shares: in percent if one is above 1."""
     lower_is_better: bool | None = None
     """By default as the metric's; False for other names."""
@@ -226,7 +226,8 @@ def _document(
         trials = [_trial(own.get(seed), seed, unit, origin) for seed in sorted(seeds.values())]
         rows.append(VariantResult(variant=variant, trials=tuple(trials)))
         images.append({s: line.images for s, line in own.items() if line.state == "finished"})
-    margin, margins = choices.margin, ()
+    margin = choices.margin
+    margins: tuple[Margin, ...] = ()
     if margin is not None:
         if not 0 < margin < 1e39:
             raise ConfigError(f"--margin {margin:g}: a margin is a number above 0")
@@ -258,7 +259,7 @@ def _seed_numbers(lines: Sequence[Line]) -> tuple[dict[str, int], str]:
 
 def _origin(
     lines: Sequence[Line], column: str, choices: Choices, counted: str
-) -> tuple[Origin, Unit]:
+) -> tuple[Origin, str]:
     """Return the source of the scores, and how all of them are written."""
     name = PREFIXES.sub("", column)
     named = metric_of(name) or metric_of(re.sub("(acc|acc1|top1)$", "accuracy", name))
@@ -267,6 +268,8 @@ def _origin(
     is_share = metric.unit == "%" or any(line.images for line in lines)
     above = any(score > 1 for score in scores.values())
     unit = choices.unit or ("none" if not is_share else "percent" if above else "fraction")
+    if unit not in SHOWN:
+        raise ConfigError(f"--unit {unit}: choose one of {', '.join(SHOWN)}")
     for place, score in scores.items():
         if unit in LARGEST and not 0 <= score <= LARGEST[unit]:
             raise InputError(
@@ -290,7 +293,7 @@ def _origin(
     return origin, unit
 
 
-def _trial(line: Line | None, seed: int, unit: Unit, origin: Origin) -> TrialResult:
+def _trial(line: Line | None, seed: int, unit: str, origin: Origin) -> TrialResult:
     """Return the entry of a trial, which is missing if the file has no line for it."""
     if line is None or line.score is None:
         return TrialResult(seed=seed, state=line.state if line else "missing", config_hash="")

@@ -24,7 +24,7 @@ from vitcli.runner.run.folder import TRACKER, RunDir
 from vitcli.runner.text import did_you_mean, one_line, quantity
 from vitcli.runner.trackers.exported import ExportedRun, Point, read_run
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 30.0
 """Time that a tracker gets to send the last numbers, after the training has ended."""
 POLL_SECONDS = 0.5
 

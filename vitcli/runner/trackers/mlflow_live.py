@@ -21,7 +21,7 @@ class MlflowRun:
         make_folder(RUNS)
         self.where = remote or show_command(RUNS)
         with file_lock(RUNS / ".mlflow.lock"):  # several trials may create the store
-            self._client = MlflowClient(remote or f"sqlite:///{RUNS.resolve() / STORE}")
+            self._client = MlflowClient(remote or _local_store())
             found = self._client.get_experiment_by_name(run.experiment)
             place = found.experiment_id if found else self._client.create_experiment(run.experiment)
         if known:
@@ -33,6 +33,16 @@ class MlflowRun:
 
     def finish(self, run: ExportedRun) -> None:
         end_run(self._client, self.id, asdict(run), _now())
+
+
+def _local_store() -> str:
+    """Return the address of the store in runs/, which is created whole or not at all."""
+    store, new = RUNS.resolve() / STORE, RUNS.resolve() / f".{STORE}.new"
+    if not store.exists():
+        new.unlink(missing_ok=True)
+        MlflowClient(f"sqlite:///{new}").search_experiments()
+        new.rename(store)
+    return f"sqlite:///{store}"
 
 
 def _now() -> int:
