@@ -213,7 +213,7 @@ class StudyResult(Spec):
     margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
     """Declared margins of equivalence, the last one in force; omitted from files if empty."""
     origin: Origin | None = None
-    """Where the scores come from; omitted from files if vitcli trained the trials."""
+    """Where the scores come from; omitted from files if a study has trained the trials."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @property

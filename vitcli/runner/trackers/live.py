@@ -168,16 +168,16 @@ def main() -> None:
     note = {"id": tracker.id, "where": tracker.where, "step": known.get("step", -1)}
     commit_json(folder / f"{name}.json", note)
     while True:
-        is_last = now.state != "running" or os.getppid() != parent
+        is_alone = os.getppid() != parent
+        now = read_run(run)
         for point in now.curve:
             if point.step > note["step"]:
                 tracker.log(point)
                 note["step"] = point.step
                 commit_json(folder / f"{name}.json", note)
-        if is_last:
+        if is_alone or now.state != "running":
             break
         time.sleep(POLL_SECONDS)
-        now = read_run(run)
     tracker.finish(now)
 
 
