@@ -3,79 +3,42 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vitcli.cli.ablate import Details, check_format
 from vitcli.cli.console import emit_exactly, line_width, say
+from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.text import portable
-
-if TYPE_CHECKING:
-    from vitcli.runner.study.result import StudyResult
 
 
 def table(
     results: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            help="CSV file with the columns variant, seed and score; also an export of W&B or"
-            " MLflow.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FILE", help="CSV file with the columns variant, seed and score."),
     ],
     score: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the score.",
-            show_default="score, or the only other column",
-        ),
+        str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
     ] = None,
     variant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the variant.",
-            show_default="variant, or W&B's Group",
-        ),
+        str | None, typer.Option(metavar="COLUMN", help="Column of the variant.")
     ] = None,
     seed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the seed, or of what else pairs the trials.",
-            show_default="seed",
-        ),
+        str | None, typer.Option(metavar="COLUMN", help="Column of what pairs the trials.")
     ] = None,
     baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VARIANT",
-            help="Variant that the others are compared with.",
-            show_default="the first one",
-        ),
+        str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
     ] = None,
     unit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="percent|fraction|none",
-            help="How scores are written.",
-            show_default="by metric and largest score",
-        ),
+        str | None, typer.Option(metavar="percent|fraction|none", help="How scores are written.")
     ] = None,
     lower_is_better: Annotated[
         bool | None,
-        typer.Option(
-            "--lower-is-better/--higher-is-better",
-            help="Which scores are better.",
-            show_default="as the metric's; higher",
-        ),
+        typer.Option("--lower-is-better/--higher-is-better", help="If not as usual for the score."),
     ] = None,
     margin: Annotated[
-        float | None,
-        typer.Option(help="Margin of equivalence, in the unit of the table.", show_default=False),
+        float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
     ] = None,
     form: Annotated[
         str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
@@ -83,25 +46,22 @@ def table(
     details: Details = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Also write the tables, the figure and report.html into this folder.",
-            show_default=False,
-        ),
+        typer.Option("-o", "--output", help="Folder for tables, figure and report.html."),
     ] = None,
 ) -> None:
     """Compare results that any program trained, from a CSV file with one trial a row.
 
-    The table, the statistics and the refusals are those of 'vitcli ablate'. Nothing is trained.
+    The table, the statistics and the refusals are those of 'vitcli ablate'. Nothing is trained. A
+    message says how the scores were read. Exports of W&B and MLflow can be read.
 
     \b
     Example:
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
+    from vitcli.runner.study.publish import publish_outside
     from vitcli.runner.study.results_file import Choices, read_results
+    from vitcli.runner.study.states import TrialState
     from vitcli.runner.study.table import render
 
     check_format(form)
@@ -122,18 +82,8 @@ def table(
         say(doc.origin.reading)
     emit_exactly(render(doc, form, line_width(), details=details))
     if output is not None:
-        from vitcli.runner.study.publish import publish_outside
-
         publish_outside(doc, output)
         say(f"report  {output / 'report.html'}")
-    refuse_gaps_of(doc)
-
-
-def refuse_gaps_of(doc: "StudyResult") -> None:
-    """Raise PartlyError (exit code 3) if a trial has no result, after naming the trials."""
-    from vitcli.cli.study_output import refuse_gaps
-    from vitcli.runner.study.states import TrialState
-
     states = {
         f"{row.variant}/seed{trial.seed}": TrialState(state=trial.state)
         for row in doc.rows

@@ -225,6 +225,14 @@ def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
         publish_outside(doc, tmp_path / "study")
 
 
+@pytest.mark.parametrize("seeds", [("1", "01", "2"), ("iris", "wine", "voting")])
+def test_seeds_that_are_no_different_numbers_are_counted(seeds):
+    lines = [f"{variant},{seed},{len(seed)}" for variant in "ab" for seed in seeds]
+    doc = document("\n".join(["variant,seed,score", *lines]))
+    assert [trial.seed for trial in doc.rows[1].trials] == [0, 1, 2]
+    assert "counted from 0" in doc.origin.reading
+
+
 def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text("\ufeff" + text_of(range(6)).replace(",", ";"))

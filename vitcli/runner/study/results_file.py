@@ -213,7 +213,12 @@ def _number(text: str, place: str) -> Decimal:
 def _document(
     lines: Sequence[Line], column: str, choices: Choices, text: str, name: str
 ) -> StudyResult:
-    seeds, counted = _seed_numbers(lines)
+    texts = list(dict.fromkeys(line.seed for line in lines))
+    seeds = {each: int(each) for each in texts if each.isascii() and each.isdigit()}
+    counted = ""
+    if len(set(seeds.values())) < len(texts):
+        seeds = {each: i for i, each in enumerate(texts)}
+        counted = " The seeds are no whole numbers, so they are counted from 0."
     origin, unit = _origin(lines, column, choices, counted)
     names = list(dict.fromkeys(line.variant for line in lines))
     first = choices.baseline or names[0]
@@ -246,15 +251,6 @@ def _document(
         origin=origin.replace(file=Path(name).name, sha256=sha256(text.encode())),
         rows=with_scores(rows, images, origin.metric),
     )
-
-
-def _seed_numbers(lines: Sequence[Line]) -> tuple[dict[str, int], str]:
-    """Return the number of each seed, and a sentence about seeds that are no numbers."""
-    texts = list(dict.fromkeys(line.seed for line in lines))
-    if all(each.isascii() and each.isdigit() for each in texts):
-        return {each: int(each) for each in texts}, ""
-    sentence = " The seeds are no whole numbers, so they are counted from 0."
-    return {each: i for i, each in enumerate(texts)}, sentence
 
 
 def _origin(

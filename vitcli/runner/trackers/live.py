@@ -39,23 +39,13 @@ class Tracker(Protocol):
     """A run in another program."""
 
     id: str
-    """Identity of the run there. A resumed training continues it."""
     where: str
     """A command or an address that shows the run."""
 
     def __init__(self, run: ExportedRun, folder: Path, known: str | None, offline: bool) -> None:
-        """Begin a run, or continue the run whose identity is known.
+        """Begin a run, or continue the one with the id ``known``; files go into the folder."""
 
-        Args:
-            run: The run so far.
-            folder: A folder for the files of the tracker.
-            known: The identity of the run, if an earlier session has begun it.
-            offline: Whether no network may be used.
-        """
-
-    def log(self, point: Point) -> None:
-        """Add the numbers of an epoch."""
-
+    def log(self, point: Point) -> None: ...
     def finish(self, run: ExportedRun) -> None:
         """Add the result, and end the run with its state."""
 
