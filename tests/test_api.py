@@ -221,6 +221,7 @@ def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
     found = vitcli.table(Frame(), score="loss", baseline="b", on_message=messages.append)
     assert messages == ["not used: note"]
     assert "lower is better" in str(found)
+    assert "counted" not in str(found), "0.0 is the seed 0"
     assert "<table" in found._repr_html_()
     assert [row.variant for row in found.document.rows] == ["b", "a"]
     file = tmp_path / "results.csv"

@@ -109,7 +109,7 @@ def test_exports_of_wandb_and_mlflow_give_the_same_table():
 @pytest.mark.parametrize("kind", ["npz", "npy", "csv"])
 def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
     labels = np.arange(40) % 4
-    lines = ["variant,seed,accuracy,predictions"]
+    lines = ["variant,seed,score,predictions"]
     for i, (variant, seed) in enumerate(ROWS):
         predicted = np.where(np.arange(40) % 9 <= i, (labels + 1) % 4, labels)
         right = predicted == labels
@@ -126,7 +126,7 @@ def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
     table.write_text("\n".join(lines))
     doc, _ = read_results(table, Choices(), "")
     assert compare(doc)[1].with_images
-    assert doc.num_test == 40
+    assert (doc.num_test, doc.headline.unit) == (40, "%")
     assert len(doc.rows[1].contrast.by_class) == (0 if kind == "npy" else 4)
     table.write_text("\n".join([*lines[:-1], "b,2,0.99,5." + kind]))
     with pytest.raises(InputError, match=r"t\.csv:7: the score is 0\.99, but .* give 0\."):
@@ -138,9 +138,10 @@ def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
     text = "variant,seed,score,state\na,0,1,\na,1,2,\nb,0,,diverged\nb,2,3,finished\n"
+    text += "b,1,,Crashed\n"
     doc = document(text)
     assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing"]
-    assert [t.state for t in doc.rows[1].trials] == ["diverged", "missing", "finished"]
+    assert [t.state for t in doc.rows[1].trials] == ["diverged", "failed", "finished"]
     assert cell(doc, "b", "difference [95 % CI]") == "no pair"
     assert compare(doc)[1].effect == "diverged"
 
@@ -219,6 +220,7 @@ def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert doc.origin.sha256 in page
     assert "Configurations" not in page
+    assert not [note for note in build(doc).notes if note.startswith(("Training:", "Run:"))]
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "plan.json").write_text("{}")
     with pytest.raises(ConfigError, match="the folder of a study"):
