@@ -205,3 +205,29 @@ def test_missing_and_damaged_files_of_a_run_are_named(copy_of_run):
     for name in ("predictions", "result"):
         with pytest.raises(vitcli.UserError, match=f"mine: no readable {name}.* is finished"):
             getattr(run, name)
+
+
+class Frame:
+    """What ``vitcli.table`` asks of a data frame; pandas is not needed."""
+
+    def to_csv(self, index: bool) -> str:
+        assert not index
+        rows = [f"{name},{seed}.0,{seed + 1}" for name in "ab" for seed in range(3)]
+        return "\n".join(["variant,seed,loss,note", *(f"{row}," for row in rows)])
+
+
+def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
+    messages: list[str] = []
+    found = vitcli.table(Frame(), score="loss", baseline="b", on_message=messages.append)
+    assert messages == ["not used: note"]
+    assert "lower is better" in str(found)
+    assert "counted" not in str(found), "0.0 is the seed 0"
+    assert "<table" in found._repr_html_()
+    assert [row.variant for row in found.document.rows] == ["b", "a"]
+    file = tmp_path / "results.csv"
+    file.write_text(Frame().to_csv(index=False))
+    same = vitcli.table(str(file), score="loss", baseline="b", on_message=messages.append)
+    assert same.document.rows == found.document.rows
+    assert "\\toprule" in same.render("latex")
+    with pytest.raises(vitcli.UserError, match="no such variant"):
+        vitcli.table(file, score="loss", baseline="c")

@@ -60,6 +60,7 @@ NOT_RUN = {
     r"vitcli .*--code": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli ablate \./cosine": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli runs export .*--to mlflow": "needs their library; tests/runner/trackers",
+    r"vitcli .*--track ": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
@@ -71,6 +72,7 @@ ENDS = {
     "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
+    "vitcli table ": (4, "cannot be read"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitcli.api import (
         Predictions,
+        ResultTable,
         Run,
         UserError,
         attention_maps,
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
         load_data,
         load_model,
         load_run,
+        table,
     )
     from vitcli.version import __version__
 
 __all__ = [
     "Predictions",
+    "ResultTable",
     "Run",
     "UserError",
     "__version__",
@@ -31,6 +34,7 @@ __all__ = [
     "load_data",
     "load_model",
     "load_run",
+    "table",
 ]
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,16 @@ from vitcli.runner.experiment.config import SIZES, check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.study.publish import publish_outside
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.results_file import Choices, read_results, read_text
+from vitcli.runner.study.table import render
 from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
 
 __all__ = [
     "Predictions",
+    "ResultTable",
     "Run",
     "UserError",
     "attention_maps",
@@ -33,6 +39,7 @@ __all__ = [
     "load_data",
     "load_model",
     "load_run",
+    "table",
 ]
 
 SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
@@ -188,6 +195,55 @@ def _epochs(built: BuiltTraining) -> Iterator[dict[str, float]]:
                 f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
             ) from error
         yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of results. ``print`` shows it as text, a notebook as HTML."""
+
+    document: StudyResult
+    """The trials, the source and everything that the table is made from."""
+
+    def render(self, form: str = "text", *, details: bool = False) -> str:
+        """Return the table as ``text``, ``md``, ``latex``, ``csv``, ``json`` or ``html``."""
+        return render(self.document, form, details=details)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the tables, the figure and ``report.html`` into a folder; return the files."""
+        return publish_outside(self.document, Path(folder))
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return self.render("html")
+
+
+def table(
+    results: Any, *, on_message: Callable[[str], None] = _write_message, **choices: Any
+) -> ResultTable:
+    """Return the table of results that any program trained, as ``vitcli table`` prints it.
+
+    Args:
+        results: A CSV file, or a data frame of pandas, with one trial a row.
+        on_message: Receives the columns that were not used. Writes to stderr by default.
+        choices: ``score``, ``variant`` and ``seed`` (columns), ``baseline``, ``unit``
+            (``percent``, ``fraction`` or ``none``), ``lower_is_better`` and ``margin``: the
+            options of the command.
+
+    Raises:
+        UserError: The results are missing or damaged, or contradict themselves or a choice.
+    """
+    chosen = Choices(**choices)
+    if hasattr(results, "to_csv"):
+        text = results.to_csv(index=False)
+        document, unused = read_text(text, "frame", chosen, "vitcli.table(frame)")
+    else:
+        path = Path(results)
+        document, unused = read_results(path, chosen, f"vitcli table {path.name}")
+    if unused:
+        on_message(f"not used: {', '.join(unused)}")
+    return ResultTable(document)
 
 
 def _refuse_misfit(model: ImageModel, data: DataSet) -> None:

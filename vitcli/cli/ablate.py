@@ -52,7 +52,12 @@ Seeds = Annotated[
     typer.Option(metavar="0-7", help="Random seeds to train.", show_default="as in the study"),
 ]
 Form = Annotated[
-    str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
+    str,
+    typer.Option(
+        "--format",
+        help="Table format: text, md, latex, csv, json or html; or trials: a CSV file with a line"
+        " for each trial, which vitcli table reads.",
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -236,14 +241,21 @@ def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
     """Refuse an unknown format, and files that could not be written after the training."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
-    from vitcli.runner.study.table import FORMATS
 
-    if form not in FORMATS:
-        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    check_format(form, "trials")
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")
     if checklist:
         require_folder(checklist, "--checklist")
+
+
+def check_format(form: str, *others: str) -> None:
+    """Refuse an unknown format of a table."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.study.table import FORMATS
+
+    if form not in (*FORMATS, *others):
+        raise ConfigError(f"--format {form}: choose one of {', '.join((*FORMATS, *others))}")
 
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.options import DataDir, Device, Offline
+from vitcli.cli.options import DataDir, Device, Offline, Track
 
 if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options
@@ -121,6 +121,7 @@ def read_options(
     device: Device = "auto",
     data_dir: DataDir = None,
     offline: Offline = False,
+    track: Track = None,
 ) -> "Options":
     """Return how trials are trained.
 
@@ -130,6 +131,7 @@ def read_options(
     from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.engines.make import check_engine
     from vitcli.runner.study.plan import Options
+    from vitcli.runner.trackers.live import check_trackers
 
     cluster = Cluster(
         engine=engine,
@@ -142,6 +144,7 @@ def read_options(
         sbatch=dict(parse_sbatch(text) for text in sbatch or ()),
     )
     check_engine(cluster)
+    check_trackers(track or ())
     return Options(
         jobs=jobs,
         cluster=cluster,
@@ -149,6 +152,7 @@ def read_options(
         device=device,
         data_dir=data_dir,
         offline=offline,
+        track=tuple(dict.fromkeys(track or ())),
         budget=parse_duration(budget) if budget is not None else None,
         command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
     )

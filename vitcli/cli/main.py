@@ -28,6 +28,7 @@ from vitcli.cli import (
     runs_page,
     runs_watch,
     search,
+    table,
     train,
     usage,
     visualize,
@@ -45,7 +46,7 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("explain", "search", "runs", "experiments", "data", "bench"),
+    *("table", "explain", "search", "runs", "experiments", "data", "bench"),
     *("import", "export", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
@@ -194,6 +195,7 @@ runs.commands.command()(runs_watch.watch)
 runs.commands.command()(runs_export.export)
 app.add_typer(runs.commands, name="runs")
 app.command()(with_code(search.search))
+app.command()(table.table)
 app.command()(with_code(train.train))
 app.command()(with_code(visualize.visualize))
 

@@ -81,6 +81,13 @@ Run = Annotated[
         autocompletion=complete.run,
     ),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="wandb|mlflow",
+        help="Also show the run in this tracker while it trains; may be repeated.",
+    ),
+]
 Images = Annotated[
     list[str],
     typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),

@@ -121,7 +121,12 @@ def show_table(
     from vitcli.runner.study.table import render
 
     doc = read_results(study, root, names, saved, states=states)
-    emit_exactly(render(doc, form, line_width(), details=details))
+    if form == "trials":
+        from vitcli.runner.study.results_file import trials_csv
+
+        emit_exactly(trials_csv(study, doc, states))
+    else:
+        emit_exactly(render(doc, form, line_width(), details=details))
     if publish_too:
         from vitcli.runner.study.publish import publish
 

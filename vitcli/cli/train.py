@@ -24,6 +24,7 @@ from vitcli.cli.options import (
     RunName,
     Sets,
     SkipBad,
+    Track,
     refuse_empty,
     run_folder,
 )
@@ -141,6 +142,7 @@ def train(
     data_dir: DataDir = None,
     allow_inexact: Inexact = False,
     offline: Offline = False,
+    track: Track = None,
     json: Json = False,
 ) -> None:
     """Train an experiment and measure its test accuracy.
@@ -154,9 +156,13 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
+    from vitcli.runner.trackers.live import check_trackers
     from vitcli.runner.train.start import Request
 
-    request = Request(device=device, data_dir=data_dir, offline=offline)
+    check_trackers(track or ())
+    request = Request(
+        device=device, data_dir=data_dir, offline=offline, track=tuple(dict.fromkeys(track or ()))
+    )
     launch = read_launch()
     if launch and launch.rank:
         follow_rank_0(launch, request, dry_run)
@@ -276,6 +282,7 @@ def run(
     from vitcli.cli.live import view
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.trackers.live import tracked
     from vitcli.runner.train.ranks import leading
     from vitcli.runner.train.start import resume_command
     from vitcli.runner.train.start import start as run_training
@@ -291,6 +298,9 @@ def run(
         why = {"state": "interrupted", "reason": training.stopped} if training.stopped else {}
         emit_json(training.result | why | {"run": str(training.run.path)})
         return
+    for name in request.track:
+        if where := tracked(training.run, name).get("where"):
+            say(f"{name}: {where}")
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")
         show_stopped(training.run, experiment.spec, training.result)

@@ -205,14 +205,15 @@ def test_scores_are_read_from_whole_and_from_condensed_predictions(tmp_path):
     np.savez(
         tmp_path / "b.npz", label=np.array([1, 1, 1], np.uint8), prediction=np.array([1, 2, 0])
     )
-    found = join({0: read_per_image(whole, row), 1: read_per_image(tmp_path / "b.npz", row)}, row)
+    each = {0: read_per_image(whole, row), 1: read_per_image(tmp_path / "b.npz", row)}
+    found = join(each, row.headline)
     assert {seed: each.tolist() for seed, each in found.by_seed.items()} == {
         0: [100, 0, 100],
         1: [100, 0, 0],
     }
     np.savez(tmp_path / "c.npz", masked_mse=np.array([0.5, 0.25]))
     mae = TASKS["mae"]
-    errors = join({0: read_per_image(tmp_path / "c.npz", mae)}, mae)
+    errors = join({0: read_per_image(tmp_path / "c.npz", mae)}, mae.headline)
     assert (errors.by_seed[0].tolist(), errors.labels.tolist()) == ([0.5, 0.25], [])
 
 
@@ -222,7 +223,7 @@ def test_predictions_that_do_not_fit_together_give_no_scores(tmp_path):
     for path in (other, save(tmp_path / "d.npz", [True])):
         found = {0: read_per_image(good, row), 1: read_per_image(path, row)}
         assert join(found, row).by_seed == {}
-    assert join({0: read_per_image(good, row), 1: None}, row).by_seed == {}
+    assert join({0: read_per_image(good, row), 1: None}, row.headline).by_seed == {}
 
 
 def test_a_contrast_names_the_lost_images_and_the_classes():

@@ -122,6 +122,7 @@ def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
         resume=True,
         without_test=plan.get("without_test", False),
         command=plan["command"],
+        track=tuple(plan.get("track", ())),
     )
 
 

@@ -49,6 +49,8 @@ FILES = (
     "config.yaml",
 )
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
+TRACKER = "tracker"
+"""Folder with the notes, logs and files of live trackers."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 TENSORS = "tensors.safetensors"

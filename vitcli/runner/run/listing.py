@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -14,7 +15,14 @@ from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.differing import differing_fields
-from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
+from vitcli.runner.run.folder import (
+    FILES,
+    RUNS,
+    TRACKER,
+    RunDir,
+    checkpoint_files,
+    temporary_files,
+)
 from vitcli.runner.run.record import last_measures
 
 PAGE = "index.html"
@@ -305,6 +313,7 @@ def delete_run_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
     for path in checkpoint_files(folder):
         path.unlink(missing_ok=True)
+    shutil.rmtree(folder / TRACKER, ignore_errors=True)
     for path in [*folder.glob("checkpoints/*"), folder / "checkpoints"]:
         with contextlib.suppress(OSError):  # another file is in it
             path.rmdir()

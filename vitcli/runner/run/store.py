@@ -53,6 +53,8 @@ class SavedTrial:
 
     record: Record
     images: PerImage | None
+    predictions: str
+    """The file with its predictions and, after a colon, their folder in it; empty without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,10 @@ class Entry:
             if record.state == "finished":
                 images = per_image(self.predictions(), row)
                 _check_predictions(images, record, row)
-            return SavedTrial(record=record, images=images)
+            file = Path(self.place.rpartition(":")[0] if self.line else self.place)
+            inside = f":{self.members}" if self.line else ""
+            place = f"{file.with_suffix('.npz')}{inside}" if images else ""
+            return SavedTrial(record=record, images=images, predictions=place)
 
 
 def read_store(folder: Path) -> list[Entry]:

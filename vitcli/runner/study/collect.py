@@ -15,7 +15,7 @@ from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import Record, assign_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
-from vitcli.runner.study.images import contrast, join
+from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.margin import declared_margins
 from vitcli.runner.study.result import (
     Candidate,
@@ -128,13 +128,8 @@ def _with_images(
     """
     if study.baseline.spec.data.folds:
         return tuple(rows)
-    task = study.baseline.spec.task.row
-    found = [join(_per_image(study, row, states), task) for row in rows]
-    contrasts = [None, *(contrast(each, found[0], task.headline) for each in found[1:])]
-    return tuple(
-        row.replace(images=each.crossed(), contrast=other)
-        for row, each, other in zip(rows, found, contrasts, strict=True)
-    )
+    headline = study.baseline.spec.task.row.headline
+    return with_scores(rows, [_per_image(study, row, states) for row in rows], headline)
 
 
 def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:

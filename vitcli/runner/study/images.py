@@ -3,17 +3,16 @@
 Axes: S seeds, I images.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.core.spec.task import TaskRow
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.crossed import Crossed, cross
-from vitcli.runner.study.result import Contrast
+from vitcli.runner.study.result import Contrast, VariantResult
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
@@ -35,7 +34,7 @@ class ImageScores:
         return _cross(np.array(list(self.by_seed.values())))
 
 
-def join(found: Mapping[int, PerImage | None], row: TaskRow) -> ImageScores:
+def join(found: Mapping[int, PerImage | None], headline: Metric) -> ImageScores:
     """Return the scores of each seed; none unless all are there and have the same images."""
     known = {seed: each for seed, each in found.items() if each}
     labels = [each.labels for each in known.values()]
@@ -43,8 +42,7 @@ def join(found: Mapping[int, PerImage | None], row: TaskRow) -> ImageScores:
     is_same = all(np.array_equal(each, labels[0]) for each in labels[1:])
     if len(known) < len(found) or len(sizes) > 1 or not is_same:
         return ImageScores({})
-    scale = row.headline.scale
-    scores = {seed: scale * each.scores.astype(np.float64) for seed, each in known.items()}
+    scores = {seed: headline.scale * each.scores.astype(np.float64) for seed, each in known.items()}
     return ImageScores(scores, *labels[:1])
 
 
@@ -73,6 +71,20 @@ def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contra
         only_baseline=int(((other == best).all(0) & (mine == 0).all(0)).sum()),
         only_variant=int(((mine == best).all(0) & (other == 0).all(0)).sum()),
         examples=tuple(int(i) for i in worst if loss[i] > 0),
+    )
+
+
+def with_scores(
+    rows: Sequence[VariantResult],
+    found: Sequence[Mapping[int, PerImage | None]],
+    headline: Metric,
+) -> tuple[VariantResult, ...]:
+    """Return the rows with what ``found`` says of each test image: seed -> scores, for each row."""
+    joined = [join(each, headline) for each in found]
+    contrasts = [None, *(contrast(each, joined[0], headline) for each in joined[1:])]
+    return tuple(
+        row.replace(images=each.crossed(), contrast=other)
+        for row, each, other in zip(rows, joined, contrasts, strict=True)
     )
 
 

@@ -29,6 +29,8 @@ DIRECTIONS = (
 )
 COMPARISONS = ("difference", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
+OF_OWN_TRIALS = ("cost", "training", "compute", "environment", "source", "one trial")
+"""Notes on what vitcli knows of the trials that it has trained."""
 UNCERTAINTY = (
     *("score", "difference", "test", "effect", "detectable", "sampling", "incomplete"),
     "tuning",
@@ -55,11 +57,17 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "command": f"Command: {doc.command}",
         "one trial": _one_trial(doc),
     }
-    hidden = (*COMPARISONS, "source") if doc.parts else ()
+    hidden = (*COMPARISONS, "source") if doc.parts else OF_OWN_TRIALS if doc.origin else ()
     return {subject: text for subject, text in every.items() if text and subject not in hidden}
 
 
 def _score(doc: StudyResult) -> str:
+    if doc.origin:
+        return (
+            f"n: number of finished trials, one per seed. {capitalize(doc.headline.label)}: mean"
+            f" \u00b1 standard deviation over seeds. {doc.origin.reading} File:"
+            f" {doc.origin.file} (SHA-256 {doc.origin.sha256[:12]})."
+        )
     images = quantity(doc.num_test, "test image") if doc.num_test else "test images"
     fold, over = "", "seeds"
     if doc.folds:

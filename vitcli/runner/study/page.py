@@ -63,7 +63,9 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         num_finished=sum(trial.state == "finished" for trial in trials),
         score=partial(_score, doc.headline),
         setting_text=setting_text,
-        others=[name for name in TASKS[doc.task].recorded if name != doc.headline.name],
+        others=[]
+        if doc.origin
+        else [name for name in TASKS[doc.task].recorded if name != doc.headline.name],
         facts=_environment_facts(doc),
     )
 
@@ -106,6 +108,9 @@ def _alt_text(name: str, doc: StudyResult) -> str:
 
 
 def _environment_facts(doc: StudyResult) -> dict[str, Any]:
+    if doc.origin:
+        names = {"file": "file", "sha256": "SHA-256", "reading": "reading"}
+        return {shown: getattr(doc.origin, name) for name, shown in names.items()}
     facts = {
         "hardware": ", ".join(doc.hardware),
         "CPU threads per trial": doc.threads,

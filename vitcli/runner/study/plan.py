@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
@@ -36,6 +36,8 @@ class Options:
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
+    track: tuple[str, ...] = ()
+    """Live trackers that show each trial."""
     fail_fast: bool = False
     budget: float | None = None
     """Seconds after which running trials are stopped; the next call continues them."""
@@ -44,12 +46,13 @@ class Options:
     cluster: Cluster = field(default_factory=Cluster)
     """The engine that trains, and what each trial gets of it."""
 
-    def request(self) -> dict[str, str | bool | None]:
+    def request(self) -> dict[str, Any]:
         """Return the options that a worker needs. They are those of one driver."""
         return {
             "device": self.device,
             "data_dir": str(self.data_dir.resolve()) if self.data_dir else None,
             "offline": self.offline,
+            "track": list(self.track),
             "command": self.command,
         }
 

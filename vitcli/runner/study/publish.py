@@ -2,11 +2,25 @@
 
 from pathlib import Path
 
-from vitcli.runner.files import commit
+from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.table import render
 
 FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.csv": "csv"}
+
+
+def publish_outside(doc: StudyResult, folder: Path) -> list[Path]:
+    """Write the files of results that vitcli did not train; never into the folder of a study.
+
+    Raises:
+        UserError: The folder is that of a study, or cannot be written to.
+    """
+    if (folder / PLAN).exists():
+        raise ConfigError(f"-o {folder}: the folder of a study; choose another folder")
+    make_output_folder(folder)
+    return publish(doc, folder)
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:

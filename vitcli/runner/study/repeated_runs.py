@@ -57,7 +57,7 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         trials=tuple(trials),
         images=None
         if spec.data.folds  # each seed has other test images
-        else join(_per_image(runs, spec.task.row), spec.task.row).crossed(),
+        else join(_per_image(runs, spec.task.row), spec.task.row.headline).crossed(),
     )
     return StudyResult(
         name=meta["experiment"],

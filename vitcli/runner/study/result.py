@@ -3,6 +3,7 @@
 Table, figures, page and README are made from this document alone.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,7 +16,7 @@ from pydantic import (
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.run.record import Numbers, as_pairs
 from vitcli.runner.study.crossed import Crossed
@@ -141,6 +142,32 @@ class Reference(Spec):
     """Variant of the study -> the source's numbers for it."""
 
 
+class Origin(Spec):
+    """The file with the scores of a document whose trials vitcli did not train."""
+
+    file: str
+    sha256: str
+    score: str
+    """Name of the score; a row of the table of metrics, or any other name."""
+    unit: Literal["%", ""]
+    """With %, scores are stored as shares and shown in percent."""
+    digits: int = Field(ge=0)
+    higher_is_better: bool
+    reading: str
+    """How the file was read: one sentence about everything that it does not say itself."""
+
+    @property
+    def metric(self) -> Metric:
+        """Return how the scores are shown."""
+        return replace(
+            METRICS.get(self.score) or Metric(name=self.score, label=self.score),
+            scale=100 if self.unit else 1,
+            unit=self.unit,
+            digits=self.digits,
+            higher_is_better=self.higher_is_better,
+        )
+
+
 class StudyResult(Spec):
     """The document of a study. The first row is the baseline of all differences."""
 
@@ -185,6 +212,8 @@ class StudyResult(Spec):
     """Whether model, data and epochs are those of ``reference.experiment``."""
     margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
     """Declared margins of equivalence, the last one in force; omitted from files if empty."""
+    origin: Origin | None = None
+    """Where the scores come from; omitted from files if a study has trained the trials."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @property
@@ -200,19 +229,21 @@ class StudyResult(Spec):
     @property
     def figures(self) -> tuple[str, ...]:
         """Return the names of the figures of this document."""
+        if self.origin:
+            return ("forest",)
         return ("effects" if self.parts else "forest", "curves")
 
     @property
     def headline(self) -> Metric:
         """Return the number that the table compares."""
-        return TASKS[self.task].headline
+        return self.origin.metric if self.origin else TASKS[self.task].headline
 
     @model_serializer(mode="wrap")
     def _omit_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
-        for name in ("hypothesis", "margins", "parts"):
+        for name in ("hypothesis", "margins", "parts", "origin"):
             if not data.get(name):
                 data.pop(name, None)
         return data

@@ -38,6 +38,8 @@ class TrialState:
     """Folder of the saved trial with this record; empty for the trial's own folder."""
     images: PerImage | None = field(default=None, compare=False)
     """What the stored predictions of a finished trial say of each test image."""
+    predictions: str = field(default="", compare=False)
+    """The file with these predictions and, after a colon, their folder in it."""
 
 
 def trial_states(
@@ -76,6 +78,7 @@ def trial_states(
             record=found.record,
             source=str(saved.folder),
             images=found.images,
+            predictions=found.predictions,
         )
     return states
 
@@ -145,4 +148,10 @@ def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]
     if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
         reason = f"its validation {row.headline.label} differs from that of its last epoch"
         return TrialState(state="stale", reason=reason)
-    return TrialState(state=record.state, reason=record.reason, record=record, images=images)
+    return TrialState(
+        state=record.state,
+        reason=record.reason,
+        record=record,
+        images=images,
+        predictions=str(run.path / "predictions.npz") if images else "",
+    )

@@ -97,7 +97,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
     states = {trial.state for row in doc.rows for trial in row.trials}
     every: list[tuple[object, FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
-        (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
+        (not doc.origin, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
         (doc.compares_models, (Column("MFLOP per image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
@@ -108,7 +108,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),
-        (True, (Column("training time per trial", "r"), _time)),
+        (not doc.origin, (Column("training time per trial", "r"), _time)),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
 

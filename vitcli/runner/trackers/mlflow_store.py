@@ -116,35 +116,53 @@ def main() -> None:
         if name not in experiments:
             # Nothing is stored as an artifact, and a relative place survives a move of the folder.
             experiments[name] = client.create_experiment(name, artifact_location="artifacts")
-        _write_run(client, experiments[name], run)
+        start, seconds = milliseconds(run["started"]), run["numbers"].get("train_seconds", 0)
+        made = begin_run(client, experiments[name], run)
+        log_points(client, made, run["curve"], start)
+        end_run(client, made, run, start, start + round(1000 * seconds))
 
 
-def _write_run(client: Any, experiment: str, run: dict[str, Any]) -> None:
-    from mlflow.entities import Metric, Param, RunTag
+def begin_run(client: Any, experiment: str, run: dict[str, Any]) -> str:
+    """Write a run with its parameters and its origin; return its identity."""
+    from mlflow.entities import Param, RunTag
 
-    start = _milliseconds(run["started"])
-    made = client.create_run(experiment, start_time=start, run_name=run["name"]).info.run_id
-    tags = {"state": run["state"], "reason": run["reason"], **run["facts"]}
-    kept = [RunTag(f"vitcli.{name}", cell(value)) for name, value in tags.items()]
+    start = milliseconds(run["started"])
+    made: str = client.create_run(experiment, start_time=start, run_name=run["name"]).info.run_id
+    kept = [RunTag(f"vitcli.{name}", cell(value)) for name, value in run["facts"].items()]
     if commit := run["facts"].get("commit"):
         kept.append(RunTag("mlflow.source.git.commit", commit))
     client.log_batch(made, tags=kept)
     params = [Param(name, _short(cell(value))) for name, value in run["config"].items()]
     for i in range(0, len(params), MAX_PARAMS):
         client.log_batch(made, params=params[i : i + MAX_PARAMS])
+    return made
+
+
+def log_points(client: Any, made: str, points: Sequence[dict[str, Any]], when: int) -> None:
+    """Add the numbers of epochs to a run, measured at a time in milliseconds since 1970."""
+    from mlflow.entities import Metric
+
     metrics = [
-        Metric(name, value, start, point["step"])
-        for point in run["curve"]
+        Metric(name, value, when, point["step"])
+        for point in points
         for name, value in _numbers_of(point).items()
     ]
-    last = max((point["step"] for point in run["curve"]), default=0)
-    metrics += [Metric(f"{RESULT}{k}", v, start, last) for k, v in run["numbers"].items()]
     for i in range(0, len(metrics), MAX_METRICS):
         client.log_batch(made, metrics=metrics[i : i + MAX_METRICS])
+
+
+def end_run(client: Any, made: str, run: dict[str, Any], when: int, end: int | None = None) -> None:
+    """Add the state and the result to a run, and end it at a time; by default now."""
+    from mlflow.entities import RunTag
+
+    last = max((point["step"] for point in run["curve"]), default=0)
+    result = {f"{RESULT}{name}": value for name, value in run["numbers"].items()}
+    log_points(client, made, [{"step": last, "epoch": None, "values": result}], when)
+    tags = [RunTag(f"vitcli.{name}", run[name]) for name in ("state", "reason")]
+    client.log_batch(made, tags=tags)
     status = STATUS[run["state"]]
     if status != "RUNNING":
-        seconds = run["numbers"].get("train_seconds", 0)
-        client.set_terminated(made, status, end_time=start + round(1000 * seconds))
+        client.set_terminated(made, status, end_time=end)
 
 
 def _numbers_of(point: dict[str, Any]) -> dict[str, float]:
@@ -153,7 +171,7 @@ def _numbers_of(point: dict[str, Any]) -> dict[str, float]:
     return epoch | dict(point["values"])
 
 
-def _milliseconds(started: str) -> int:
+def milliseconds(started: str) -> int:
     """Return a time such as ``2026-11-20T20:29:30Z`` in milliseconds since 1970; 0 if unknown."""
     try:
         return round(1000 * datetime.fromisoformat(started).timestamp())

@@ -44,6 +44,7 @@ from vitcli.runner.run.folder import (
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.trackers.live import live_trackers
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
@@ -89,6 +90,8 @@ class Request:
     """The command for meta.json, if it is not the command line of this process."""
     processes: Processes = ONE_PROCESS
     """The processes of the training; this is rank 0."""
+    track: tuple[str, ...] = ()
+    """Rows of the table of live trackers, which show the run."""
 
     def reader(
         self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
@@ -130,7 +133,7 @@ def start(
     device = pick_device(request.processes.device_name(request.device))
     if not run.exists:
         make_output_folder(path)
-    with run.lock():
+    with run.lock(), live_trackers(request.track, run, request.offline, on_message) as track:
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
         try:
@@ -139,6 +142,7 @@ def start(
                     trainer = prepare_trainer(
                         experiment, request, run, device, on_event, on_message, load
                     )
+                track()
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request):
@@ -216,6 +220,7 @@ def refuse_passed(run: RunDir, request: Request, done: int, epochs: int) -> None
 
 def resume_command(run: RunDir, request: Request) -> str:
     text = run.command("train --resume", request.data_dir, request.device)
+    text += "".join(f" --track {name}" for name in request.track)
     return request.processes.command(text)
 
 

@@ -1,0 +1,241 @@
+"""Results of other programs: published tables, our own, exports of W&B and MLflow, and mistakes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runner.study.tables import cell
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.study.collect import read_results as read_study
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.publish import publish_outside
+from vitcli.runner.study.results_file import Choices, read_results, read_text, trials_csv
+from vitcli.runner.study.saved import SAVED, SavedTrials
+from vitcli.runner.study.states import trial_states
+from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.table import build, read_document, render
+
+PUBLISHED = Path(__file__).parents[2] / "judges" / "published"
+"""Tables of others, with the numbers that they have published from them:
+
+* student-1908.csv: hours of sleep gained. Student, The probable error of a mean, Biometrika 6
+  (1908), section IX, table of Cushny and Peebles. Its differences in R's help page ``sleep``:
+  mean 1.58, 95 % interval 0.7001142 to 2.4598858.
+* darwin-1876.csv: heights in eighths of an inch. Darwin, The effects of cross and self
+  fertilisation in the vegetable kingdom (1876), chapter VI, table XCVII. Fisher, The design of
+  experiments (1935), sections 17 and 21: mean difference 20.93, and 1,726 of the 32,768 ways to
+  give the differences their signs have a sum as large.
+* demsar-2006.csv: AUC on 14 data sets. Demšar, Statistical comparisons of classifiers over
+  multiple data sets, JMLR 7 (2006), table 6, and section 3.1.4: C4.5+m is better on 11 of 14 data
+  sets, one of two ties counted.
+"""
+ROWS = [(variant, seed) for variant in "ab" for seed in range(3)]
+
+
+def text_of(scores, head="variant,seed,score"):
+    lines = [
+        f"{variant},{seed},{score}" for (variant, seed), score in zip(ROWS, scores, strict=True)
+    ]
+    return "\n".join([head, *lines]) + "\n"
+
+
+def document(text, name="r.csv", **choices):
+    return read_text(text, name, Choices(**choices), "vitcli table r.csv")[0]
+
+
+def published(name, **choices):
+    return compare(read_results(PUBLISHED / name, Choices(**choices), "")[0])
+
+
+def test_the_sleep_of_student_has_the_published_interval():
+    _, found = published("student-1908.csv")
+    assert found.difference == 1.58
+    assert [found.ci_low, found.ci_high] == pytest.approx([0.7001142, 2.4598858], abs=5e-8)
+    assert found.effect == "better"
+
+
+def test_the_plants_of_darwin_have_the_p_of_fisher():
+    first, found = published("darwin-1876.csv")
+    assert round(found.difference, 2) == 20.93
+    assert found.p == 1726 / 32768
+    assert first.score_mean / 8 == pytest.approx(17.57, abs=0.01)
+    assert found.effect == "undecided"
+
+
+def test_the_classifiers_of_demsar_are_paired_by_data_set():
+    rows = {found.variant: found for found in published("demsar-2006.csv")}
+    assert 14 * (1 - rows["C4.5+m"].below) == pytest.approx(11, abs=1e-6)
+    assert {found.n for found in rows.values()} == {14}
+
+
+def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
+    study = load_study("ablation-cifar10-full", seeds=(0, 1, 2, 3))
+    saved = SavedTrials(SAVED)
+    states = trial_states(study, tmp_path / "none", (), saved)
+    ours = read_study(study, tmp_path / "none", (), saved, states=states)
+    file = tmp_path / "trials.csv"
+    file.write_text(trials_csv(study, ours, states))
+    theirs, unused = read_results(file, Choices(margin=ours.margin.points), "")
+    assert unused == []
+    shown = build(theirs)
+    heads = [column.header for column in build(ours).columns]
+    for mine, other in zip(build(ours).rows, shown.rows, strict=True):
+        own = dict(zip(heads, mine, strict=True))
+        assert [own[column.header] for column in shown.columns] == list(other)
+    for mine, other in zip(compare(ours), compare(theirs), strict=True):
+        kept = {k: v for k, v in vars(mine).items() if not k.startswith(("seconds", "source"))}
+        del kept["verdict"]
+        assert kept == {name: getattr(other, name) for name in kept}
+    assert compare(theirs)[1].effect == "worse"
+
+
+def test_exports_of_wandb_and_mlflow_give_the_same_table():
+    plain = document(text_of([0.9, 0.91, 0.92, 0.93, 0.94, 0.95], "variant,seed,accuracy"))
+    wandb = "Name,State,Group,seed,val_acc,loss\n" + "".join(
+        f"run,finished,{variant},{seed},{score / 100},1\n"
+        for (variant, seed), score in zip(ROWS, range(90, 96), strict=True)
+    )
+    mlflow = "run_id,status,metrics.accuracy,params.seed,params.variant\n" + "".join(
+        f"x,FINISHED,{score},{seed},{variant}\n"
+        for (variant, seed), score in zip(ROWS, range(90, 96), strict=True)
+    )
+    rows = build(plain).rows
+    assert build(document(wandb, score="val_acc")).rows == rows
+    assert build(document(mlflow, score="accuracy")).rows == rows
+    assert rows[1][2:4] == ("94.00 \u00b1 1.00", "+3.00 [+3.00, +3.00]")
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "csv"])
+def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
+    labels = np.arange(40) % 4
+    lines = ["variant,seed,score,predictions"]
+    for i, (variant, seed) in enumerate(ROWS):
+        predicted = np.where(np.arange(40) % 9 <= i, (labels + 1) % 4, labels)
+        right = predicted == labels
+        file = tmp_path / f"{i}.{kind}"
+        if kind == "npz":
+            np.savez(file, labels=labels, predicted=predicted)
+        elif kind == "npy":
+            np.save(file, right)
+        else:
+            rows = [f"{a},{b}" for a, b in zip(labels, predicted, strict=True)]
+            file.write_text("\n".join(["label,prediction", *rows]))
+        lines.append(f"{variant},{seed},{round(right.mean(), 2)},{file.name}")
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(lines))
+    doc, _ = read_results(table, Choices(), "")
+    assert compare(doc)[1].with_images
+    assert (doc.num_test, doc.headline.unit) == (40, "%")
+    assert len(doc.rows[1].contrast.by_class) == (0 if kind == "npy" else 4)
+    table.write_text("\n".join([*lines[:-1], "b,2,0.99,5." + kind]))
+    with pytest.raises(InputError, match=r"t\.csv:7: the score is 0\.99, but .* give 0\."):
+        read_results(table, Choices(), "")
+    (tmp_path / f"5.{kind}").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"t\.csv:7: .*must hold 'correct'"):
+        read_results(table, Choices(), "")
+
+
+def test_missing_and_diverged_trials_are_those_of_a_study():
+    text = "variant,seed,score,state\na,0,1,\na,1,2,\nb,0,,diverged\nb,2,3,finished\n"
+    text += "b,1,,Crashed\n"
+    doc = document(text)
+    assert [t.state for t in doc.rows[0].trials] == ["finished", "finished", "missing"]
+    assert [t.state for t in doc.rows[1].trials] == ["diverged", "failed", "finished"]
+    assert cell(doc, "b", "difference [95 % CI]") == "no pair"
+    assert compare(doc)[1].effect == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("scores", "choices", "stored", "shown"),
+    [
+        ([0.9] * 6, {}, 0.9, "90.00"),
+        ([90, 0.9] * 3, {}, 0.009, "60.30"),  # one rule for all rows
+        ([0.9] * 6, {"unit": "percent"}, 0.009, "0.90"),
+        ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
+    ],
+)
+def test_the_unit_holds_for_the_whole_file_and_is_stated(scores, choices, stored, shown):
+    doc = document(text_of(scores, "variant,seed,accuracy"), **choices)
+    assert doc.rows[0].trials[1].number("test_accuracy") == stored
+    assert cell(doc, "a", doc.headline.title).split()[0] == shown
+    words = {"90.00": "as a fraction", "0.9050": "as it stands"}
+    assert words.get(shown, "in percent") in doc.origin.reading
+
+
+def test_the_direction_is_the_metrics_or_chosen():
+    text = text_of([1, 1.1, 1.2, 3, 3.1, 3.2], "variant,seed,loss")
+    assert not document(text).headline.higher_is_better
+    assert document(text, lower_is_better=False).headline.higher_is_better
+    assert document(text_of(range(6))).headline.higher_is_better
+    assert not document(text_of(range(6)), lower_is_better=True).headline.higher_is_better
+
+
+@pytest.mark.parametrize(
+    ("text", "choices", "message"),
+    [
+        ("varient,seed,score\na,0,1\n", {}, "no column 'variant'; type --variant varient"),
+        ("variant,score\na,1\n", {}, "no column 'seed'"),
+        ("variant,seed,x,y\na,0,1,2\n", {}, "no column 'score'; type --score COLUMN"),
+        ("variant,seed,score\na,0,1\nb,0,2\na,0,3\n", {}, "r.csv:2 and line 4 are both a with"),
+        ("variant,seed,score\na,0,\n", {}, "r.csv:2: the score is empty"),
+        ("variant,seed,score\na,0,nan\n", {}, "r.csv:2: the score is nan"),
+        ("variant,seed,score\na,0,1e999\n", {}, "r.csv:2: the score is 1e999"),
+        ("variant,seed,accuracy\na,0,101\n", {}, "the score is 101, but percent lies between"),
+        ("variant,seed,score,state\na,0,1,finishd\n", {}, "did you mean 'finished'"),
+        ("variant,seed,score\n,0,1\n", {}, "r.csv:2: the variant is empty"),
+        ("variant,seed,score\na,0\n", {}, "r.csv:2: 2 cells, but the header has 3"),
+        ("variant,seed,score,score\na,0,1,1\n", {}, "2 columns are called 'score'"),
+        ('variant,seed,score\na,0,"1\n', {}, "r.csv:2: not a row of a CSV file"),
+        ("variant,seed,score\n", {}, "a row for each trial"),
+        ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz cannot be read"),
+    ],
+)
+def test_damage_and_contradictions_are_refused(text, choices, message):
+    with pytest.raises(InputError, match=message):
+        document(text, **choices)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"score": "scor"}, "--score scor: .* did you mean 'score'"),
+        ({"baseline": "c"}, "--baseline c: .* choose one of a, b"),
+        ({"unit": "%"}, "choose one of percent, fraction, none"),
+        ({"margin": 0}, "a margin is a number above 0"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(choices, message):
+    with pytest.raises(ConfigError, match=message):
+        document(text_of(range(6)), **choices)
+
+
+def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
+    doc = document(text_of([1, 2, 4, 2, 3, 6]), baseline="b", margin=5.0)
+    assert [row.variant for row in doc.rows] == ["b", "a"]
+    files = {path.name for path in publish_outside(doc, tmp_path / "out")}
+    tables = {"table.md", "table.tex", "table.csv", "results.json", "report.html"}
+    assert files == tables | {"forest.png", "forest.svg"}
+    assert read_document(render(doc, "json")) == doc
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert doc.origin.sha256 in page
+    assert "Configurations" not in page
+    assert not [note for note in build(doc).notes if note.startswith(("Training:", "Run:"))]
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "plan.json").write_text("{}")
+    with pytest.raises(ConfigError, match="the folder of a study"):
+        publish_outside(doc, tmp_path / "study")
+
+
+@pytest.mark.parametrize("seeds", [("1", "01", "2"), ("iris", "wine", "voting")])
+def test_seeds_that_are_no_different_numbers_are_counted(seeds):
+    lines = [f"{variant},{seed},{len(seed)}" for variant in "ab" for seed in seeds]
+    doc = document("\n".join(["variant,seed,score", *lines]))
+    assert [trial.seed for trial in doc.rows[1].trials] == [0, 1, 2]
+    assert "counted from 0" in doc.origin.reading
+
+
+def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text("\ufeff" + text_of(range(6)).replace(",", ";"))
+    assert len(read_results(file, Choices(), "")[0].rows) == 2

@@ -1,0 +1,92 @@
+"""`vitcli table`: the table, figure and page of results that another program trained."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitcli.cli.ablate import Details, check_format
+from vitcli.cli.console import emit_exactly, line_width, say
+from vitcli.cli.study_output import refuse_gaps
+from vitcli.runner.text import portable
+
+
+def table(
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="CSV file with the columns variant, seed and score."),
+    ],
+    score: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the variant.")
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of what pairs the trials.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="percent|fraction|none", help="How scores are written.")
+    ] = None,
+    lower_is_better: Annotated[
+        bool | None,
+        typer.Option("--lower-is-better/--higher-is-better", help="If not as usual for the score."),
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
+    ] = "text",
+    details: Details = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for tables, figure and report.html."),
+    ] = None,
+) -> None:
+    """Compare results that any program trained, from a CSV file with one trial a row.
+
+    The table, the statistics and the refusals are those of 'vitcli ablate'. Nothing is trained. A
+    message says how the scores were read. Exports of W&B and MLflow can be read.
+
+    \b
+    Example:
+      vitcli table results.csv
+      vitcli table wandb_export.csv --variant model --score val_acc -o report
+    """
+    from vitcli.runner.study.publish import publish_outside
+    from vitcli.runner.study.results_file import Choices, read_results
+    from vitcli.runner.study.states import TrialState
+    from vitcli.runner.study.table import render
+
+    check_format(form)
+    choices = Choices(
+        score=score,
+        variant=variant,
+        seed=seed,
+        baseline=baseline,
+        unit=unit,
+        lower_is_better=lower_is_better,
+        margin=margin,
+    )
+    command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
+    doc, unused = read_results(results, choices, command)
+    if unused:
+        say(f"not used: {', '.join(unused)}")
+    if doc.origin:
+        say(doc.origin.reading)
+    emit_exactly(render(doc, form, line_width(), details=details))
+    if output is not None:
+        publish_outside(doc, output)
+        say(f"report  {output / 'report.html'}")
+    states = {
+        f"{row.variant}/seed{trial.seed}": TrialState(state=trial.state)
+        for row in doc.rows
+        for trial in row.trials
+    }
+    refuse_gaps(states, "add them to the file")
