@@ -308,6 +308,8 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
     which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
+    if "stopped_at" in result and not result["steps"]:
+        which = "the probe; tuning did not beat it"
     emit(f"{f'test {headline.label}':<13}  {score} ({which})")
     show_balance(run, spec)
     if temperature := result.get("temperature"):

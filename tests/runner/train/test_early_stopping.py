@@ -8,6 +8,7 @@ import pytest
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import load_model
+from vitcli.cli.live import Lines
 from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, StoppedError
@@ -107,6 +108,74 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch,
     found = train(tiny, "run", 2)
     assert_same_run(calm.run, found.run)
     assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
+
+
+@pytest.fixture
+def from_probe(tiny):
+    """Return a function that trains from the probe on the weights of a run."""
+    start(load_experiment(str(tiny), {"train.epochs": 1}), Request(output=Path("first")))
+    fields = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
+    fields |= {"train.init": "first", "train.init_head": "probe"}
+
+    def train_from_probe(folder: str, **changes: object) -> tuple[FinishedTraining, list[str]]:
+        told: list[str] = []
+        experiment = load_experiment(str(tiny), fields | changes)
+        request = Request(output=Path(folder), resume=True)
+        shown = Lines()
+        return start(experiment, request, on_event=shown.show, on_message=told.append), told
+
+    return train_from_probe
+
+
+@pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.7, 0.7, 0.7)])
+def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, values, capsys):
+    script(*values)
+    found, told = from_probe("run")
+    assert "epoch   0  probe  val 70.0 %\n" in capsys.readouterr().err
+    assert (found.result["steps"], found.result["stopped_at"]) == (0, 8)
+    assert (found.result["best_val_step"], found.result["best_val_accuracy"]) == (0, 0.7)
+    (record,) = found.run.metrics()
+    assert (record["step"], record["epoch"], record["val_accuracy"]) == (0, 0, 0.7)
+    assert "val_loss" in record
+    assert steps(found.run.checkpoints) == [0]
+    (sentence,) = [text for text in told if "did not beat the probe" in text]
+    assert "70.00 %" in sentence
+    assert f"{100 * max(values[1:]):.2f} %" in sentence
+    assert [each for each in verify_run(found.run) if each.is_bad] == []
+    probe, _ = from_probe("probe", **{"train.epochs": 0})
+    assert probe.run.metrics() == [], "without epochs, there is nothing to compare"
+    kept, fitted = load_model("run").state_dict(), load_model("probe").state_dict()
+    assert all(kept[name].equal(fitted[name]) for name in fitted)
+
+
+def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
+    script(0.5, 0.5, 0.6, 0.6, 0.4)
+    found, told = from_probe("run")
+    assert (found.result["epochs"], found.result["stopped_at"]) == (3, 16)
+    assert [record["epoch"] for record in found.run.metrics()] == [0, 1, 2, 3]
+    assert not [text for text in told if "did not beat the probe" in text]
+
+
+@pytest.mark.parametrize("steps_before", [3, 5, 7])
+@pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.5, 0.5, 0.6, 0.6, 0.4)])
+def test_a_killed_training_from_a_probe_has_the_same_bits(
+    from_probe, script, monkeypatch, values, steps_before
+):
+    script(*values)
+    calm, _ = from_probe("calm")
+    script(*values)
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps_before)
+        with pytest.raises(StoppedError):
+            from_probe("run")
+    found, _ = from_probe("run")
+    assert_same_run(calm.run, found.run)
+    assert found.result["best_val_step"] == calm.result["best_val_step"]
+
+
+def test_without_early_stopping_there_is_no_epoch_0(from_probe):
+    found, _ = from_probe("run", **{"train.early_stopping": None, "train.epochs": 1})
+    assert [record["epoch"] for record in found.run.metrics()] == [1]
 
 
 def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):
