@@ -246,7 +246,8 @@ def choose_experiment(
     if changes.get("train.init") == "" or (output is not None and not output.name):
         raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):
-        name, first = experiment or "quickstart", None
+        name = experiment or "quickstart"
+        first: RunDir | None = None
         if changes.get("train.init"):
             changes, first = adopt_model(name, changes, options, offline, place)
         found = load_changed(name, changes, options)
