@@ -77,7 +77,7 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     assert "do not fit" in talk
 
 
-def test_a_dry_run_writes_no_run_of_weights_of_timm(pictures, here):
+def test_a_dry_run_writes_no_run_of_weights_of_timm(pictures, here, monkeypatch):
     file = save(theirs(num_classes=5), "theirs.safetensors")
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--init", file)
     code, out, talk = vitcli(*words, "--dry-run", "--json", "-s", "data.resize=80")
@@ -88,6 +88,9 @@ def test_a_dry_run_writes_no_run_of_weights_of_timm(pictures, here):
     code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "run")
     assert code == 0, talk
     assert RunDir(Path("runs/run")).spec().train.init == init
+    monkeypatch.setattr(timm_weights, "find_timm", None)
+    code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "again")
+    assert code == 0, talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked

@@ -70,17 +70,20 @@ def adopt_model(
 def imported_run(asked: str, offline: bool, place: Path) -> "RunDir | None":
     """Return the run in ``place`` of weights of timm or in a file; None for anything else."""
     from vitcli.runner.files import sha256
+    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.weights.convert import import_timm
     from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm
 
     if not (asked.startswith(PREFIX) or Path(asked).is_file()):
         return None
-    theirs = find_timm(asked, offline=offline, on_message=say)
-    name = f"timm-{theirs.name}"
+    name = ""
     if not asked.startswith(PREFIX):
         name = f"{Path(asked).stem}-{sha256(Path(asked).read_bytes())[:8]}"
-    return import_timm(theirs, place / name, say)
+        if (known := RunDir(place / name)).exists:  # to guess the model takes seconds
+            return known
+    theirs = find_timm(asked, offline=offline, on_message=say)
+    return import_timm(theirs, place / (name or f"timm-{theirs.name}"), say)
 
 
 def shorten_pretraining(
