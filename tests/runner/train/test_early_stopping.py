@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
@@ -11,6 +12,7 @@ from vitcli import load_model
 from vitcli.cli.live import Lines
 from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
+from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -20,7 +22,7 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.train import finish
+from vitcli.runner.train import finish, probe_features
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
@@ -171,6 +173,39 @@ def test_a_killed_training_from_a_probe_has_the_same_bits(
     found, _ = from_probe("run")
     assert_same_run(calm.run, found.run)
     assert found.result["best_val_step"] == calm.result["best_val_step"]
+
+
+def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monkeypatch):
+    """Other weights and other pictures are not found; damaged and old files are replaced."""
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    computed, original = [], Classify.features
+    monkeypatch.setattr(
+        Classify, "features", lambda *given: computed.append(given) or original(*given)
+    )
+
+    def heads(seed: int, **changes: object) -> Tensor:
+        changes |= {"seed": seed, "train.epochs": 0}
+        found, _ = from_probe(f"run{len(computed)}-{seed}", **changes)
+        return load_model(str(found.run.path)).head.weight
+
+    first = heads(0)
+    assert heads(1).equal(first)
+    assert len(computed) == 1
+    (file,) = (cache_root() / "features").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert heads(2).equal(first)
+    assert len(computed) == 2
+    assert heads(3).equal(first)
+    assert len(computed) == 2
+    assert not heads(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
+    assert len(computed) == 3
+    start(load_experiment(str(tiny), {"seed": 9, "train.epochs": 0}), Request(output=Path("other")))
+    assert not heads(4, **{"train.init": "other"}).equal(first)
+    assert len(computed) == 4
+    monkeypatch.setattr(probe_features, "MAX_BYTES", file.stat().st_size)
+    heads(5, **{"data.mean": (0.3, 0.2, 0.3)})
+    assert len([*file.parent.iterdir()]) == 1
+    assert len(computed) == 5
 
 
 def test_without_early_stopping_there_is_no_epoch_0(from_probe):
