@@ -52,8 +52,10 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     for i in range(2):
         file = save(theirs(num_classes=5), "theirs.safetensors")
-        code, _, talk = vitcli(*words, "--init", file, "--name", f"run{i}", "-s", "data.resize=80")
+        typed = ("--init", file, "--name", f"run{i}", "-s", "data.resize=80")
+        code, out, talk = vitcli(*words, *typed)
         assert code == 0, talk
+        assert out.endswith(f"next           vitcli eval --review run{i}\n")
         run = RunDir(Path(f"runs/run{i}"))
         spec, first = run.spec(), RunDir(Path("runs") / run.spec().train.init)
         assert spec.model.depth == len(theirs().blocks)

@@ -285,6 +285,7 @@ def run(
 ) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
+    from vitcli.runner.data.catalogue import folder_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.ranks import leading
@@ -310,7 +311,9 @@ def run(
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
     show_result(training.run, experiment.spec, training.result)
-    emit(f"next           {training.run.command('eval', request.data_dir, request.device)}")
+    spec = experiment.spec
+    verb = "eval --review" if folder_path(spec.data.name) and spec.train.init else "eval"
+    emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
