@@ -186,7 +186,7 @@ def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monke
     def heads(seed: int, **changes: object) -> Tensor:
         changes |= {"seed": seed, "train.epochs": 0}
         found, _ = from_probe(f"run{len(computed)}-{seed}", **changes)
-        return load_model(str(found.run.path)).head.weight
+        return load_model(str(found.run.path)).head.state_dict()["weight"]
 
     first = heads(0)
     assert heads(1).equal(first)
