@@ -1,6 +1,7 @@
 """`vitcli data` on the embedded data set and on tiny folders; nothing is downloaded."""
 
 import json
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,10 @@ from PIL import Image
 
 from tests.cli import commands
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.spec import DATA_SETS
+from vitcli.core.spec import DATA_SETS, DataSpec
 from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, tile_size
+from vitcli.runner.data.load import load_data
+from vitcli.runner.experiment.config import parse_sets
 
 vitcli = partial(commands.vitcli, "data")
 pytestmark = pytest.mark.usefixtures("here")
@@ -105,6 +108,41 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     page = Path("page.html").read_text()
     assert page.count("<img") == 12
     assert "damaged.jpg" in page
+
+
+def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):
+    _, _, err = vitcli("check", str(flawed))
+    following = shlex.split(err.splitlines()[-1])
+    assert following == ["next", *shlex.split("vitcli data check"), str(flawed), *following[-2:]]
+    assert following[-2:] == ["--leave-out", "copies.csv"]
+    code, _, err = vitcli(*following[3:-1], "ohne Kopien.csv")
+    assert code == 6
+    found = parse_train(err.splitlines()[-1])
+    assert found == {
+        "data.name": f"imagefolder:{flawed}",
+        "data.skip_bad": True,
+        "data.corrections": "ohne Kopien.csv",
+        "data.val_split": 2,
+        "train.early_stopping": 2,
+    }
+    data = {field.removeprefix("data."): found[field] for field in found if "data" in field}
+    read = load_data(DataSpec(**data), on_message=print)
+    assert not read.leaks
+    assert not {"test/neu/t.jpg", "test/neu/flat.png"} & {*read.test.names}
+    assert not {"train/neu/twin.png", "train/alt/train10.png"} & {
+        *read.train.names,
+        *read.val.names,
+    }
+    assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
+
+
+def parse_train(line: str) -> dict[str, object]:
+    """Return the fields that a command ``vitcli train finetune`` sets."""
+    words = shlex.split(line)
+    assert words[:6] == ["next", "vitcli", "train", "finetune", "--data", words[5]]
+    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
+    skips = {"data.skip_bad": True} if "--skip-bad" in words else {}
+    return {"data.name": words[5], **skips, **parse_sets(sets)}
 
 
 def test_check_of_good_pictures_says_how_to_train(pictures):

@@ -52,8 +52,10 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     for i in range(2):
         file = save(theirs(num_classes=5), "theirs.safetensors")
-        code, _, talk = vitcli(*words, "--init", file, "--name", f"run{i}", "-s", "data.resize=80")
+        typed = ("--init", file, "--name", f"run{i}", "-s", "data.resize=80")
+        code, out, talk = vitcli(*words, *typed)
         assert code == 0, talk
+        assert out.endswith(f"next           vitcli eval --review run{i}\n")
         run = RunDir(Path(f"runs/run{i}"))
         spec, first = run.spec(), RunDir(Path("runs") / run.spec().train.init)
         assert spec.model.depth == len(theirs().blocks)
@@ -66,9 +68,31 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
         assert {*own} - {*same} == {"head.weight", "head.bias", "pos_embed.table"}
         assert own["head.weight"].shape[0] == 2
     assert len([*Path("runs/pretrained").iterdir()]) == 2
+    code, out, _ = vitcli("runs", "ls", "--json")
+    data = {row["name"]: row["data"] for row in json.loads(out)}
+    assert {name: value for name, value in data.items() if name.startswith("pre")} == dict.fromkeys(
+        (f"pretrained/{path.name}" for path in Path("runs/pretrained").iterdir()), None
+    )
+    assert data["run0"] == f"imagefolder:{pictures}"
     code, _, talk = vitcli("train", "quickstart", *words[2:], "--init", file)
     assert code == 2
     assert "do not fit" in talk
+
+
+def test_a_dry_run_writes_no_run_of_weights_of_timm(pictures, here, monkeypatch):
+    file = save(theirs(num_classes=5), "theirs.safetensors")
+    words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--init", file)
+    code, out, talk = vitcli(*words, "--dry-run", "--json", "-s", "data.resize=80")
+    assert code == 0, talk
+    assert not Path("runs").exists()
+    init = json.loads(out)["config"]["train"]["init"]
+    assert init.startswith("pretrained/theirs-")
+    code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "run")
+    assert code == 0, talk
+    assert RunDir(Path("runs/run")).spec().train.init == init
+    monkeypatch.setattr(timm_weights, "find_timm", None)
+    code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "again")
+    assert code == 0, talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked

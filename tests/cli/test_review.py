@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def write_corrections(found: dict) -> None:
     with Path("mine.csv").open("w", newline="") as file:
         rows = [(each["name"], each["predicted"]) for each in found["suspects"]]
         csv.writer(file).writerows([("file", "label"), *rows])
+
+
+def test_the_last_line_of_a_review_classifies_the_test_pictures(pictures, tiny):
+    _, _, talk = vitcli("eval", train(tiny), "--review")
+    words = shlex.split(talk.splitlines()[-1])
+    assert words[:4] == ["next:", "vitcli", "predict", str(pictures / "test")]
+    code, out, _ = vitcli(*words[2:])
+    assert code == 0
+    assert len(out.splitlines()) == 1 + len([*(pictures / "test").rglob("*.*")])
 
 
 def test_planted_labels_come_first_and_their_correction_restores_the_data(pictures, tiny, planted):

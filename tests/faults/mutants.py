@@ -102,6 +102,32 @@ PLANTED = r"""
 -        raise InputError
 +    if False:
 +        raise InputError
+= stops an evaluation too late | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
+-        return waited >= patience or
++        return waited > patience or
+= keeps the last weights, not the best | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
+-        self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
+= does not compare with the probe | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
+-                self._close_epoch({"step": 0, "epoch": 0})
++                pass
+= prefers an epoch that is as good as the probe | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
+-best[1] > 0 and value == best[0]
++value == best[0]
+= calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
+-    held_out = trainer.val_outputs()
++    held_out = trainer.test_outputs()
+= takes features of other weights | vitcli/runner/train/probe_features.py | tests/runner/train/test_early_stopping.py -k computed_once
+-        if not name.startswith("head."):
++        if False:
+= tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
+-    is_test = divide(images, data.class_names, folds, number) == part
++    is_test = divide(images, data.class_names, folds, number) == 0
+= lets copies into two folds | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
+-first.setdefault(digest, row)
++row
+= trains on test pictures without a word | vitcli/runner/train/images.py | tests/runner/train/test_own_pictures.py
+-    if data.leaks and not spec.data.allow_leaks:
++    if False:
 """  # noqa: E501
 """Each bug: its name, its file, and what must notice it, a campaign or pytest's arguments; then the
 lines that are replaced, and those that replace them."""

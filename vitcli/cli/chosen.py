@@ -31,54 +31,59 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
 
 
 def adopt_model(
-    name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool
-) -> dict[str, Any]:
-    """Return changes with the weights of ``--init``, and with the model that they fit.
+    name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool, place: Path
+) -> "tuple[dict[str, Any], RunDir]":
+    """Return changes with the run of ``--init``, and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
     normalisation from those of ``--init``, unless they are set in the command. Weights of timm, or
-    in a file, become a run in runs/pretrained.
+    in a file, become a run in ``place``.
 
     Args:
         name: The experiment.
         changes: The fields that the command sets.
         options: Field -> its option.
         offline: Whether timm may not download weights.
+        place: runs/pretrained; for a dry run, a folder that is removed afterwards.
     """
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
 
     asked = str(changes["train.init"])
-    source = imported_run(asked, offline) or find_run(asked)
+    made = imported_run(asked, offline, place)
+    source = made or find_run(asked)
+    first = f"pretrained/{source.path.name}" if made else source.name
     own = {field: value for field, value in changes.items() if field != "train.init"}
     base, theirs = load_experiment(name, own, options).spec, source.spec()
-    taken: dict[str, Any] = {"train.init": source.name}
+    taken: dict[str, Any] = {"train.init": first}
     if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):
         fields = {"family": theirs.model.family} | tensor_fields(theirs.model)
         taken |= {f"model.{field}": value for field, value in fields.items()}
         taken |= {f"data.{field}": getattr(theirs.data, field) for field in STATISTICS}
         taken |= {"data.resize": theirs.model.img_size}
         height, width = theirs.model.img_size or (0, 0)
-        say(f"the model is that of {source.name}: {theirs.model.family}, {height}x{width} pixels")
-    return taken | own
+        say(f"the model is that of {first}: {theirs.model.family}, {height}x{width} pixels")
+    return taken | own, source
 
 
-def imported_run(asked: str, offline: bool) -> "RunDir | None":
-    """Return the run of weights of timm, or of a weights file; None for anything else."""
+def imported_run(asked: str, offline: bool, place: Path) -> "RunDir | None":
+    """Return the run in ``place`` of weights of timm or in a file; None for anything else."""
     from vitcli.runner.files import sha256
-    from vitcli.runner.run.folder import RUNS
+    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.weights.convert import import_timm
     from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm
 
     if not (asked.startswith(PREFIX) or Path(asked).is_file()):
         return None
-    theirs = find_timm(asked, offline=offline, on_message=say)
-    name = f"timm-{theirs.name}"
+    name = ""
     if not asked.startswith(PREFIX):
         name = f"{Path(asked).stem}-{sha256(Path(asked).read_bytes())[:8]}"
-    return import_timm(theirs, RUNS / "pretrained" / name, say)
+        if (known := RunDir(place / name)).exists:  # to guess the model takes seconds
+            return known
+    theirs = find_timm(asked, offline=offline, on_message=say)
+    return import_timm(theirs, place / (name or f"timm-{theirs.name}"), say)
 
 
 def shorten_pretraining(

@@ -194,6 +194,14 @@ def check(
             show_default=False,
         ),
     ] = None,
+    leave_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the copies into a file for data.corrections, which leaves them out.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Look for problems of your own pictures before a training.
@@ -204,34 +212,48 @@ def check(
 
     \b
     Example:
-      vitcli data check pictures --page check.html
+      vitcli data check pictures --page check.html --leave-out copies.csv
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
     from vitcli.runner.data.catalogue import folder_path
     from vitcli.runner.errors import CheckError
 
-    if page is not None:
-        files.require_folder(page)
+    for path in filter(None, (page, leave_out)):
+        files.require_folder(path)
     found = checked.check_folder(folder_path(folder) or Path(folder), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
+    if leave_out is not None and found.left_out:
+        with files.errors_name(leave_out):
+            files.commit(leave_out, checked.corrections(found).encode())
     if json:
         emit_json(checked.document(found) | {"page": page})
     else:
         emit(format_check(found))
     if page is not None:
         say(f"page   {page}")
+    following = f"next   {command_after(folder, found, leave_out)}"
     if found.num_problems:
-        say(
-            "next   remove them, or train without them: damaged files with --skip-bad, others with"
-            " a line 'FILE,' in a file for data.corrections"
-        )
         hint = "" if page else "; --page check.html shows the pictures"
-        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
+        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}\n{following}")
+    say(following)
+
+
+def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
+    """Return the command that trains without the problems, or first writes the copies down."""
+    from vitcli.runner.data.catalogue import folder_path
+
+    if found.left_out and leave_out is None:
+        return shlex.join(["vitcli", "data", "check", folder, "--leave-out", "copies.csv"])
     name = folder if folder_path(folder) else f"imagefolder:{folder}"
-    say(f"next   vitcli train finetune --data {shlex.quote(name)}")
+    words = ["vitcli", "train", "finetune", "--data", name]
+    words += ["--skip-bad"] if found.unreadable else []
+    words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []
+    if held_out := len(found.train) // 5:
+        words += ["-s", f"data.val_split={held_out}", "-s", "train.early_stopping=2"]
+    return shlex.join(words)
 
 
 def format_check(found: "FolderCheck") -> str:

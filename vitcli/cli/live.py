@@ -38,16 +38,20 @@ def start_text(event: Started) -> str:
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
-    The accuracy of a classification needs no name.
+    The accuracy of a classification needs no name. Epoch 0, before the first step, has no losses.
     """
     headline = row.headline
     is_plain = row.classifies and headline.name == "accuracy"
     name = "" if is_plain else f"{headline.short or headline.label} "
-    parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
+    is_probe = record["epoch"] == 0
+    parts = [f"epoch {record['epoch']:3d}"]
+    parts += ["probe"] if is_probe else [f"loss {record['train_loss']:.3f}"]
     for split in ("train", "val", "test"):
         value = record.get(f"{split}_{headline.name}")
         if value is not None:
             parts.append(f"{split} {name}{headline.text(value, headline.short_digits)}")
+    if is_probe:
+        return "  ".join(parts)
     others = [each for each in row.reports if each not in ("loss", headline.name)]
     parts += [f"{each.replace('_', ' ')} {record[f'train_{each}']:.3f}" for each in others]
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]

@@ -1,5 +1,6 @@
 """The output of `vitcli eval --review`."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,14 @@ from vitcli.runner.text import quantity
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.review import Doubt, Review
 
+AS_CSV = ("--reject", "0.8", "--format", "csv")
 FIELDS = ("name", "given", "given_probability", "predicted", "predicted_probability")
 
 
 def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     """Write the page of a review and print what is on it; return the accuracy."""
     from vitcli.cli.live import stages
+    from vitcli.runner.data.catalogue import folder_path
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.review import review_run
     from vitcli.runner.visualize.review_page import write_review
@@ -29,6 +32,9 @@ def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     page = write_review(found, common["data_dir"])
     emit_measured(form, document(found, page), tables(found, page), csv_rows(found))
     say(f"next: open {page} in a browser")
+    if root := folder_path(found.found.spec.data.name):
+        words = ["vitcli", "predict", str(root / "test" if (root / "test").is_dir() else root)]
+        say(f"next: {shlex.join([*words, '--run', found.found.run.name, *AS_CSV])}")
     return found.accuracy
 
 

@@ -3,8 +3,10 @@
 import shlex
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -156,6 +158,7 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
+    from vitcli.runner.run.folder import RUNS
     from vitcli.runner.trackers.live import check_trackers
     from vitcli.runner.train.start import Request
 
@@ -180,26 +183,29 @@ def train(
         "data.fit": fit and fit.value,
     }
     changes, options = collect_changes(sets, shortcuts)
-    chosen, output = choose_experiment(
-        experiment,
-        changes,
-        options,
-        resume,
-        run_folder(name, output),
-        rerun,
-        allow_inexact,
-        offline,
-    )
-    request = replace(
-        request,
-        output=output,
-        resume=resume is not None,
-        rerun=rerun,
-        allow_inexact=allow_inexact,
-        stop_after=stop_after,
-    )
-    go = show_estimate if dry_run else run
-    go(chosen, request, json, launch)
+    with TemporaryDirectory() if dry_run else nullcontext(RUNS / "pretrained") as place:
+        chosen, output, first = choose_experiment(
+            experiment,
+            changes,
+            options,
+            resume,
+            run_folder(name, output),
+            rerun,
+            allow_inexact,
+            offline,
+            Path(place),
+        )
+        request = replace(
+            request,
+            output=output,
+            resume=resume is not None,
+            rerun=rerun,
+            allow_inexact=allow_inexact,
+            stop_after=stop_after,
+            first=first,
+        )
+        go = show_estimate if dry_run else run
+        go(chosen, request, json, launch)
 
 
 def collect_changes(
@@ -230,8 +236,12 @@ def choose_experiment(
     rerun: bool,
     allow_inexact: bool,
     offline: bool,
-) -> "tuple[Experiment, Path | None]":
-    """Return the experiment and its run folder: new ones, or those of the run to continue."""
+    place: Path,
+) -> "tuple[Experiment, Path | None, RunDir | None]":
+    """Return the experiment and its run folder: new ones, or those of the run to continue.
+
+    The run of ``--init`` is the third. ``place`` is the argument of ``adopt_model``.
+    """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
@@ -243,12 +253,13 @@ def choose_experiment(
         raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):
         name = experiment or "quickstart"
+        first: RunDir | None = None
         if changes.get("train.init"):
-            changes = adopt_model(name, changes, options, offline)
+            changes, first = adopt_model(name, changes, options, offline, place)
         found = load_changed(name, changes, options)
         if short := shorten_pretraining(found, changes, options):
             found = load_experiment(name, changes | short, options)
-        return found, output
+        return found, output, first
     if not (experiment or output or rerun):
         find_run(resume)
     if experiment or output or rerun or (changes and not allow_inexact):
@@ -257,7 +268,7 @@ def choose_experiment(
             " --name, -o and --rerun (or train a new run, or add --allow-inexact, which marks the"
             " run)"
         )
-    return resume_experiment(str(resume), changes, options)
+    return *resume_experiment(str(resume), changes, options), None
 
 
 def follow_rank_0(launch: Launch, request: "Request", dry_run: bool) -> NoReturn:
@@ -280,6 +291,7 @@ def run(
 ) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
+    from vitcli.runner.data.catalogue import folder_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.trackers.live import tracked
@@ -309,7 +321,9 @@ def run(
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
     show_result(training.run, experiment.spec, training.result)
-    emit(f"next           {training.run.command('eval', request.data_dir, request.device)}")
+    spec = experiment.spec
+    verb = "eval --review" if folder_path(spec.data.name) and spec.train.init else "eval"
+    emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
@@ -318,6 +332,8 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
     which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
+    if "stopped_at" in result and not result["steps"]:
+        which = "the probe; tuning did not beat it"
     emit(f"{f'test {headline.label}':<13}  {score} ({which})")
     show_balance(run, spec)
     if temperature := result.get("temperature"):

@@ -14,7 +14,9 @@ from tests.core.specs import build
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.core.data.augment import normalize
+from vitcli.core.inspect.maps import head_maps
 from vitcli.core.spec import DataSpec
+from vitcli.runner.attn_map import strip
 from vitcli.runner.attn_map.strip import (
     attention_strip,
     mean_maps,
@@ -115,17 +117,17 @@ def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
     pixels = torch.randint(256, (3, 3, 16, 16), dtype=torch.uint8)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
-    strip = attention_strip(model, pixels, DATA)
+    drawn = attention_strip(model, pixels, DATA)
     assert model.training is training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
-    assert strip.shape == (GAP + 3 * 70, MARGIN + 3 * 70, 3)
-    second = strip[GAP : GAP + 64, MARGIN + 70 : MARGIN + 134]
+    assert drawn.shape == (GAP + 3 * 70, MARGIN + 3 * 70, 3)
+    second = drawn[GAP : GAP + 64, MARGIN + 70 : MARGIN + 134]
     assert_array_equal(second[::4, ::4], pixels[1].permute(1, 2, 0))
     maps = mean_maps(model, pixels, DATA)
     image, layer, row, column = np.unravel_index(maps.argmax(), maps.shape)
     y, x = GAP + 70 * (layer + 1) + 16 * row + 8, MARGIN + 70 * image + 16 * column + 8
-    assert strip[y, x].tolist() == [253, 231, 36], "the largest is viridis' yellow"
+    assert drawn[y, x].tolist() == [253, 231, 36], "the largest is viridis' yellow"
     model.eval()
     images = normalize(pixels, torch.tensor(DATA.mean), torch.tensor(DATA.std)).double()
     with torch.no_grad():
@@ -133,3 +135,16 @@ def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
         shares = model.pool.weights(model.forward_features(images))[:, None]
     expected = (shares @ weights)[:, 0, model.num_prefix_tokens :].unflatten(1, (4, 4))
     np.testing.assert_allclose(maps[:, 1], expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(("share", "passes"), [(100, 1), (4, 2), (1, 6)])
+def test_a_strip_computes_as_many_maps_at_once_as_fit(share, passes, monkeypatch):
+    model = build().eval()
+    pixels = torch.randint(256, (3, 3, 16, 16), dtype=torch.uint8)
+    one = [mean_maps(model, pixels[i : i + 1], DATA) for i in range(3)]
+    asked = []
+    monkeypatch.setattr(strip, "head_maps", lambda found: asked.append(found) or head_maps(found))
+    monkeypatch.setattr(strip, "MAX_BYTES", share * strip.weight_bytes(model))
+    maps = mean_maps(model, pixels, DATA)
+    assert len(asked) == passes
+    np.testing.assert_allclose(maps, np.concatenate(one), rtol=1e-6, atol=1e-12)

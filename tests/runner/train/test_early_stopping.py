@@ -4,12 +4,15 @@ import math
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import load_model
+from vitcli.cli.live import Lines
 from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
+from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -19,7 +22,7 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.train import finish
+from vitcli.runner.train import finish, probe_features
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
@@ -107,6 +110,105 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch,
     found = train(tiny, "run", 2)
     assert_same_run(calm.run, found.run)
     assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
+
+
+@pytest.fixture
+def from_probe(tiny):
+    """Return a function that trains from the probe on the weights of a run."""
+    start(load_experiment(str(tiny), {"train.epochs": 1}), Request(output=Path("first")))
+    fields = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
+    fields |= {"train.init": "first", "train.init_head": "probe"}
+
+    def train_from_probe(folder: str, **changes: object) -> tuple[FinishedTraining, list[str]]:
+        told: list[str] = []
+        experiment = load_experiment(str(tiny), fields | changes)
+        request = Request(output=Path(folder), resume=True)
+        shown = Lines()
+        return start(experiment, request, on_event=shown.show, on_message=told.append), told
+
+    return train_from_probe
+
+
+@pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.7, 0.7, 0.7)])
+def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, values, capsys):
+    script(*values)
+    found, told = from_probe("run")
+    assert "epoch   0  probe  val 70.0 %\n" in capsys.readouterr().err
+    assert (found.result["steps"], found.result["stopped_at"]) == (0, 8)
+    assert (found.result["best_val_step"], found.result["best_val_accuracy"]) == (0, 0.7)
+    (record,) = found.run.metrics()
+    assert (record["step"], record["epoch"], record["val_accuracy"]) == (0, 0, 0.7)
+    assert "val_loss" in record
+    assert steps(found.run.checkpoints) == [0]
+    (sentence,) = [text for text in told if "did not beat the probe" in text]
+    assert "70.00 %" in sentence
+    assert f"{100 * max(values[1:]):.2f} %" in sentence
+    assert [each for each in verify_run(found.run) if each.is_bad] == []
+    probe, _ = from_probe("probe", **{"train.epochs": 0})
+    assert probe.run.metrics() == [], "without epochs, there is nothing to compare"
+    kept, fitted = load_model("run").state_dict(), load_model("probe").state_dict()
+    assert all(kept[name].equal(fitted[name]) for name in fitted)
+
+
+def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
+    script(0.5, 0.5, 0.6, 0.6, 0.4)
+    found, told = from_probe("run")
+    assert (found.result["epochs"], found.result["stopped_at"]) == (3, 16)
+    assert [record["epoch"] for record in found.run.metrics()] == [0, 1, 2, 3]
+    assert not [text for text in told if "did not beat the probe" in text]
+
+
+@pytest.mark.parametrize("steps_before", [3, 5, 7])
+@pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.5, 0.5, 0.6, 0.6, 0.4)])
+def test_a_killed_training_from_a_probe_has_the_same_bits(
+    from_probe, script, monkeypatch, values, steps_before
+):
+    script(*values)
+    calm, _ = from_probe("calm")
+    script(*values)
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps_before)
+        with pytest.raises(StoppedError):
+            from_probe("run")
+    found, _ = from_probe("run")
+    assert_same_run(calm.run, found.run)
+    assert found.result["best_val_step"] == calm.result["best_val_step"]
+
+
+def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monkeypatch):
+    """Other weights and other pictures are not found; damaged and old files are replaced."""
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    computed, original = [], Classify.features
+    monkeypatch.setattr(
+        Classify, "features", lambda *given: computed.append(given) or original(*given)
+    )
+
+    def heads(seed: int, **changes: object) -> Tensor:
+        changes |= {"seed": seed, "train.epochs": 0}
+        found, _ = from_probe(f"run{len(computed)}-{seed}", **changes)
+        return load_model(str(found.run.path)).head.state_dict()["weight"]
+
+    first = heads(0)
+    assert heads(1).equal(first)
+    assert len(computed) == 1
+    (file,) = (cache_root() / "features").iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert heads(2).equal(first)
+    assert len(computed) == 2
+    assert not heads(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
+    assert len(computed) == 3
+    start(load_experiment(str(tiny), {"seed": 9, "train.epochs": 0}), Request(output=Path("other")))
+    assert not heads(4, **{"train.init": "other"}).equal(first)
+    assert len(computed) == 4
+    monkeypatch.setattr(probe_features, "MAX_BYTES", file.stat().st_size)
+    heads(5, **{"data.mean": (0.3, 0.2, 0.3)})
+    assert len([*file.parent.iterdir()]) == 1
+    assert len(computed) == 5
+
+
+def test_without_early_stopping_there_is_no_epoch_0(from_probe):
+    found, _ = from_probe("run", **{"train.early_stopping": None, "train.epochs": 1})
+    assert [record["epoch"] for record in found.run.metrics()] == [1]
 
 
 def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):

@@ -41,8 +41,9 @@ class TrainSpec(Spec):
     epoch with replacement, each class equally often."""
     early_stopping: int | None = Field(None, ge=1)
     """Number of evaluations without a better result on the validation split after which the
-    training stops. It ends with the weights of the best evaluation. Unset trains to the end and
-    keeps the last weights."""
+    training stops. It ends with the weights of the best evaluation; with ``init_head: probe``, the
+    first is that of the probe, before any step. Unset trains to the end and keeps the last
+    weights."""
     limit_batches: int | None = Field(None, ge=1)
     """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"

@@ -20,8 +20,8 @@ from vitcli.runner.figure_style import CMAP
 
 COUNT = 8
 MAX_BYTES = 2**28
-"""Largest size of the attention weights of one image and layer. Above it, a training draws no
-pictures."""
+"""Largest size of the attention weights that are computed at once. A training draws no pictures if
+one image and layer need more."""
 
 
 def fixed_index(images: Images) -> Tensor:
@@ -43,9 +43,14 @@ def draw_training_strip(model: ImageModel, images: Images, data: DataSpec) -> np
     """
     if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
         return None
-    if 4 * model.spec.num_heads * model.token_shape.num_tokens**2 > MAX_BYTES:
+    if weight_bytes(model) > MAX_BYTES:
         return None
     return attention_strip(model, fixed_images(images), data)
+
+
+def weight_bytes(model: VisionTransformer) -> int:
+    """Return the size of the attention weights of one image and layer."""
+    return 4 * model.spec.num_heads * model.token_shape.num_tokens**2
 
 
 def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
@@ -65,18 +70,21 @@ def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) ->
 def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
     """Return the mean map over heads of each image and layer: (B, L, gh, gw).
 
-    The model runs in eval mode, for one image and layer at a time to save memory.
+    The model runs in eval mode, on parts of the images and layers if there are too many for
+    ``MAX_BYTES``.
     """
     mean, std = (torch.tensor(row, device=pixels.device) for row in (data.mean, data.std))
     layers = tuple(range(len(model.blocks)))
     dtype = next(model.parameters()).dtype
+    count = max(1, MAX_BYTES // weight_bytes(model))
+    parts = [layers[i : i + count] for i in range(0, len(layers), count)]
     was_training = model.training
     model.eval()
     try:
         rows = []
-        for image in pixels:
-            batch = normalize(image[None], mean, std).to(dtype)
-            requests = [MapRequest(model=model, images=batch, layers=(layer,)) for layer in layers]
+        for images in pixels.split(max(1, count // len(layers))):
+            batch = normalize(images, mean, std).to(dtype)
+            requests = [MapRequest(model=model, images=batch, layers=part) for part in parts]
             by_layer = [head_maps(request).mean(2) for request in requests]
             rows.append(torch.cat(by_layer, dim=1))
         maps = torch.cat(rows)

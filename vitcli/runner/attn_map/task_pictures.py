@@ -3,6 +3,8 @@
 Axes: R rows, L columns, H W pixels.
 """
 
+from collections.abc import Iterator
+
 import matplotlib
 import numpy as np
 import torch
@@ -11,9 +13,23 @@ from torch import nn
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
-from vitcli.runner.attn_map.strip import fixed_index
+from vitcli.runner.attn_map.strip import draw_training_strip, fixed_index
 from vitcli.runner.data.contact_sheet import arrange_rows, tile_size
 from vitcli.runner.figure_style import CMAP
+from vitcli.runner.run.tensorboard import PICTURES, TASK_PICTURES
+
+
+def training_pictures(
+    task: Task, module: nn.Module, data: DataSet
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield TensorBoard's tag and pixels of where the model looks, and of what the task shows."""
+    model = type(task).encoder(module)
+    strip = draw_training_strip(model, data.val or data.test, task.spec.data)
+    if strip is not None:
+        yield PICTURES, strip
+    for name, picture in fixed_pictures(task, module, data)[0].items():
+        if (sheet := picture_sheet(picture)) is not None:
+            yield TASK_PICTURES + name, sheet
 
 
 def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[str, Picture], int]:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
+from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import EXPECTED, PictureFolder, list_folder
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
@@ -29,6 +30,7 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import InputError
 from vitcli.runner.pages import data_uri, render
+from vitcli.runner.tables import to_csv
 from vitcli.runner.text import printable
 
 NUMBERED = re.compile(r"(.*?)(\d{1,15})\D*")
@@ -71,6 +73,12 @@ class FolderCheck:
     def num_problems(self) -> int:
         """Return the number of files and pairs that make a training or its accuracy wrong."""
         return len(self.unreadable) + sum(len(self.pairs[row]) for row in SAME)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Return the copies: the test picture of each pair, and both pictures with two labels."""
+        copies = [name for row in ("copies", "near") for name, _ in self.pairs[row]]
+        return sorted({*copies, *(name for pair in self.pairs["twins"] for name in pair)})
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return each class with its number of readable training and test pictures."""
@@ -178,6 +186,11 @@ def _thumbnail(path: str) -> str:
     with io.BytesIO() as file:
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file, "JPEG", quality=85)
         return data_uri("jpeg", file.getvalue())
+
+
+def corrections(check: FolderCheck) -> str:
+    """Return a file for ``data.corrections`` that leaves out the copies."""
+    return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])
 
 
 def document(check: FolderCheck) -> dict[str, object]:

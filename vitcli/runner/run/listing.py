@@ -130,6 +130,9 @@ def summarize(
     if spec is None and (run.path / "config.yaml").exists():
         state, reason = "damaged", "its config.yaml cannot be read"
     task = spec.task.name if spec else DEFAULT_TASK
+    data = spec.data.name if spec else _text(meta.get("data"))
+    if "imported" in meta and "data" not in meta:  # of weights that came without a data set
+        data = None
     return RunSummary(
         task=task,
         name=run.name,
@@ -138,7 +141,7 @@ def summarize(
         reason=reason,
         experiment=_text(meta.get("experiment")),
         started_from=origin(spec, meta),
-        data=spec.data.name if spec else _text(meta.get("data")),
+        data=data,
         started=_text(meta.get("started")),
         epochs=measured.get("epochs", 0),
         epochs_planned=spec.train.epochs if spec else None,

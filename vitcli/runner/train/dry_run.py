@@ -56,7 +56,8 @@ def dry_run(
     fitted = replace(experiment, spec=spec)
     found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
     if data and found.spec.train.init:  # weights that do not fit are refused
-        initial_module(found.spec, data, find_run(found.spec.train.init), on_message)
+        first = request.first or find_run(found.spec.train.init)
+        initial_module(found.spec, data, first, on_message)
     if run.exists and not request.rerun:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
         refuse_passed(run, request, done, epochs)

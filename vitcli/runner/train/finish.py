@@ -22,7 +22,7 @@ from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_step_flops
-from vitcli.runner.train.trainer import Trainer
+from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 if TYPE_CHECKING:
     from vitcli.runner.run.tensorboard import Board
@@ -138,7 +138,7 @@ def build_result(
     last = trainer.records[-1] if trainer.records else {}
     taken = trainer.stopped_at or trainer.step
     images = taken * spec.train.batch_size
-    headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
+    headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))

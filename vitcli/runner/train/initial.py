@@ -22,6 +22,7 @@ from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.experiment.listing import base_spec, list_experiments
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import join_words
+from vitcli.runner.train.probe_features import probe_features
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -60,7 +61,7 @@ def start_head_from_probe(
         raise ConfigError("train.init_head: a probe is one linear layer; set model.head=linear")
     train, count = limit_images(data.train, spec), data.num_classes
     on_message(f"fitting a linear probe to {len(train):,} training images")
-    features = task_class(spec)(spec, module).features(module, train)
+    features = probe_features(spec, module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")
     layer = linear_probe(features, train.labels, count).layer

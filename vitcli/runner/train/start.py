@@ -86,6 +86,8 @@ class Request:
     """Measure validation images only, and give the training no test image. A search does so."""
     stop_after: int | None = None
     """Stop after this epoch, with the schedule of the whole training; None trains to the end."""
+    first: RunDir | None = None
+    """The run of ``train.init``; None searches it by its name."""
     command: str | None = None
     """The command for meta.json, if it is not the command line of this process."""
     processes: Processes = ONE_PROCESS
@@ -328,7 +330,7 @@ def first_run(
     if experiment.spec.pretrain:
         return pretrain(experiment, request, on_event, on_message, load)
     init = experiment.spec.train.init
-    return find_run(init) if init else None
+    return request.first or (find_run(init) if init else None)
 
 
 def pretrain(

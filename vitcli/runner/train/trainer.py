@@ -19,6 +19,7 @@ from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.record import headline_curve
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
@@ -37,6 +38,8 @@ KEEP = 2
 SAVE_SHARE = 0.03
 """Largest share of the training time that checkpoints after epochs may take."""
 REPORT_SECONDS = 0.5
+NO_BEST = (-1.0, 0)
+"""The best number and its step before the first evaluation."""
 NUM_ATTENTION_IMAGES = 10
 """Approximate number of times per run that the attention and the task's pictures are drawn."""
 
@@ -60,8 +63,8 @@ class Trainer:
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
-        self.best: tuple[float, int] = (-1.0, 0)
-        """Best headline number on the validation split, and its step."""
+        self.best: tuple[float, int] = NO_BEST
+        """Best headline number on the validation split, and its step; 0 is that of the probe."""
         self.last_epoch = self.spec.train.epochs
         """The epoch, counted from 1, after which the training stops."""
         self.stopped_at = 0
@@ -155,6 +158,9 @@ class Trainer:
         self.training.module.train()
         self._started = time.perf_counter()
         try:
+            asked, is_new = self.spec.train, not (self.step or self.records)
+            if is_new and asked.init_head == "probe" and asked.early_stopping and asked.epochs:
+                self._close_epoch({"step": 0, "epoch": 0})  # the probe may stay the best
             for epoch in range(self.step // self.training.steps_per_epoch, self.last_epoch):
                 if self._ends_at_best():
                     break
@@ -167,8 +173,8 @@ class Trainer:
 
     def _ends_at_best(self) -> bool:
         """Return whether ``train.early_stopping`` ends the training here, with its best weights."""
-        patience, name = self.spec.train.early_stopping, f"val_{self.row.headline.name}"
-        values = [record[name] for record in self.records if name in record]
+        patience = self.spec.train.early_stopping
+        values = [value for _, value in headline_curve(self.records, self.spec)]
         if patience is None or self.best[0] not in values:
             return False
         waited = len(values) - 1 - values.index(self.best[0])
@@ -183,12 +189,18 @@ class Trainer:
         checkpoint = load_checkpoint(self.run.checkpoints / str(best))
         self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
         prune(self.run.checkpoints, {best})
-        num_measured = sum(f"val_{self.row.headline.name}" in each for each in self.records)
+        headline = self.row.headline
+        _, *values = [value for _, value in headline_curve(self.records, self.spec)]
         self.records = [record for record in self.records if record["step"] <= best]
         self.run.set_metrics(self.records)
         self.on_message(
             f"epoch {best // self.training.steps_per_epoch} is the best of"
-            f" {quantity(num_measured, 'evaluation')} on the validation split; its weights are kept"
+            f" {quantity(1 + len(values), 'evaluation')} on the validation split; its weights are"
+            " kept"
+            if best
+            else f"tuning did not beat the probe: on the validation split the probe has"
+            f" {headline.text(self.best[0])}, the best epoch {headline.text(max(values))}; the run"
+            " holds the probe"
         )
 
     def open_board(self) -> "Board":
@@ -271,14 +283,22 @@ class Trainer:
         record |= {f"train_{name}": means[name] for name in self.row.reports}
         record |= {name: means[name] for name in ("grad_norm", SKIPPED) if name in means}
         record["images_per_second"] = num_steps * self.spec.train.batch_size / seconds
-        last = epoch + 1 == self.spec.train.epochs
-        if last or (epoch + 1) % self.spec.train.eval_every == 0:
+        self._close_epoch(record)
+
+    def _close_epoch(self, record: dict[str, Any]) -> None:
+        """Evaluate and draw if it is time to, write the record, and save a checkpoint if due.
+
+        Epoch 0, before the first step, is that of a probe.
+        """
+        epoch = record["epoch"]
+        last = epoch == self.spec.train.epochs
+        if last or epoch % self.spec.train.eval_every == 0:
             record |= self._evaluate_epoch(last)
         self.run.set_metrics([*self.records, record])
         self._board = self._board or self.open_board()
         self.records.append(record)
         self._board.scalars(record)
-        if last or (epoch + 1) % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
+        if last or epoch % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
             self._draw_pictures(self._board)
         self._count_wall_seconds()
         if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
@@ -294,22 +314,12 @@ class Trainer:
             self.on_message(f"warning: {problem}")
 
     def _draw_pictures(self, board: "Board") -> None:
-        """Draw for TensorBoard where the model looks now, and what the task shows.
-
-        The training does not depend on it.
-        """
-        from vitcli.runner.attn_map.strip import draw_training_strip
-        from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
-        from vitcli.runner.run.tensorboard import TASK_PICTURES
+        """Draw for TensorBoard; the training does not depend on it."""
+        from vitcli.runner.attn_map.task_pictures import training_pictures
 
         module = self.training.evaluated_module
-        model = type(self.task).encoder(module)
-        strip = draw_training_strip(model, self.data.val or self.data.test, self.spec.data)
-        if strip is not None:
-            board.picture(strip, self.step)
-        for name, picture in fixed_pictures(self.task, module, self.data)[0].items():
-            if (sheet := picture_sheet(picture)) is not None:
-                board.picture(sheet, self.step, TASK_PICTURES + name)
+        for tag, pixels in training_pictures(self.task, module, self.data):
+            board.picture(pixels, self.step, tag)
 
     def _count_wall_seconds(self) -> None:
         now = time.perf_counter()
@@ -332,8 +342,10 @@ class Trainer:
         return found
 
     def _update_best(self, value: float) -> None:
-        """Keep the best value and its step; of equal values, the later one."""
-        if not self.best[1] or not self.row.headline.is_better(self.best[0], value):
+        """Keep the best value and its step; of equal values that of the probe, or the later one."""
+        best, is_better = self.best, self.row.headline.is_better
+        is_as_good = best[1] > 0 and value == best[0]
+        if best == NO_BEST or is_as_good or is_better(value, best[0]):
             self.best = (value, self.step)
 
     def test_outputs(self) -> Outputs:
@@ -365,7 +377,9 @@ class Trainer:
         newest = self.run.last_step()
         self.run.set_status("diverged", newest, reason)
         kept = (
-            f"the checkpoint of step {newest} is kept" if newest else "there is no checkpoint yet"
+            f"the checkpoint of step {newest} is kept"
+            if steps(self.run.checkpoints)
+            else "there is no checkpoint yet"
         )
         return (
             f"{self.run.path}: diverged: {reason}; {kept}."

@@ -139,10 +139,10 @@ def guess_names(tensors: Mapping[str, Tensor]) -> list[str]:
     found = []
     for name in _architectures():
         with torch.device("meta"):
-            small = timm.create_model(name, depth=0)
+            small = timm.create_model(name, depth=0, weight_init="skip")  # most of the time
             if type(small) is not timm.models.VisionTransformer or _shapes(of(small)) != outside:
                 continue
-            model = timm.create_model(name)
+            model = timm.create_model(name, weight_init="skip")
         if _shapes(of(model)) == wanted:
             has_other = model.pos_embed is not None and model.pos_embed.shape != positions
             found.append((has_other, len(name), name))
