@@ -263,7 +263,7 @@ def check(
     raw = with_pretraining(raw, place)
     code = raw.get("code")
     opaque = copies is not None and not own_code.state.trusts_copies
-    opaque = opaque and bool(code and own_code.missing_files(code))
+    opaque = opaque and bool(code and own_code.missing_code(code))
     if isinstance(code, Mapping):
         if opaque:
             stand_in(raw, code, copies)

@@ -61,7 +61,8 @@ class _State:
     """File name, such as ``sigmoid.py`` -> the file."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
-    has_read_packages: bool = False
+    packages: set[str] | None = None
+    """Installed packages whose parts are loaded; None before the first look."""
 
 
 state = _State()
@@ -198,11 +199,10 @@ def _import(name: str) -> None:
 
 def load_packages() -> bool:
     """Load the parts of installed packages; return whether there were any. Done once."""
-    if state.has_read_packages:
+    if state.packages is not None:
         return False
-    state.has_read_packages = True
-    points = entry_points(group=GROUP)
-    for point in points:
+    state.packages = set()
+    for point in entry_points(group=GROUP):
         from vitcli.core.spec.own import registering
 
         name = point.dist.name if point.dist else point.name
@@ -213,7 +213,8 @@ def load_packages() -> bool:
             raise OwnCodeError(
                 f"package {name}: its parts cannot be loaded: {type(error).__name__}: {error}"
             ) from error
-    return bool(points)
+        state.packages.add(name)
+    return bool(state.packages)
 
 
 def require(code: Mapping[str, str], copies: Path | None) -> None:
@@ -227,8 +228,8 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
         OwnCodeError: A file is not named, or differs from the stored hash.
     """
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
-    missing = missing_files(code)
-    if missing and copies and state.trusts_copies:
+    missing = missing_code(code)
+    if missing and copies and state.trusts_copies and files.keys() >= set(missing):
         found = {name: _read(copies / name) for name in missing}
         for name, (path, content) in found.items():
             if hashlib.sha256(content).hexdigest() != files[name]:
@@ -243,16 +244,18 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
                 f" {digest[:12]}); name the version that it was trained with"
                 + (f", or {copies / name}" if copies else "")
             )
-    if len(files) < len(code):
+
+
+def missing_code(code: Mapping[str, str]) -> list[str]:
+    """Return the files that are not loaded, and the packages that are not installed."""
+    if not all(name.endswith(".py") for name in code):
         load_packages()
-
-
-def missing_files(code: Mapping[str, str]) -> list[str]:
-    """Return the files of own code that are not loaded."""
-    return [name for name in code if name.endswith(".py") and name not in state.files]
+    return [name for name in code if name not in state.files and name not in (state.packages or ())]
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
+    if packages := [name for name in missing if not name.endswith(".py")]:
+        return f"own code is needed: install the package {packages[0]}, or open the run where it is"
     names = " ".join(f"--code {quoted(name)}" for name in missing)
     hint = f", or --trust-code to run the copy in {copies}" if copies else ""
     return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
@@ -332,6 +335,11 @@ def save_copies(code: Mapping[str, str], folder: Path) -> None:
         if name in state.files:
             make_folder(folder / FOLDER)
             commit(folder / FOLDER / name, state.files[name].content)
+
+
+def texts(code: Mapping[str, str]) -> dict[str, str]:
+    """Return the text of each loaded file, for the other processes of a training."""
+    return {name: state.files[name].content.decode() for name in code if name in state.files}
 
 
 def blame(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, 
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import missing_files, needed
+from vitcli.runner.experiment.own_code import missing_code, needed
 
 
 class _AnyOptions(Spec):
@@ -27,7 +27,7 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
 
     With them, the configuration can be read and listed. To build one of the parts is refused.
     """
-    missing = missing_files(code)
+    missing = missing_code(code)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OwnCodeError(needed(missing, copies))
