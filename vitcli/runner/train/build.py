@@ -110,7 +110,8 @@ class BuiltTraining:
         with arithmetic(self.precision):
             batches = self.training.batches(0)
             self.compiled = compile_task(self.task, batches, self.autocast, self.on_message)
-            if not (self.compiled and self.device.type == "cuda"):
+            is_stored = isinstance(data.train.pixels, StoredPixels)
+            if not (self.compiled and self.device.type == "cuda") or is_stored:
                 return
             compile_batches(self.task, self.training.batches(0), self.on_message)
         self.evaluated = compile_evaluation(
