@@ -25,7 +25,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        help="Data set or your own pictures: 'vitcli data ls' lists both.",
         autocompletion=complete.data_set,
     ),
 ]
@@ -39,7 +39,7 @@ def ls(json: Json = False) -> None:
     Example:
       vitcli data ls
     """
-    from vitcli.core.spec import DATA_SETS, DataSpec
+    from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
     found = [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
@@ -48,7 +48,8 @@ def ls(json: Json = False) -> None:
         return
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
-    say("own pictures: imagefolder:PATH, with train/<class>/* and test/<class>/* in PATH")
+    emit("")
+    emit(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
     say("next: vitcli data get NAME, vitcli data info NAME")
 
 
@@ -184,7 +185,11 @@ def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
 def check(
     folder: Annotated[
         str,
-        typer.Argument(metavar="FOLDER", help="Folder of pictures, with a folder for each class."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder of pictures, with a folder for each class, or another form of"
+            " 'vitcli data ls', such as csv:labels.csv.",
+        ),
     ],
     page: Annotated[
         Path | None,
@@ -208,12 +213,13 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
-    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.data.listing import list_pictures, own_path
     from vitcli.runner.errors import CheckError
 
     if page is not None:
         files.require_folder(page)
-    found = checked.check_folder(folder_path(folder) or Path(folder), say)
+    name = folder if own_path(folder) else f"imagefolder:{folder}"
+    found = checked.check_folder(list_pictures(name).without_val(), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
@@ -230,7 +236,6 @@ def check(
         )
         hint = "" if page else "; --page check.html shows the pictures"
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
-    name = folder if folder_path(folder) else f"imagefolder:{folder}"
     say(f"next   vitcli train finetune --data {shlex.quote(name)}")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vitcli.core.spec.rows import Row
+from vitcli.core.spec.rows import Row, Target
 
 FORMATS = "vitcli.runner.data.formats"
 
@@ -19,6 +19,9 @@ class DataReader(Row):
     """What to type after ``--data``."""
     is_path: bool = True
     """Whether the text after the prefix is the path of a file or folder."""
+    fetch: Target | None = None
+    """What downloads it for ``vitcli data get``, if it is not on this machine: takes the text after
+    the prefix, whether downloads are forbidden, and a function for messages."""
     packages: tuple[str, ...] = ()
     """Packages that it needs. They belong to the extra ``hub``."""
 
@@ -50,6 +53,7 @@ DATA_READERS: dict[str, DataReader] = {
         build=f"{FORMATS}.parquet:list_hub",
         example="hf:beans",
         is_path=False,
+        fetch=f"{FORMATS}.parquet:fetch_hub",
         packages=("datasets", "pyarrow"),
     ),
 }

@@ -209,7 +209,9 @@ def _mapped(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
         start = 8 + int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(start - 8))
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    rows = sorted((header[name] | {"name": name} for name in names), key=lambda r: r["data_offsets"])
+    rows = sorted(
+        (header[name] | {"name": name} for name in names), key=lambda r: r["data_offsets"]
+    )
     for row, after in pairwise(rows):
         if row["data_offsets"][1] != after["data_offsets"][0]:
             raise ValueError("no memory map")

@@ -13,10 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.readers import split_name
+from vitcli.core.spec.readers import DataReader, split_name
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.errors import ConfigError, InputError
@@ -133,18 +134,28 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
         ConfigError: A package is missing.
         InputError: The pictures are missing or damaged, or a file that describes them is.
     """
-    prefix = name.partition(":")[0]
-    row, path = DATA_READERS[prefix], own_path(name, data_dir)
-    if missing := [package for package in row.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
-        )
+    row, path = require_packages(name), own_path(name, data_dir)
     found = load_target(row.build)(path if row.is_path else str(path))
     if isinstance(found, PictureFolder):
         return found
     from vitcli.runner.data.formats.npz import list_arrays
 
-    return list_arrays(Path(str(path)), found)
+    return list_arrays(Path(str(path)), {key: np.asarray(found[key]) for key in found})
+
+
+def require_packages(name: str) -> DataReader:
+    """Return the row of a name of the user's own pictures.
+
+    Raises:
+        ConfigError: A package that it needs is missing.
+    """
+    prefix = name.partition(":")[0]
+    row = DATA_READERS[prefix]
+    if missing := [package for package in row.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
+        )
+    return row
 
 
 def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
