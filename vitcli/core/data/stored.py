@@ -6,7 +6,7 @@ A training on them sees the same bits as one whose pixels are on the device.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Union, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -99,7 +99,7 @@ class StoredPixels:
         return StoredPixels(self.base, self.index, self.device, not self.is_mirrored)
 
 
-AnyPixels = Union[Tensor, StoredPixels]
+AnyPixels = Tensor | StoredPixels
 
 
 def select(pixels: AnyPixels, index: Tensor | slice) -> Tensor:

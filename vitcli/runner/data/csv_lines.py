@@ -36,13 +36,13 @@ def csv_lines(
     try:
         header = next(reader, [])
         known = [*columns, *optional]
+        if missing := [name for name in columns if name not in header]:
+            needed = f"the first line must be {','.join(columns)}"
+            raise InputError(f"{where}, line 1: no column {missing[0]!r}; {needed}")
         if strange := [name for name in header if name not in known or header.count(name) > 1]:
             hint = did_you_mean(strange[0], known) or f"; there are {', '.join(known)}"
             what = "twice the" if strange[0] in known else "unknown"
             raise InputError(f"{where}, line 1: {what} column {printable(strange[0])!r}{hint}")
-        if missing := [name for name in columns if name not in header]:
-            needed = f"the first line must be {','.join(columns)}, with a comma"
-            raise InputError(f"{where}, line 1: no column {missing[0]!r}; {needed}")
         places = [header.index(name) if name in header else None for name in known]
         for row in filter(None, reader):
             at = f"{where}, line {reader.line_num}"

@@ -277,12 +277,16 @@ def decode_folder(
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
     for note in describe_problems(decoded, data):
         on_message(note)
+    leaks = () if spec.folds else _leaks(decoded, data, groups)
+    return replace(data, leaks=leaks)
+
+
+def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the held-out pictures that are training pictures, too, or of one group with some."""
     left = {*data.train.names, *data.test.names}
-    leaks = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
-    if not spec.folds:
-        held_out = [*data.test.names, *(data.val.names if data.val else ())]
-        leaks += divided(held_out, data.train.names, groups)
-    return replace(data, leaks=tuple(leaks))
+    copies = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
+    held_out = [*data.test.names, *(data.val.names if data.val else ())]
+    return (*copies, *divided(held_out, data.train.names, groups))
 
 
 def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
