@@ -122,11 +122,12 @@ def hold_out_groups(images: Images, share: float, groups_of: Mapping[str, str]) 
     for group, digest in zip(groups.tolist(), digests, strict=True):
         first[group] = min(digest, first.get(group, digest))
     total, out = counts.sum(0), np.zeros(len(counts), bool)
+    held = np.zeros_like(total)
     for group in sorted(first, key=lambda each: first[each]):
-        held = counts[out].sum(0)
         more = held + counts[group]
         is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
-        out[group] = is_nearer and (more < total)[counts[group] > 0].all()
+        if is_nearer and (more < total)[counts[group] > 0].all():
+            out[group], held = True, more
     for label in np.flatnonzero((counts[out].sum(0) == 0) & (total > 0)):
         own = np.flatnonzero(counts[:, label])
         out[own[counts[own].sum(1).argmin()]] |= len(own) > 1

@@ -73,7 +73,12 @@ class PictureFolder:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Return the path of each picture below the folder, without control characters."""
-        return tuple(printable(Path(path).relative_to(self.root)) for path in self.paths)
+        folders = {*map(os.path.dirname, self.paths)}
+        below = {folder: str(Path(folder).relative_to(self.root)) for folder in folders}
+        return tuple(
+            printable(os.path.normpath(os.path.join(below[folder], name)))
+            for folder, name in map(os.path.split, self.paths)
+        )
 
     @cached_property
     def stamp(self) -> str:

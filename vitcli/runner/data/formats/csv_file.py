@@ -24,10 +24,10 @@ def list_csv(path: Path, class_names: Sequence[str] | None = None) -> PictureFol
         InputError: A line names no picture below the folder of the file, or one that was named
             before, or has no label or an unknown split; or a class has no training picture.
     """
-    root, lines = Path(os.path.normpath(path.parent)), dict[str, tuple[str, str, str]]()
+    root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     for at, written, label, split, group in csv_lines(path, COLUMNS, OPTIONAL):
         picture = os.path.normpath(root / written)
-        if not Path(picture).is_relative_to(root):
+        if not picture.startswith(os.path.join(root, "")):
             where = f"{printable(written)} is outside the folder of the file"
             raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
         if picture in lines:
