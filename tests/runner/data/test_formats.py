@@ -365,7 +365,9 @@ def test_a_hundred_thousand_rows(tmp_path, monkeypatch):
     assert len(data.train) + len(data.test) + len(data.val) == count
     assert len(data.test) == pytest.approx(count / 5, rel=0.05)
     monkeypatch.setattr("os.path.isfile", lambda path: True)
-    lines = [f"bild/{row}.png,{row % 10},{'train' if row % 50 < 40 else 'test'}" for row in range(count)]
+    lines = [
+        f"bild/{row}.png,{row % 10},{'train' if row % 50 < 40 else 'test'}" for row in range(count)
+    ]
     (tmp_path / "x.csv").write_text("\n".join(["path,label,split", *lines]))
     folder = list_pictures(f"csv:{tmp_path / 'x.csv'}")
     assert (folder.num_train, folder.num_test) == (80_000, 20_000)
