@@ -11,6 +11,7 @@ import sys
 import time
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 os.environ["VITCLI_MEMORY_MAP"] = "1"
 
@@ -33,7 +34,11 @@ def make(count: int, side: int) -> Decoded:
     base = torch.randint(0, 256, (DIFFERENT, 3, side, side), dtype=torch.uint8)
     index = torch.arange(count) % DIFFERENT
     train = Images(as_tensor(StoredPixels(base, index)), index % 10)
-    facts = {"class_names": tuple("0123456789"), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    facts: dict[str, Any] = {
+        "class_names": tuple("0123456789"),
+        "mean": (0.5,) * 3,
+        "std": (0.5,) * 3,
+    }
     return Decoded(DataSet(name="", train=train, test=train[:100], data_hash="", **facts))
 
 

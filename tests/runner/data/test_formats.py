@@ -7,7 +7,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def write_csv(root: Path, pictures: list[Picture]) -> str:
     return f"csv:{root / 'lábels.csv'}"
 
 
-def arrays_of(pictures: list[Picture]) -> dict[str, np.ndarray]:
+def arrays_of(pictures: list[Picture]) -> dict[str, Any]:
     found = defaultdict(list)
     for each in pictures:
         prefix = f"{each.split}_" if each.split else ""
@@ -135,7 +135,7 @@ EVERY = pytest.mark.parametrize("prefix", DATA_READERS)
 WITH_GROUPS = pytest.mark.parametrize("prefix", ["csv", "npz", "parquet"])
 
 
-def load(name: str, **fields: object) -> DataSet:
+def load(name: str, **fields: Any) -> DataSet:
     return load_data(DataSpec(name=name, **fields), offline=True, seed=0)
 
 
@@ -282,7 +282,7 @@ def test_numbers_as_labels_are_sorted_by_value(tmp_path):
     assert list_pictures(f"csv:{tmp_path / 'x.csv'}").class_names == ("2", "9", "10")
 
 
-def save(tmp_path: Path, **arrays: np.ndarray) -> str:
+def save(tmp_path: Path, **arrays: Any) -> str:
     np.savez(tmp_path / "x.npz", **arrays)
     return f"npz:{tmp_path / 'x.npz'}"
 

@@ -4,7 +4,7 @@ A training on them sees the same bits as one whose pixels are on the device.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
@@ -25,6 +25,7 @@ class StoredPixels:
         index: The places of the images in it, (N,) int64; None for all.
         device: Where the gathered images are wanted.
         is_mirrored: Whether the images are mirrored when they are gathered.
+        hint: Takes places that will be gathered at once, so that the disk can read them together.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class StoredPixels:
         index: Tensor | None = None,
         device: torch.device | str = "cpu",
         is_mirrored: bool = False,
+        hint: Callable[[Tensor], object] = lambda _: None,
     ) -> None:
         self.base, self.index = base, torch.arange(len(base)) if index is None else index
-        self.device, self.is_mirrored = torch.device(device), is_mirrored
+        self.device, self.is_mirrored, self.hint = torch.device(device), is_mirrored, hint
         self.shape = torch.Size((len(self.index), *base.shape[1:]))
         self._pool: ThreadPoolExecutor | None = None
         self._coming: Iterator[Tensor] = iter(())
@@ -61,6 +63,7 @@ class StoredPixels:
 
     def gather(self, places: Tensor) -> Tensor:
         """Return the images at some places of the memory map, on the device."""
+        self.hint(places)
         found = self.base[places]
         found = found.flip(-1) if self.is_mirrored else found
         return found.pin_memory().to(self.device, non_blocking=True) if self.is_cuda else found
@@ -88,15 +91,22 @@ class StoredPixels:
 
     def select(self, index: Tensor | slice) -> "StoredPixels":
         """Return some of the images, without reading them."""
-        places = self.index[index.cpu() if isinstance(index, Tensor) else index]
-        return StoredPixels(self.base, places, self.device, self.is_mirrored)
+        return self._at(self.index[index.cpu() if isinstance(index, Tensor) else index])
+
+    def _at(self, places: Tensor) -> "StoredPixels":
+        return StoredPixels(self.base, places, self.device, self.is_mirrored, self.hint)
 
     def to(self, device: torch.device | str) -> "StoredPixels":
-        return StoredPixels(self.base, self.index, device, self.is_mirrored)
+        return StoredPixels(self.base, self.index, device, self.is_mirrored, self.hint)
 
     def flip(self, _: int) -> "StoredPixels":
         """Return the images mirrored from left to right."""
-        return StoredPixels(self.base, self.index, self.device, not self.is_mirrored)
+        return StoredPixels(self.base, self.index, self.device, not self.is_mirrored, self.hint)
+
+    def followed_by(self, other: "StoredPixels") -> "StoredPixels":
+        """Return these images and others of the same memory map."""
+        assert other.base is self.base
+        return self._at(torch.cat([self.index, other.index]))
 
 
 AnyPixels = Tensor | StoredPixels
@@ -108,11 +118,9 @@ def select(pixels: AnyPixels, index: Tensor | slice) -> Tensor:
 
 
 def joined(first: AnyPixels, second: AnyPixels) -> Tensor:
-    """Return the images of both, one after the other. Memory maps must be the same one."""
+    """Return the images of both, one after the other."""
     if isinstance(first, StoredPixels) and isinstance(second, StoredPixels):
-        assert first.base is second.base
-        index = torch.cat([first.index, second.index])
-        return as_tensor(StoredPixels(first.base, index, first.device))
+        return as_tensor(first.followed_by(second))
     return torch.cat([first[:], second[:]])
 
 

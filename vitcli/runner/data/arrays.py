@@ -130,7 +130,7 @@ def arranged(
 
 def _resized(pixels: Tensor, size: Size) -> Tensor:
     """Return ``fit_to_size`` of all images, in a memory map if they are large."""
-    out = new_pixels(*pixels.shape[:2], size)
+    out = new_pixels(pixels.shape[0], pixels.shape[1], size)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
         target.copy_(fit_to_size(part, size))
     return stored(out)

@@ -253,9 +253,8 @@ def decode_folder(
             chunks=chunks,
         )
 
-    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit)
-    if folder.num_val or groups:
-        parts = (*parts, folder.num_val, sorted(groups.items()))
+    more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
+    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
     file = array_file(spec.name, spec.resize)
     chunks = Chunks(file, parts)
     decoded = load_or_build(file, parts, build, on_message)

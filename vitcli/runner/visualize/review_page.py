@@ -56,7 +56,7 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
         folder: The user's own pictures; None for another data set.
         moved: The name of the data set, if it has another place than in the training.
     """
-    root = folder and folder.root
+    root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data
     words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]
     made = read_corrections(spec.corrections, folder) if folder else {}

@@ -118,8 +118,8 @@ def _rows(path: Path) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
                         continue
                     if names and not (isinstance(given, int) and 0 <= given < len(names)):
                         raise ValueError(f"row {row:,}: no class {given!r}; there are {len(names)}")
-                    group = cells.get(GROUP)
-                    yield content, *map(_text, (names[given] if names else given, group)), names
+                    named = _text(names[given] if names else given)
+                    yield content, named, _text(cells.get(GROUP)), names
     except (ArrowException, OSError, ValueError) as error:
         reason = printable(str(error).partition("\n")[0])
         raise InputError(f"{printable(path)}: {reason}") from error
