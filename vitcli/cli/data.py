@@ -48,8 +48,7 @@ def ls(json: Json = False) -> None:
         return
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
-    emit("")
-    emit(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
+    say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
     say("next: vitcli data get NAME, vitcli data info NAME")
 
 

@@ -208,6 +208,16 @@ def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
     return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
 
 
+def fitted(pixels: Tensor, size: Size, fit: str) -> Tensor:
+    """Return images at a size, (N, C, H, W) -> (N, C, *size) uint8; ``fit`` is one of ``FITS``."""
+    if fit == "crop":
+        return fit_to_size(pixels, size)
+    height, width = pixels.shape[-2:]
+    top, left, h, w = central_box(*size, (height, width)) if fit == "pad" else (0, 0, *size)
+    bars = (left, size[1] - w - left, top, size[0] - h - top)
+    return F.pad(stretch_to_size(pixels, (h, w)), bars)
+
+
 def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Resize each side independently, (N, C, H, W) -> (N, C, *size) uint8.
 

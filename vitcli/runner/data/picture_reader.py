@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import TypeVar
 
 import torch
@@ -24,12 +24,11 @@ from vitcli.runner.data.arrays import (
     Size,
     arranged,
     central_box,
-    fit_to_size,
+    fitted,
     new_pixels,
     pixel_digests,
     require_memory,
     stored,
-    stretch_to_size,
 )
 from vitcli.runner.data.cache import Chunks, Decoded
 from vitcli.runner.data.extras import read_extras
@@ -202,18 +201,9 @@ def read_labelled(
 def _read_arrays(folder: PictureFolder, size: Size, fit: str) -> Tensor:
     """Return the pixels of all arrays at a size; see ``read_labelled``."""
     pixels, done = new_pixels(len(folder.paths), folder.in_chans, size), 0
-    for array in folder.arrays:
-        box = (0, 0, *size)
-        if fit == "pad":
-            box = central_box(*size, (array.shape[2], array.shape[3]))
-        top, left, height, width = box
-        resize = fit_to_size if fit == "crop" else stretch_to_size
-        for part in array.parts(AT_ONCE):
-            target = pixels[done : done + len(part)]
-            target.zero_()[..., top : top + height, left : left + width] = resize(
-                part, (height, width)
-            )
-            done += len(part)
+    for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
+        pixels[done : done + len(part)] = fitted(part, size, fit)
+        done += len(part)
     return stored(pixels)
 
 
