@@ -19,7 +19,8 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.readers import DataReader
 from vitcli.runner.data import listing
-from vitcli.runner.data.find import cache_root
+from vitcli.runner.data.find import cache_root, check_name
+from vitcli.runner.data.get import get_data
 from vitcli.runner.data.listing import list_pictures
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -159,7 +160,10 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     assert (info.num_train, info.num_test, info.img_size) == (24, 6, (12, 10))
     unused = load(name)
     assert (len(unused.train), unused.val) == (24, None)
-    assert data_status(name).decoded
+    status = data_status(name)
+    assert (bool(status.decoded), status.kind == "missing") == (True, False)
+    if prefix == "hf":
+        assert get_data(name, offline=True).path == status.place
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
 
@@ -343,15 +347,27 @@ def test_unfit_arrays_are_refused_in_one_line(arrays, said, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_array_has_the_bytes_that_its_header_promises(tmp_path):
+def test_pictures_that_have_moved_are_found_by_their_folder(pictures, tmp_path):
+    name = write_csv(tmp_path / "own", pictures)
+    before = load(name)
+    (tmp_path / "own").rename(tmp_path / "moved")
+    after = load_data(DataSpec(name=name), data_dir=tmp_path / "moved")
+    assert after.data_hash == before.data_hash
+    path = tmp_path / "moved" / "lábels.csv"
+    with pytest.raises(ConfigError, match=r"did you mean 'csv:.*lábels\.csv'\?"):
+        check_name(str(path))
+
+
+@pytest.mark.parametrize("header", [b"(9, 9, 9)", b"(4, 3, 3,", b"(4, 3,9,,"])
+def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
     name = save(tmp_path, images=np.zeros((4, 3, 3), np.uint8), labels=np.arange(4))
     with zipfile.ZipFile(tmp_path / "x.npz") as archive:
         parts = {member: archive.read(member) for member in archive.namelist()}
-    huge = parts["images.npy"].replace(b"(4, 3, 3)", b"(9, 9, 9)")
+    huge = parts["images.npy"].replace(b"(4, 3, 3)", header)
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         for member, content in (parts | {"images.npy": huge}).items():
             archive.writestr(member, content)
-    with pytest.raises(InputError, match="the header says"):
+    with pytest.raises(InputError, match="images cannot be read"):
         load(name)
 
 

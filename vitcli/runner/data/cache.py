@@ -48,11 +48,12 @@ class Decoded:
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
 
-def array_file(name: str, size: tuple[int, int] | None) -> Path:
-    """Return the cache file of a data set."""
-    if path := own_path(name):
-        prefix, is_path = name.partition(":")[0], DATA_READERS[name.partition(":")[0]].is_path
-        where = str(path.resolve() if is_path else path).encode(errors="surrogateescape")
+def array_file(name: str, size: tuple[int, int] | None, data_dir: Path | None = None) -> Path:
+    """Return the cache file of a data set; ``data_dir`` is the new place of own pictures."""
+    if path := own_path(name, data_dir):
+        prefix = name.partition(":")[0]
+        path = path.resolve() if DATA_READERS[prefix].is_path else path
+        where = str(path).encode(errors="surrogateescape")
         name = f"{prefix}-{hashlib.sha256(where).hexdigest()[:12]}"
     suffix = f"{size[0]}x{size[1]}" if size else "native"
     return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"

@@ -14,7 +14,7 @@ from typing import Literal
 
 import platformdirs
 
-from vitcli.core.spec import DATA_SETS
+from vitcli.core.spec import DATA_READERS, DATA_SETS
 from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
@@ -100,8 +100,10 @@ def check_name(name: str, where: str = "") -> None:
     """
     if name in DATA_SETS or own_path(name):
         return
-    if name and Path(os.path.expanduser(name)).is_dir():
-        hint = f"; did you mean {quoted(f'imagefolder:{name}')}?"
+    path = Path(os.path.expanduser(name))
+    prefix = "imagefolder" if path.is_dir() else path.suffix[1:]
+    if name and path.exists() and prefix in DATA_READERS:
+        hint = f"; did you mean {quoted(f'{prefix}:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
         hint += "" if hint.endswith("?") else f", {list_own()}"

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -203,6 +203,7 @@ def divided(side: Sequence[str], other: Sequence[str], groups: Mapping[str, str]
     ]
 
 
+@cache
 def split_of(text: str) -> str | None:
     """Return the split that a text names, in any form; None for another text."""
     known = text.strip().casefold()

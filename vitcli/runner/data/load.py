@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.spec import GENERATED, DataSpec
+from vitcli.core.spec import DATA_READERS, GENERATED, DataSpec
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -49,6 +49,7 @@ from vitcli.runner.data.listing import (
     divided,
     file_version,
     group_of,
+    list_pictures,
     listed_for,
     own_path,
 )
@@ -63,7 +64,7 @@ from vitcli.runner.data.picture_reader import (
 )
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.text import composed, ignore_message, printable
 
 
@@ -99,7 +100,8 @@ def load_data(
     if spec.name in GENERATED:
         found = decode_generated(spec.name, spec.resize, on_message).data
     elif folder:
-        found = decode_folder(spec, folder, groups, extras, on_message)
+        file = array_file(spec.name, spec.resize, data_dir)
+        found = decode_folder(spec, folder, groups, extras, file, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
@@ -226,11 +228,13 @@ def decode_folder(
     folder: PictureFolder,
     groups: Mapping[str, str],
     extras: Collection[str],
+    file: Path,
     on_message: Listener,
 ) -> DataSet:
     """Return the user's own pictures. Without a test set, a fifth of them is held out.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
+    ``file`` is the cache file.
 
     Raises:
         InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
@@ -255,7 +259,6 @@ def decode_folder(
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
-    file = array_file(spec.name, spec.resize)
     chunks = Chunks(file, parts)
     decoded = load_or_build(file, parts, build, on_message)
     chunks.remove()
@@ -369,6 +372,9 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
     if name in GENERATED:
         kind = "embedded"
     elif path:
+        if not DATA_READERS[name.partition(":")[0]].is_path:
+            with contextlib.suppress(UserError):
+                path = list_pictures(name).root
         own = "folders" if path.is_dir() else "files"
         kind, place = (own, path) if path.exists() else (kind, None)
     elif source := find_source(name, data_dir):

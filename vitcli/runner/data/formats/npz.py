@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import math
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,10 @@ KEY = re.compile(
 )
 WANTED = (
     "images and labels, or train_images, train_labels, test_images ..., or x_train, y_train ..."
+)
+DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error),
+    *(SyntaxError, tokenize.TokenError),  # from a header that is no Python literal
 )
 MOST_CHANNELS = 64
 MOST_LABEL_BYTES = 2**28
@@ -82,7 +87,7 @@ def _open(path: Path, member: str) -> Iterator[tuple[BinaryIO, int]]:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             yield file, archive.getinfo(member).file_size  # type: ignore[misc]
-    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         what = f"{member.removesuffix('.npy')} cannot be read: {error}"
         raise InputError(f"{printable(path)}: {printable(what)}") from error
 
