@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
+from tests.cli.commands import vitcli
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.readers import DataReader
@@ -165,6 +166,20 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     if prefix == "hf":
         assert get_data(name, offline=True).path == status.place
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
+
+
+@EVERY
+def test_each_format_is_trained_on_and_evaluated(prefix, pictures, here):
+    name = WRITERS[prefix](here / "own", pictures)
+    options = ["-s", "model.depth=1", "-s", "data.val_split=6", "--epochs", "1", "--name", "x"]
+    code, _, talk = vitcli("train", "quickstart", "--data", name, "--batch-size", "8", *options)
+    assert code == 0, talk
+    code, out, talk = vitcli("eval", "x", "--json")
+    assert code == 0, talk
+    assert json.loads(out)["num_images"] == 6
+    code, out, talk = vitcli("data", "check", name, "--page", "check.html", "--json")
+    assert code == 0, talk
+    assert json.loads(out)["num_test"] == 6
 
 
 @EVERY
@@ -404,7 +419,8 @@ def test_a_data_set_of_the_hub_is_not_downloaded_by_a_training():
 
 def test_a_reader_can_be_added(monkeypatch, tmp_path):
     images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
-    row = DataReader(about="", example="", build=lambda path: {"images": images, "labels": LABELS})
+    words = np.array(["cat", "Löwe"])[LABELS]
+    row = DataReader(about="", example="", build=lambda path: {"images": images, "labels": words})
     monkeypatch.setitem(DATA_READERS, "mine", row)
     name = f"mine:{tmp_path}"
     first = load(name)

@@ -136,7 +136,7 @@ def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> Pic
         raise InputError(f"{where} has {', '.join(arrays) or 'no arrays'}; needed are {WANTED}")
     try:
         return _listed(path, arrays, keys, facts or _digest(arrays))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise InputError(f"{where}: {error}") from error
 
 
@@ -217,7 +217,7 @@ def _digest(arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256()
     for name, array in arrays.items():
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).data.cast("B"))
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -249,15 +249,11 @@ class ImageArray:
 
     def parts(self, count: int) -> Iterator[Tensor]:
         """Yield ``count`` images at a time, (n, C, H, W) uint8."""
-        array = self.array
-        for part in array.parts(count) if isinstance(array, NpzArray) else _split(array, count):
+        array, starts = self.array, range(0, self.shape[0], count)
+        slices = (array[start : start + count] for start in starts)
+        for part in array.parts(count) if isinstance(array, NpzArray) else slices:
             if part.dtype.itemsize == 2:
                 part = ((part.astype(np.uint32) + 128) // 257).astype(np.uint8)
             tensor = torch.from_numpy(np.ascontiguousarray(part))
             tensor = tensor[..., None] if tensor.ndim == 3 else tensor
             yield tensor.permute(0, 3, 1, 2) if self.is_last else tensor
-
-
-def _split(array: np.ndarray, count: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(array), count):
-        yield array[start : start + count]
