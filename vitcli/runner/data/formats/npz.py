@@ -249,9 +249,12 @@ class ImageArray:
 
     def parts(self, count: int) -> Iterator[Tensor]:
         """Yield ``count`` images at a time, (n, C, H, W) uint8."""
-        array, starts = self.array, range(0, self.shape[0], count)
-        slices = (array[start : start + count] for start in starts)
-        for part in array.parts(count) if isinstance(array, NpzArray) else slices:
+        array = self.array
+        if isinstance(array, NpzArray):
+            parts = array.parts(count)
+        else:
+            parts = iter(np.split(array, range(count, len(array), count)))
+        for part in parts:
             if part.dtype.itemsize == 2:
                 part = ((part.astype(np.uint32) + 128) // 257).astype(np.uint8)
             tensor = torch.from_numpy(np.ascontiguousarray(part))
