@@ -154,7 +154,7 @@ def _training_images(found: TrainedRun) -> Images:
         parts.append(_named(found, "val"))
     labels = torch.cat([part.labels for part in parts])
     whole = Images(
-        torch.cat([part.pixels for part in parts]),
+        torch.cat([part.pixels[:] for part in parts]),
         labels,
         {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
         tuple(name for part in parts for name in part.names),

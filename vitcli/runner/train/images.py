@@ -98,7 +98,8 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
-            f" training set, too, so the test accuracy would be too high:\n{listed(data.leaks)}\n"
+            " training set, too, or in one of its groups, so the test accuracy would be too high:"
+            f"\n{listed(data.leaks)}\n"
             "Remove them from one side, or train in spite of them: --allow-leaks"
             " (data.allow_leaks: true)"
         )
