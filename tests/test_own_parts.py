@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from vitcli import parts
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ExperimentSpec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
@@ -25,7 +27,19 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 
 PAGE = Path(__file__).parents[1] / "docs/own-parts.md"
-TABLES = [*SLOTS.values(), FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS]
+TABLES: list[Any] = [
+    *SLOTS.values(),
+    *(FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS, DATA_READERS),
+]
+    *SLOTS.values(),
+    FAMILIES,
+    TASKS,
+    OPTIMIZERS,
+    SCHEDULES,
+    POLICIES,
+    METRICS,
+    DATA_READERS,
+]
 EVERY = """
 import torch
 from torch import nn

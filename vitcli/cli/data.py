@@ -220,7 +220,8 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
-    from vitcli.runner.data.listing import list_pictures, own_path
+    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.own import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitcli.runner.data.listing import list_pictures
+from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import InputError
 
 

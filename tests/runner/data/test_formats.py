@@ -22,8 +22,8 @@ from vitcli.core.spec.readers import DataReader
 from vitcli.runner.data import listing
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
-from vitcli.runner.data.listing import list_pictures
 from vitcli.runner.data.load import data_status, describe_data, load_data
+from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
 
 pytestmark = pytest.mark.usefixtures("cache")

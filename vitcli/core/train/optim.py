@@ -1,7 +1,7 @@
 """Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -165,6 +165,26 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
         Muon(groups, momentum=spec.muon_momentum, nesterov=True),
         *(adamw(rest, spec) if rest else ()),
     ]
+
+
+def own_optimizer(
+    build: Callable[..., Optimizer],
+    given: Sequence[str],
+    named: Named,
+    spec: OptimSpec,
+    **options: Any,
+) -> list[Optimizer]:
+    """Return an optimiser of the user's own class.
+
+    Args:
+        build: The class. It takes groups, a learning rate, the fields and the options.
+        given: Names of the fields of ``spec`` that it takes.
+        named: The parameters.
+        spec: The fields of ``optim``.
+        options: The options that stand beside its name.
+    """
+    fields = {field: getattr(spec, field) for field in given}
+    return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
 
 
 def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:

@@ -25,8 +25,8 @@ from vitcli.runner.data.find import (
     prefer,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.listing import require_packages
 from vitcli.runner.data.load import decode_named
+from vitcli.runner.data.own import require_packages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable

@@ -9,18 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 from torch import Tensor
 
-from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.readers import DataReader, split_name
-from vitcli.core.spec.rows import load_target
+from vitcli.core.spec.readers import split_name
 from vitcli.runner.data.catalogue import IN_CHANS
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable, quoted
 
 SPLITS = {
@@ -130,49 +126,6 @@ def own_path(name: str, data_dir: Path | None = None) -> Path | None:
     if data_dir is None or not row.is_path:
         return path
     return data_dir / path.name if (data_dir / path.name).is_file() else data_dir
-
-
-def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
-    """Return the user's own pictures, as the row of the prefix lists them.
-
-    Raises:
-        ConfigError: A package is missing.
-        InputError: The pictures are missing or damaged, or a file that describes them is.
-    """
-    row, path = require_packages(name), own_path(name, data_dir)
-    found = load_target(row.build)(path if row.is_path else str(path))
-    if isinstance(found, PictureFolder):
-        return found
-    from vitcli.runner.data.formats.npz import list_arrays
-
-    return list_arrays(Path(str(path)), {key: np.asarray(found[key]) for key in found})
-
-
-def require_packages(name: str) -> DataReader:
-    """Return the row of a name of the user's own pictures.
-
-    Raises:
-        ConfigError: A package that it needs is missing.
-    """
-    prefix = name.partition(":")[0]
-    row = DATA_READERS[prefix]
-    if missing := [package for package in row.packages if find_spec(package) is None]:
-        raise ConfigError(
-            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
-        )
-    return row
-
-
-def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
-    """Return the pictures that a spec asks for: its own validation split only if it is wanted."""
-    folder = list_pictures(spec.name, data_dir)
-    if not folder.num_val or (spec.val_split == folder.num_val and not spec.folds):
-        return folder
-    note = (
-        f"{printable(folder.root)}: {folder.num_val:,} validation pictures are not used; to use"
-        f" them, type: -s data.val_split={folder.num_val}"
-    )
-    return replace(folder.without_val(), notes=(*folder.notes, note))
 
 
 def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:

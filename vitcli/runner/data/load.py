@@ -44,15 +44,8 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.folds import hold_out_groups, take_fold
-from vitcli.runner.data.listing import (
-    PictureFolder,
-    divided,
-    file_version,
-    group_of,
-    list_pictures,
-    listed_for,
-    own_path,
-)
+from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
+from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,

@@ -23,10 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import (
-    ExperimentSpec,
-)
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.files import commit, make_folder, read_bounded
@@ -298,6 +297,8 @@ def sources_of(spec: BaseModel) -> set[str]:
             found.add(table[value].source)
         elif isinstance(value, BaseModel):
             found |= sources_of(value)
+            if isinstance(value, DataSpec) and (reader := split_name(value.name)):
+                found.add(reader[0].source)
             if choice:
                 found.add(choice.table[getattr(value, choice.key)].source)
     return found - {""}

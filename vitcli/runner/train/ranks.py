@@ -113,7 +113,7 @@ class TorchrunProcesses(Processes, RankNotes):
     def send(self, spec: ExperimentSpec, run: RunDir, resume_command: str, facts: Facts) -> None:
         refuse_parts(spec, self.size)
         self._number += 1
-        order = {"spec": spec.model_dump_json(), "run": str(run.path)}
+        order: Facts = {"spec": spec.model_dump_json(), "run": str(run.path)}
         order |= {"resume_command": resume_command, "code": own_code.texts(spec.code)} | facts
         self._set(f"order/{self._number}", order)
         self.on_message(describe_parts(spec, self.size))
