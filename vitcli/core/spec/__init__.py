@@ -9,6 +9,7 @@ from vitcli.core.spec.families import (
     PitSpec,
     ResNet18Spec,
     SwinSpec,
+    TimmSpec,
     VitSpec,
     model_spec,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "StagedSpec",
     "SwinSpec",
     "TaskSpec",
+    "TimmSpec",
     "TokenSpec",
     "TrainSpec",
     "VitSpec",
