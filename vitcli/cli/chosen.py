@@ -50,6 +50,8 @@ def adopt_model(
     from vitcli.runner.train.initial import tensor_fields
 
     asked = str(changes["train.init"])
+    if changes.get("model.family") == "timm" and Path(asked).is_file():
+        return dict(changes)  # timm reads the file
     source = imported_run(asked, offline) or find_run(asked)
     own = {field: value for field, value in changes.items() if field != "train.init"}
     base, theirs = load_experiment(name, own, options).spec, source.spec()
@@ -66,10 +68,10 @@ def adopt_model(
 
 def imported_run(asked: str, offline: bool) -> "RunDir | None":
     """Return the run of weights of timm, or of a weights file; None for anything else."""
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.files import sha256
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.weights.convert import import_timm
-    from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm
 
     if not (asked.startswith(PREFIX) or Path(asked).is_file()):

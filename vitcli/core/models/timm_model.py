@@ -23,29 +23,42 @@ POOLS = {"token": "cls", "avg": "mean", "map": "seq"}
 MISSING = "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
 
 
-def create_net(spec: TimmSpec) -> Any:
-    """Return timm's model of a name, with random weights, for the sizes of the spec.
+def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
+    """Return timm's model of a name, with timm's random weights, for the sizes of the spec.
+
+    Its ``arguments`` are those of ``create_model``, beside the options. torch's global generator stays as it is.
+
+    Args:
+        spec: Name and sizes.
+        seed: Random seed of the weights.
+        options: Other arguments of timm's ``create_model``.
 
     Raises:
-        ValueError: timm is not installed, has no such model, or cannot build it in these sizes.
+        ValueError: timm is not installed, has no such model, or cannot build it.
     """
     try:
         import timm
     except ModuleNotFoundError as error:
         raise ValueError(MISSING) from error
-    name, sizes = spec.name or "", {"num_classes": spec.num_classes, "in_chans": spec.in_chans}
+    name = spec.name or ""
     if not timm.is_model(name):  # before create_model, which reads other names from the network
         raise ValueError(f"timm {timm.__version__} has no model {name!r}")
-    try:
+    sizes = {name: getattr(spec, name) for name in ("num_classes", "in_chans", "img_size")}
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         try:
-            return timm.create_model(name, **sizes, img_size=spec.img_size)
-        except TypeError as error:  # convolutional nets take any size and no such argument
-            if "img_size" not in str(error):
-                raise
-            return timm.create_model(name, **sizes)
-    except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ValueError(f"timm cannot build {name} for {spec.img_size}: {reason}") from error
+            try:
+                net = timm.create_model(name, **sizes | options)
+            except TypeError as error:
+                if "img_size" not in str(error):
+                    raise
+                del sizes["img_size"]  # a net that takes any size has no such argument
+                net = timm.create_model(name, **sizes | options)
+        except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ValueError(f"timm refuses {name}: {reason}") from error
+    net.arguments = {"model_name": name} | sizes
+    return net
 
 
 class TimmModel(ImageModel):
@@ -70,9 +83,7 @@ class TimmModel(ImageModel):
         if torch.empty(0).is_meta:
             return self
         seed = int(torch.randint(2**62, ())) if seed is None else seed
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed_of("init", seed))
-            self.net = create_net(self.spec)
+        self.net = create_net(self.spec, seed_of("init", seed))
         return self
 
     def _all_blocks(self) -> Sequence[Any]:

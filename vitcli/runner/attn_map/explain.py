@@ -264,7 +264,11 @@ def _choose_method(
 ) -> str:
     if class_name is not None and not model.no_maps:
         return "grad-rollout"
-    return "cls" if query is not None and not model.no_maps else default_method(model, by_class=by_class)
+    return (
+        "cls"
+        if query is not None and not model.no_maps
+        else default_method(model, by_class=by_class)
+    )
 
 
 def _list_classes(names: Sequence[str], run: RunDir) -> str:

@@ -19,6 +19,7 @@ from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
+from vitcli.runner.experiment.timm_names import fit_to_timm
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, printable, quantity, quoted
 from vitcli.version import PACKAGE
@@ -251,7 +252,10 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
         raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))
-    return spec
+    try:
+        return spec if is_stored else fit_to_timm(spec)
+    except ConfigError as error:
+        raise ConfigError(blame(place, ("model", "name"), f"model.name: {error}")) from error
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
