@@ -26,7 +26,8 @@ MISSING = "models of timm need the package timm; in the checkout, type: pip inst
 def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
     """Return timm's model of a name, with timm's random weights, for the sizes of the spec.
 
-    Its ``arguments`` are those of ``create_model``, beside the options. torch's global generator stays as it is.
+    Its ``arguments`` are those of ``create_model``, beside the options. torch's global generator
+    stays as it is.
 
     Args:
         spec: Name and sizes.
@@ -71,6 +72,13 @@ class TimmModel(ImageModel):
         super().__init__(spec)
         with torch.device("meta"):
             self.net = create_net(spec)
+        patch = getattr(getattr(self.net, "patch_embed", None), "patch_size", None) or (1, 1)
+        height, width = self.image_shape[1:]
+        if height % patch[0] or width % patch[1]:
+            raise ValueError(
+                f"{spec.name} has patches of {patch[0]}x{patch[1]} pixels, which do not divide"
+                f" {height}x{width}; set data.resize"
+            )
         kinds = {type(getattr(block, "attn", None)).__name__ for block in self._all_blocks()}
         has_maps = kinds and kinds <= CAPTURED and hasattr(self.net, "num_prefix_tokens")
         self.no_maps = None if has_maps else "has no attention between all patches"
