@@ -13,8 +13,10 @@ from vitcli.core.spec import OptimSpec, TimmSpec
 from vitcli.core.train.optim import build_optimizers, freeze
 
 PLAIN = ("test_vit", "test_vit2", "test_vit3", "test_vit4")
-STAGED = ("test_convnext", "test_efficientnet", "test_resnet", "test_coatnet", "test_maxvit")
-OTHERS = ("test_byobnet", "test_mambaout", "test_nfnet", "test_vit_relpos")
+OTHERS = (
+    *("test_convnext", "test_efficientnet", "test_resnet", "test_coatnet", "test_maxvit"),
+    *("test_byobnet", "test_mambaout", "test_nfnet", "test_vit_relpos"),
+)
 LARGE = {
     "deit_tiny_distilled_patch16_224": True,
     "vit_small_patch14_dinov2": True,
@@ -33,7 +35,12 @@ LARGE = {
     "xcit_nano_12_p16_224": False,
 }
 """Name of timm -> whether its attention has maps."""
-CHECKED = [*PLAIN, *STAGED, *OTHERS, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+ALWAYS = ("test_vit", "test_vit3", "test_convnext")
+CHECKED = [
+    *ALWAYS,
+    *(pytest.param(n, marks=pytest.mark.ci) for n in (*PLAIN, *OTHERS) if n not in ALWAYS),
+    *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE),
+]
 
 
 def spec(name: str, side: int = 64, **fields) -> TimmSpec:
