@@ -183,7 +183,7 @@ FAMILIES: dict[str, FamilyRow] = {
         about="a model of timm by its name (Wightman 2019)",
         build=f"{MODELS}.timm_model:TimmModel",
         spec=TimmSpec,
-        small={"name": "test_vit"},
+        small={"name": "test_resnet"},
     ),
 }
 

@@ -57,7 +57,9 @@ class LiveExplorer(Explorer):
         """
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
-            raise ConfigError(f"--live: the page cannot compute family {family!r}; leave out --live")
+            raise ConfigError(
+                f"--live: the page cannot compute family {family!r}; leave out --live"
+            )
         super().__init__(explainer, all_layers=True)
         if not all_layers:
             self.opening = replace(self.opening, layer=explainer.layers[-1] + 1)
