@@ -144,6 +144,7 @@ REFUSED = {
     ("test_vit", "model.depth=3"): "family 'timm' has no depth",
     ("test_vit", "model.num_classes=0"): "num_classes: should be greater than or equal to 1",
     ("test_resnet", "train.accumulate=2"): "batch norm would see only a part of each batch",
+    ("pit_ti_224", "train.grad_checkpointing=true"): "timm cannot recompute the blocks of pit_ti",
     ("test_vit", "task.name=mae"): "which family 'timm' cannot do; take vit",
 }
 

@@ -36,8 +36,8 @@ def adopt_model(
     """Return changes with the weights of ``--init``, and with the model that they fit.
 
     An experiment that starts from weights itself takes model, size of the pictures and
-    normalisation from those of ``--init``, unless they are set in the command. Weights of timm, or
-    in a file, become a run in runs/pretrained.
+    normalisation from those of ``--init``, unless they are set in the command. Weights of a ViT of
+    timm, or in a file, become a run in runs/pretrained. Other names are of the family timm.
 
     Args:
         name: The experiment.
@@ -46,12 +46,19 @@ def adopt_model(
         offline: Whether timm may not download weights.
     """
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
+    from vitcli.runner.weights.timm_model import is_plain
+    from vitcli.runner.weights.timm_weights import GUESS
 
     asked = str(changes["train.init"])
     if changes.get("model.family") == "timm" and Path(asked).is_file():
         return dict(changes)  # timm reads the file
+    timm_name = asked.removeprefix(PREFIX)
+    if asked != timm_name and timm_name not in ("", GUESS) and not is_plain(timm_name):
+        family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
+        return {k: v for k, v in changes.items() if k != "train.init"} | family
     source = imported_run(asked, offline) or find_run(asked)
     own = {field: value for field, value in changes.items() if field != "train.init"}
     base, theirs = load_experiment(name, own, options).spec, source.spec()

@@ -255,7 +255,7 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
     try:
         return spec if is_stored else fit_to_timm(spec)
     except ConfigError as error:
-        raise ConfigError(blame(place, ("model", "name"), f"model.name: {error}")) from error
+        raise ConfigError(blame(place, (), str(error))) from error
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import Any
 
-from vitcli.core.spec import ExperimentSpec, TimmSpec
+from vitcli.core.spec import ExperimentSpec, TimmSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import did_you_mean, join_words
 
@@ -51,31 +51,48 @@ def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
     Size, mean and standard deviation stay if they are set.
 
     Raises:
-        ConfigError: timm is missing, has no such model or weights, or the model has batch norm,
-            which ``train.accumulate`` changes.
+        ConfigError: timm is missing, has no such model or weights, or the model cannot be trained
+            so. The text begins with the field.
     """
     model, data = spec.model, spec.data
     if not isinstance(model, TimmSpec):
         return spec
-    config = timm_config(model.name or "")
-    if model.pretrained:
-        if config is None:
-            raise ConfigError(f"timm states no pretrained weights of {model.name}")
-        size = data.resize or model.img_size or tuple(config.input_size[1:])
-        mean, std = data.mean or tuple(config.mean), data.std or tuple(config.std)
-        spec = spec.replace(data=data.replace(resize=size, mean=mean, std=std))
-    if spec.train.accumulate > 1 and has_batch_norm(model):
-        raise ConfigError(
-            "batch norm would see only a part of each batch; set train.accumulate to 1"
-        )
-    return spec
+    try:
+        config = timm_config(model.name or "")
+    except ConfigError as error:
+        raise ConfigError(f"model.name: {error}") from error
+    if spec.train.accumulate > 1 or spec.train.grad_checkpointing:
+        refuse_training(model.name or "", spec.train)
+    if not model.pretrained:
+        return spec
+    if config is None:
+        raise ConfigError(f"model.pretrained: timm has no weights of {model.name}")
+    size = data.resize or model.img_size or tuple(config.input_size[1:])
+    mean, std = data.mean or tuple(config.mean), data.std or tuple(config.std)
+    return spec.replace(data=data.replace(resize=size, mean=mean, std=std))
 
 
-def has_batch_norm(spec: TimmSpec) -> bool:
-    """Return whether a model of timm has batch norm."""
+def refuse_training(name: str, train: TrainSpec) -> None:
+    """Refuse parts of a batch for a model with batch norm, and recomputed blocks without blocks.
+
+    Raises:
+        ConfigError: The model of timm cannot be trained so.
+    """
     import timm
     import torch
 
     with torch.device("meta"):
-        parts = timm.create_model(spec.name).modules()
-    return any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in parts)
+        model = timm.create_model(name)
+    norm = torch.nn.modules.batchnorm._BatchNorm
+    if train.accumulate > 1 and any(isinstance(part, norm) for part in model.modules()):
+        raise ConfigError(
+            "train.accumulate: batch norm would see only a part of each batch, which changes the"
+            " gradients; set train.accumulate to 1"
+        )
+    if train.grad_checkpointing:
+        try:
+            model.set_grad_checkpointing(True)
+        except (AssertionError, AttributeError) as error:
+            raise ConfigError(
+                f"train.grad_checkpointing: timm cannot recompute the blocks of {name}"
+            ) from error

@@ -46,6 +46,14 @@ def build_timm(name: str, **options: Any) -> Any:
     return model
 
 
+def is_plain(name: str) -> bool:
+    """Return whether vitcli's own ViT can be the model of timm of a name."""
+    try:
+        return bool(vit_fields(build_timm(name), name))
+    except InputError:
+        return False
+
+
 def vit_fields(model: Any, name: str) -> dict[str, Any]:
     """Return the fields of ``model`` in an experiment that describe a model of timm.
 
