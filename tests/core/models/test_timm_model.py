@@ -1,5 +1,8 @@
 """Models of timm: their logits are timm's, their maps are their attention, and seeds decide all."""
 
+import re
+from pathlib import Path
+
 import pytest
 import timm
 import torch
@@ -17,24 +20,10 @@ OTHERS = (
     *("test_convnext", "test_efficientnet", "test_resnet", "test_coatnet", "test_maxvit"),
     *("test_byobnet", "test_mambaout", "test_nfnet", "test_vit_relpos"),
 )
-LARGE = {
-    "deit_tiny_distilled_patch16_224": True,
-    "vit_small_patch14_dinov2": True,
-    "vit_small_patch16_dinov3": True,
-    "eva02_tiny_patch14_224": True,
-    "vit_base_patch32_clip_224": True,
-    "vit_base_patch16_siglip_224": True,
-    "beit_base_patch16_224": True,
-    "swin_tiny_patch4_window7_224": False,
-    "convnext_atto": False,
-    "resnet18": False,
-    "mobilenetv4_conv_small": False,
-    "coatnet_nano_rw_224": False,
-    "pit_ti_224": False,
-    "cait_xxs24_224": False,
-    "xcit_nano_12_p16_224": False,
-}
-"""Name of timm -> whether its attention has maps."""
+PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
+ROW = re.compile(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \|$", re.MULTILINE)
+LARGE = {name: (maps == "yes", cam == "yes") for name, maps, cam in ROW.findall(PAGE.read_text())}
+"""Name of timm -> whether the page says that its attention has maps, and that it has Grad-CAM."""
 ALWAYS = ("test_vit", "test_vit3", "test_convnext")
 CHECKED = [
     *ALWAYS,
@@ -111,7 +100,7 @@ def test_the_head_is_the_last_layer_and_freezing_leaves_it(name):
 
 
 @pytest.mark.parametrize(
-    "name", [*PLAIN, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE if LARGE[n])]
+    "name", [*PLAIN, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE if LARGE[n][0])]
 )
 def test_the_captured_attention_is_what_timm_computes_with(name):
     model = build(name)
