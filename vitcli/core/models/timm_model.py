@@ -49,7 +49,7 @@ def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
         torch.default_generator.manual_seed(seed)
         try:
             try:
-                net = timm.create_model(name, **sizes | options)
+                net: Any = timm.create_model(name, **sizes | options)
             except TypeError as error:
                 if "img_size" not in str(error):
                     raise
@@ -98,7 +98,7 @@ class TimmModel(ImageModel):
         return [*getattr(self.net, "blocks", ())]
 
     @property
-    def grad_checkpointing(self) -> bool:  # type: ignore[override]
+    def grad_checkpointing(self) -> bool:
         """Whether timm recomputes its blocks in the backward pass."""
         return self._recomputes
 

@@ -82,7 +82,7 @@ def refuse_training(name: str, train: TrainSpec) -> None:
     import torch
 
     with torch.device("meta"):
-        model = timm.create_model(name)
+        model: Any = timm.create_model(name)
     norm = torch.nn.modules.batchnorm._BatchNorm
     if train.accumulate > 1 and any(isinstance(part, norm) for part in model.modules()):
         raise ConfigError(

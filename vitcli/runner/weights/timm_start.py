@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from vitcli.core.models.timm_model import TimmModel, create_net
 from vitcli.core.spec import ExperimentSpec, TimmSpec
@@ -57,7 +58,11 @@ def load_timm(model: TimmModel, source: RunDir | Path, on_message: Listener) -> 
     problem: ValueError | None = None
     for count in dict.fromkeys([*sizes, config.num_classes if config else 0, 0]):
         overlay = {"state_dict": dict(tensors), "num_classes": count}
-        options = {"pretrained": True, "pretrained_cfg_overlay": overlay, "num_classes": count}
+        options: dict[str, Any] = {
+            "pretrained": True,
+            "pretrained_cfg_overlay": overlay,
+            "num_classes": count,
+        }
         try:
             theirs = create_net(model.spec, **options).state_dict()
             break

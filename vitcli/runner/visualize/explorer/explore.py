@@ -35,7 +35,7 @@ class Explorer:
                 " --format png or another --method"
             )
         if not model.has_attention_weights:
-            name = repr(model.spec.attention)
+            name = repr(getattr(model.spec, "attention", model.spec.family))
             raise ConfigError(f"attention {name} has no attention matrix; use --method gradcam")
         are_heads_named = len(explainer.heads) < model.num_heads
         if are_heads_named and len(explainer.heads) > 1:
