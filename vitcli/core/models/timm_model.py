@@ -72,7 +72,8 @@ class TimmModel(ImageModel):
         super().__init__(spec)
         with torch.device("meta"):
             self.net = create_net(spec)
-        patch = getattr(getattr(self.net, "patch_embed", None), "patch_size", None) or (1, 1)
+        patch = getattr(getattr(self.net, "patch_embed", None), "patch_size", None) or 1
+        patch = (patch, patch) if isinstance(patch, int) else patch
         height, width = self.image_shape[1:]
         if height % patch[0] or width % patch[1]:
             raise ValueError(
