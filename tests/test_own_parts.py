@@ -31,15 +31,6 @@ TABLES: list[Any] = [
     *SLOTS.values(),
     *(FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS, DATA_READERS),
 ]
-    *SLOTS.values(),
-    FAMILIES,
-    TASKS,
-    OPTIMIZERS,
-    SCHEDULES,
-    POLICIES,
-    METRICS,
-    DATA_READERS,
-]
 EVERY = """
 import torch
 from torch import nn

@@ -12,6 +12,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError
@@ -27,6 +28,7 @@ from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.weights.timm_start import first_file, load_timm
 
 __all__ = [
     "Predictions",
@@ -51,7 +53,7 @@ def _write_message(text: str) -> None:
 
 
 def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
-    """Return a new model with initial weights, by default a ViT.
+    """Return a new model with initial weights, or pretrained ones of timm, by default a ViT.
 
     The model is a ``torch.nn.Module`` on the CPU. It maps normalised images (B, C, H, W) to logits
     (B, num_classes).
@@ -70,9 +72,12 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
     below = resolve_by_name(experiment).spec.model.model_dump() if experiment else SHAPE
     spec = _check("build_model", {"model": below | fields})
     try:
-        return build_from(spec.model, seed)
+        model = build_from(spec.model, seed)
     except ValueError as error:
         raise ConfigError(f"build_model: {error}") from error
+    if isinstance(model, TimmModel) and (file := first_file(spec, False, _write_message)):
+        load_timm(model, file, _write_message)
+    return model
 
 
 def load_data(

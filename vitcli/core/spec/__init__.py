@@ -9,6 +9,7 @@ from vitcli.core.spec.families import (
     PitSpec,
     ResNet18Spec,
     SwinSpec,
+    TimmSpec,
     VitSpec,
     model_spec,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "StagedSpec",
     "SwinSpec",
     "TaskSpec",
+    "TimmSpec",
     "TokenSpec",
     "TrainSpec",
     "VitSpec",

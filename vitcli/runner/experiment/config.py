@@ -21,6 +21,7 @@ from vitcli.runner.experiment.places import Place, in_files, is_typed, on_comman
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in
+from vitcli.runner.experiment.timm_names import fit_to_timm
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, printable, quantity, quoted
 from vitcli.version import PACKAGE
@@ -287,7 +288,12 @@ def check(
         raise ConfigError(blame(place, (), spec.refusal))
     if opaque:
         return spec
-    return spec.replace(code=used) if (used := own_code.code_of(spec)) else spec
+    if used := own_code.code_of(spec):
+        spec = spec.replace(code=used)
+    try:
+        return spec if is_stored else fit_to_timm(spec)
+    except ConfigError as error:
+        raise ConfigError(blame(place, (), str(error))) from error
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
