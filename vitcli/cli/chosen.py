@@ -33,7 +33,7 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
 def adopt_model(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool, place: Path
 ) -> "tuple[dict[str, Any], RunDir | None]":
-    """Return changes with the run of ``--init``, and with the model that it fits; and the run, if any.
+    """Return changes with the run of ``--init`` and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
     normalisation from those of ``--init``, unless they are set in the command. Weights of a ViT of

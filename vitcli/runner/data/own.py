@@ -26,7 +26,8 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
     found = load_target(row.build)(path if row.is_path else str(path))
     if isinstance(found, PictureFolder):
         return found
-    return list_arrays(Path(str(path)), {key: np.asarray(found[key]) for key in found})
+    place = Path(str(path) if row.is_path else name)
+    return list_arrays(place, {key: np.asarray(found[key]) for key in found})
 
 
 def require_packages(name: str) -> DataReader:

@@ -20,7 +20,6 @@ from vitcli.runner.experiment.config import (
     check,
     config_hash,
     find_experiment,
-    fit_to_data,
     flatten,
     load_experiment,
     override,
@@ -31,6 +30,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.places import Places, in_files
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
