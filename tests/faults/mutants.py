@@ -120,8 +120,8 @@ PLANTED = r"""
 -        if not name.startswith("head."):
 +        if False:
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
--    is_test = divide(images, data.class_names, folds, number) == part
-+    is_test = divide(images, data.class_names, folds, number) == 0
+-    is_test = divide(images, data.class_names, folds, number, groups) == part
++    is_test = divide(images, data.class_names, folds, number, groups) == 0
 = lets copies into two folds | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -first.setdefault(digest, row)
 +row

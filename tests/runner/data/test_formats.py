@@ -19,7 +19,7 @@ from tests.cli.commands import vitcli
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.core.spec.readers import DataReader
-from vitcli.runner.data import listing
+from vitcli.runner.data import own
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -361,7 +361,7 @@ def test_a_hundred_thousand_rows(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])
 def test_a_missing_package_is_named(prefix, monkeypatch):
-    monkeypatch.setattr(listing, "find_spec", lambda name: None)
+    monkeypatch.setattr(own, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):
         load(f"{prefix}:x")
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 
 class Spec(BaseModel):
@@ -34,6 +34,16 @@ def as_tuple(value: Any) -> Any:
 
 
 AcceptsList = BeforeValidator(as_tuple)
+
+
+class Frozen(dict[str, str]):
+    """A mapping that is never changed, so that a spec with it has a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+FrozenMapping = Annotated[dict[str, str], AfterValidator(Frozen)]
 MAX_SIDE = 1024
 """Largest side of an image in pixels."""
 Pixels = Annotated[int, Field(ge=1, le=MAX_SIDE)]

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from vitcli.core.spec.base import Spec
+from vitcli.core.spec.base import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY, VitSpec
 from vitcli.core.spec.model import ModelSpec
@@ -30,7 +30,7 @@ class ExperimentSpec(Spec):
     pretrain: PretrainSpec | None = None
     """Training that comes first and whose encoder this training starts from; unset trains nothing
     first. In a file, ``experiment: NAME`` takes its fields from an experiment."""
-    code: dict[str, str] = Field(default_factory=dict)
+    code: FrozenMapping = Frozen()
     """Own code that the experiment uses: name of a file -> its SHA-256, or name of an installed
     package -> its version. A file lists paths, such as ``[part.py]``."""
     seed: int = Field(0, ge=0, lt=2**31)

@@ -11,6 +11,7 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, 
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import missing_code, needed
 
@@ -52,7 +53,7 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
     prefix = str(parts.get("data", {}).get("name", "")).partition(":")
     if prefix[1]:
         add(DATA_READERS, "hf", prefix[0], own=None, packages=())
-    add(TASKS, "classify", parts.get("task", {}).get("name"), spec=_AnyTask)
+    add(TASKS, DEFAULT_TASK, parts.get("task", {}).get("name"), spec=_AnyTask)
 
 
 class _AnyTask(TaskSpec):

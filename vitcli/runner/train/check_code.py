@@ -13,6 +13,7 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
@@ -66,8 +67,10 @@ def check_code() -> list[PartReport]:
         if row.source in own_code.state.files
     ]
     metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
+    whole = [_check_part(DEFAULT_TASK, "task.name") for _ in metrics[:1]]
     return found + [
-        replace(_check_part("classify", "task.name"), part=name, field="metric") for name in metrics
+        replace(_check_part(DEFAULT_TASK, "task.name"), part=name, field="metric")
+        for name in metrics
     ]
 
 
