@@ -12,12 +12,14 @@ if TYPE_CHECKING:
         ResultTable,
         Run,
         UserError,
+        ablate,
         attention_maps,
         build_model,
         fit,
         load_data,
         load_model,
         load_run,
+        runs,
         table,
     )
     from vitcli.version import __version__
@@ -28,12 +30,14 @@ __all__ = [
     "Run",
     "UserError",
     "__version__",
+    "ablate",
     "attention_maps",
     "build_model",
     "fit",
     "load_data",
     "load_model",
     "load_run",
+    "runs",
     "table",
 ]
 

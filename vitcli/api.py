@@ -1,7 +1,7 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,20 @@ from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import SIZES, check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.folder import list_runs
+from vitcli.runner.run.listing import summarize_runs
+from vitcli.runner.study.from_python import define_study, plain, run_here
+from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.publish import publish_outside
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import printable
+from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
 
 __all__ = [
@@ -33,12 +38,14 @@ __all__ = [
     "ResultTable",
     "Run",
     "UserError",
+    "ablate",
     "attention_maps",
     "build_model",
     "fit",
     "load_data",
     "load_model",
     "load_run",
+    "runs",
     "table",
 ]
 
@@ -203,6 +210,8 @@ class ResultTable:
 
     document: StudyResult
     """The trials, the source and everything that the table is made from."""
+    folder: Path | None = None
+    """The folder of the study; None for results that vitcli did not train."""
 
     def render(self, form: str = "text", *, details: bool = False) -> str:
         """Return the table as ``text``, ``md``, ``latex``, ``csv``, ``json`` or ``html``."""
@@ -212,11 +221,121 @@ class ResultTable:
         """Write the tables, the figure and ``report.html`` into a folder; return the files."""
         return publish_outside(self.document, Path(folder))
 
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas with a row for each trial.
+
+        Its columns are variant, seed, state, the score (a share for an accuracy), and the fields
+        that the variants change.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        score = f"test_{self.document.headline.name}"
+        return _frame(
+            {
+                "variant": row.variant,
+                "seed": trial.seed,
+                "state": trial.state,
+                self.document.headline.name: trial.number(score),
+                **{name: _cell(value) for name, value in row.changes.items()},
+            }
+            for row in self.document.rows
+            for trial in row.trials
+        )
+
     def __str__(self) -> str:
         return self.render()
 
     def _repr_html_(self) -> str:
         return self.render("html")
+
+
+def _frame(rows: Iterable[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError("a data frame needs pandas; type: pip install pandas") from error
+    return pandas.DataFrame([*rows])
+
+
+def _cell(value: Any) -> Any:
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def runs() -> Any:
+    """Return the runs under runs/ as a data frame of pandas, a row for each run, oldest first.
+
+    The columns are those of ``vitcli runs ls --json``, and one for each setting that differs from
+    the experiment of a run.
+
+    Raises:
+        UserError: pandas is not installed.
+    """
+    rows = [each.document() for each in summarize_runs(list_runs())]
+    return _frame(
+        row | {name: _cell(value) for name, value in row.pop("differs").items()} for row in rows
+    )
+
+
+def ablate(
+    base: str | Path | Mapping[str, Any],
+    variants: Mapping[str, Mapping[str, Any] | None],
+    *,
+    seeds: int | Sequence[int] = 3,
+    name: str = "",
+    output: str | Path | None = None,
+    epochs: int | None = None,
+    limit_batches: int | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    code: Sequence[str | Path] = (),
+    workers: int | None = None,
+    device: str = "auto",
+    on_message: Callable[[str], None] = _write_message,
+) -> ResultTable:
+    """Train the variants of a study and return their table, as ``vitcli ablate`` does.
+
+    The folder gets the same files. The same call trains only trials without a result. A part that
+    is defined in a notebook or a script, and not in a file that was imported, is trained in this
+    process; changes of its own source text make its trials stale.
+
+    Args:
+        base: Name, file or fields of the experiment that all variants start from.
+        variants: Name -> dotted fields to change, such as ``{"model.attention": Sigmoid}``. A
+            class or function that a decorator of ``vitcli.parts`` has added stands for its name.
+            The first variant is the baseline.
+        seeds: Random seeds, or their number, counted from 0.
+        name: Name of the study; by default that of the base, with ``-ablation``.
+        output: Folder of the study; by default runs/NAME.
+        epochs: Number of epochs of every trial.
+        limit_batches: Number of steps of an epoch, at most, for a quick look.
+        data: Data set of every trial.
+        data_dir: The only folder to search for the data set.
+        code: Files of own code that were not imported.
+        workers: Number of trials to train at once; by default one per core or GPU.
+        device: Device of the trials: auto, cpu, cuda or mps.
+        on_message: Receives a line for each trial. Writes to stderr by default.
+
+    Raises:
+        UserError: A field is wrong, the images are missing, or the study was interrupted. A trial
+            that fails raises nothing; the table and a message say so.
+    """
+    own_code.load([Path(file) for file in code])
+    given = {"train.epochs": epochs, "train.limit_batches": limit_batches, "data.name": data}
+    typed = {field: value for field, value in given.items() if value is not None}
+    study = define_study(base, variants, seeds, name, typed)
+    root = Path(output) if output else default_root(study)
+    call = {"base": base, "variants": variants, "seeds": seeds, "name": study.name}
+    call |= {"epochs": epochs, "limit_batches": limit_batches, "data": portable(data)}
+    call |= {"code": [Path(file).name for file in code] or None}
+    words = (f"{key}={plain(value)!r}" for key, value in call.items() if value is not None)
+    options = Options(
+        jobs=workers,
+        device=device,
+        data_dir=Path(data_dir) if data_dir else None,
+        command=f"vitcli.ablate({', '.join(words)})",
+    )
+    return ResultTable(run_here(study, root, options, on_message), root)
 
 
 def table(

@@ -1,8 +1,9 @@
 """Own code of a user: load it, hash it, and run nothing that the user has not named in this call.
 
-Files come from ``code:`` of an experiment file outside run folders, or from ``--code``. Each run
-folder has copies, in ``code/``. They run only with ``--trust-code``, or in a worker, whose driver
-has named the files.
+Files come from ``code:`` of an experiment file outside run folders, from ``--code``, or from an
+import in Python. Each run folder has copies, in ``code/``. They run only with ``--trust-code``, or
+in a worker, whose driver has named the files. A part that is defined in Python, but in no such
+file, exists in this process only.
 """
 
 import ast
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from importlib.util import find_spec, spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -27,6 +28,7 @@ from vitcli.core.spec import (
     ExperimentSpec,
 )
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.files import commit, make_folder, read_bounded
@@ -91,22 +93,41 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
     new = {}
     for name, (path, content) in contents.items():
         old = state.files.get(name)
-        if old and old.content != content:
+        if _is_imported(path):
+            _refuse_later_change(path, content)
+        elif old and old.content != content:
             raise OwnCodeError(
                 f"{path}: another version of {name} is loaded already, from {old.path}"
             )
-        if not old:
+        if not old or old.content != content:
             new[name] = _checked(path, content, {*contents, *state.files})
     state.files |= new
     try:
         for name in new:
             _import(name)
     except BaseException:
-        for name in new:
-            sys.modules.pop(Path(name).stem, None)
+        for name, file in new.items():
+            if not _is_imported(file.path):
+                sys.modules.pop(Path(name).stem, None)
             del state.files[name]
         raise
     return {name: state.files[name].sha256 for name in contents}
+
+
+def _is_imported(path: Path) -> bool:
+    """Return whether the user has imported a file by its name, as Python does it."""
+    module = sys.modules.get(path.stem)
+    file = getattr(module, "__file__", None)
+    is_ours = getattr(module, "__loader__", None) is _finder
+    return bool(file) and not is_ours and Path(str(file)).resolve() == path.resolve()
+
+
+def _refuse_later_change(path: Path, content: bytes) -> None:
+    imported = TEXTS.get(path.name, "").splitlines()
+    if imported and imported != content.decode(errors="replace").splitlines():
+        raise OwnCodeError(
+            f"{path} was changed after it was imported; type importlib.reload({path.stem})"
+        )
 
 
 def _read(path: Path) -> tuple[Path, bytes]:
@@ -124,7 +145,7 @@ def _checked(path: Path, content: bytes, names: set[str]) -> CodeFile:
     Raises:
         OwnCodeError: It is not Python, it hides another module, or imports an unlisted file.
     """
-    if _hides_module(path.stem):
+    if _hides_module(path.stem) and not _is_imported(path):
         raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
     try:
         tree = ast.parse(content, str(path))
@@ -174,8 +195,6 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        from vitcli.core.spec.own import registering
-
         with registering(f"{module.__name__}.py"):
             super().exec_module(module)
 
@@ -203,8 +222,6 @@ def load_packages() -> bool:
     state.has_read_packages = True
     points = entry_points(group=GROUP)
     for point in points:
-        from vitcli.core.spec.own import registering
-
         name = point.dist.name if point.dist else point.name
         try:
             with registering(name):
@@ -228,7 +245,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
     """
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
     missing = missing_files(code)
-    if missing and copies and state.trusts_copies:
+    if missing and copies and state.trusts_copies and files.keys() >= {*missing}:
         found = {name: _read(copies / name) for name in missing}
         for name, (path, content) in found.items():
             if hashlib.sha256(content).hexdigest() != files[name]:
@@ -243,16 +260,31 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
                 f" {digest[:12]}); name the version that it was trained with"
                 + (f", or {copies / name}" if copies else "")
             )
+    for name, digest in code.items():
+        if name.startswith(PYTHON) and _identity(name) != digest:
+            part = name.removeprefix(PYTHON)
+            raise OwnCodeError(f"{part}: differs from the {part} of the run; define it as it was")
     if len(files) < len(code):
         load_packages()
 
 
 def missing_files(code: Mapping[str, str]) -> list[str]:
-    """Return the files of own code that are not loaded."""
-    return [name for name in code if name.endswith(".py") and name not in state.files]
+    """Return the files of own code, and the parts defined in Python, that are not loaded."""
+    files = [name for name in code if name.endswith(".py") and name not in state.files]
+    return files + [name for name in code if name.startswith(PYTHON) and name not in TEXTS]
+
+
+def exists_only_here(code: Mapping[str, str]) -> bool:
+    """Return whether own code has a part that no other process can load."""
+    return any(name.startswith(PYTHON) for name in code)
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
+    if parts := [name.removeprefix(PYTHON) for name in missing if name.startswith(PYTHON)]:
+        return (
+            f"{', '.join(parts)}: defined in Python, and not in this process; define it here first,"
+            " or train with parts from a file to use the run anywhere"
+        )
     names = " ".join(f"--code {quoted(name)}" for name in missing)
     hint = f", or --trust-code to run the copy in {copies}" if copies else ""
     return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
@@ -311,6 +343,9 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
+            module = sys.modules.get(name.removesuffix(".py")) if name in TEXTS else None
+            if file := getattr(module, "__file__", None):
+                load([Path(file)])
             todo += state.files[name].imports if name in state.files else []
     return {name: _identity(name) for name in sorted(seen)}
 
@@ -318,12 +353,12 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 def _identity(source: str) -> str:
     if source in state.files:
         return state.files[source].sha256
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
+    if not source.startswith(PYTHON):
         return version(source)
-    except PackageNotFoundError:
-        return "defined in Python"
+    if text := TEXTS.get(source):
+        return hashlib.sha256(text.encode()).hexdigest()
+    part = source.removeprefix(PYTHON)
+    raise OwnCodeError(f"{part}: Python does not know its source text; define it in a file")
 
 
 def save_copies(code: Mapping[str, str], folder: Path) -> None:
@@ -336,7 +371,8 @@ def save_copies(code: Mapping[str, str], folder: Path) -> None:
 
 def blame(error: BaseException) -> str:
     """Return file, line and text of an error inside own code; empty if it is not from there."""
-    paths = {str(file.path): file for file in state.files.values()}
+    paths = {str(file.path) for file in state.files.values()}
+    paths |= {place_of(part).rpartition(":")[0] for part in PARTS}
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in paths]
     if not frames:
         return ""

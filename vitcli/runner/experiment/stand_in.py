@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, Spec, TaskSpec
 from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.own import PYTHON
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import missing_files, needed
@@ -37,7 +38,7 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
         if isinstance(name, str) and name not in table:
             facts = {"own": _AnyOptions, **facts}
             table[name] = replace(
-                table[like], about="own code", build=refuse, source=missing[0], **facts
+                table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
             )
 
     parts = {key: value for key, value in raw.items() if isinstance(value, Mapping)}
