@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
 from vitcli.runner.data.load import load_data as read_data
-from vitcli.runner.errors import ConfigError, DivergedError, UserError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import SIZES, check
+from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
@@ -32,6 +34,8 @@ from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.fit import epochs as epochs_of
+from vitcli.runner.train.fit import fitting_model, saved_epochs
 
 __all__ = [
     "Predictions",
@@ -116,7 +120,7 @@ def load_data(
 
 
 def fit(
-    model: ImageModel,
+    model: nn.Module,
     data: DataSet,
     *,
     epochs: int,
@@ -125,15 +129,18 @@ def fit(
     augment: AugmentSpec | Mapping[str, Any] | None = None,
     label_smoothing: float = 0.0,
     seed: int = 0,
+    save: str | Path | None = None,
+    on_message: Callable[[str], None] = _write_message,
 ) -> Iterator[dict[str, float]]:
-    """Train a model on its device, and yield after each epoch. Writes no files.
+    """Train a model on its device, and yield after each epoch. Writes no files without ``save``.
 
     The training starts with the first ``next``. It changes the weights of the model. After each
     epoch the model is in eval mode. It computes in fp32 with torch's kernels; on CUDA, TF32 is
     switched off. On a CPU, the process then keeps freed memory, as in ``vitcli train``.
 
     Args:
-        model: The model to train. Its current weights are the start.
+        model: The model to train: one of vitcli, or any module that maps normalised images
+            (B, C, H, W) to logits (B, num_classes). Its current weights are the start.
         data: The training images, and the test images that measure each epoch.
         epochs: Number of passes over the training images.
         batch_size: Number of images per step. A smaller last batch is dropped.
@@ -143,20 +150,26 @@ def fit(
             None.
         label_smoothing: Fraction of the target that is spread over all classes, from 0 to below 1.
         seed: Random seed of the order of the images, augmentation and dropout.
+        save: Folder of a new run, such as ``runs/x``, with checkpoints and all records. It is
+            complete after the last epoch. Images of arrays are not saved.
+        on_message: Receives messages. Writes to stderr by default.
 
     Yields:
-        ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1).
+        ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1);
+        with ``save`` and validation images, ``val_accuracy`` before the last epoch.
 
     Raises:
-        UserError: A field is invalid, the model is not one of vitcli, or model and data do not fit
+        UserError: A field is invalid, the model returns no logits, or model and data do not fit
             together. A training that diverges raises during the epoch.
     """
-    _refuse_misfit(model, data)
+    fitting = fitting_model(model, data)
     device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
+    source = data.spec.model_dump() if data.spec else {"name": f"imagefolder:{data.name}"}
+    read = {"mean": data.mean, "std": std, "class_names": data.class_names}
     fields = {
-        "model": model.spec.model_dump(),
-        "data": {"mean": data.mean, "std": std, "augment": augment or {}},
+        "model": fitting.spec.model_dump(),
+        "data": {**source, **read, "augment": augment or {}},
         "optim": optim or {},
         "train": {
             "epochs": epochs,
@@ -166,7 +179,7 @@ def fit(
             "kernels": "torch",
             "compile": False,
             "graphs": False,
-            "grad_checkpointing": model.grad_checkpointing,
+            "grad_checkpointing": fitting.grad_checkpointing,
         },
         "seed": seed,
     }
@@ -174,7 +187,8 @@ def fit(
     with _one_line("; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
     with _one_line():
-        return _epochs(BuiltTraining(spec, model, data.to(device)))
+        built = BuiltTraining(spec, fitting, data.to(device))
+    return epochs_of(built) if save is None else saved_epochs(built, Path(save), on_message)
 
 
 @contextmanager
@@ -184,24 +198,6 @@ def _one_line(advice: str = "") -> Iterator[None]:
         yield
     except (ValueError, ConfigError) as error:
         raise ConfigError(f"fit: {error}{advice}") from error
-
-
-def _epochs(built: BuiltTraining) -> Iterator[dict[str, float]]:
-    training, task, headline = built.training, built.task, built.spec.task.row.headline.name
-    for epoch in range(built.spec.train.epochs):
-        task.module.train()
-        with built.settings():
-            for _ in training.run_epoch(epoch):
-                pass
-        loss = training.take_means()["loss"]
-        task.module.eval()
-        try:
-            measured = task.measure(task.outputs(task.module, built.data.test))
-        except ValueError as error:
-            raise DivergedError(
-                f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
-            ) from error
-        yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
 
 
 @dataclass(frozen=True)
@@ -363,21 +359,6 @@ def table(
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document)
-
-
-def _refuse_misfit(model: ImageModel, data: DataSet) -> None:
-    if not isinstance(getattr(model, "spec", None), ModelSpec):
-        raise ConfigError(
-            f"fit: {type(model).__name__} is not a model of vitcli; take one of build_model or"
-            " load_model"
-        )
-    for name in SIZES:
-        ours, theirs = getattr(model.spec, name), getattr(data, name)
-        if ours != theirs:
-            raise ConfigError(
-                f"fit: the model has {name}={ours}, but data set {data.name} has {theirs};"
-                f" use build_model({name}={theirs})"
-            )
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
+from vitcli.core.spec import DataSpec
 
 PORTION = 1024
 """Number of images whose pixels are converted to integers at a time."""
@@ -77,6 +78,8 @@ class DataSet:
     """Names of the test images that are training images, too."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
+    spec: DataSpec | None = None
+    """The fields with which the images can be read again; None for arrays."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.train.pixels.shape[1:]))

@@ -120,7 +120,7 @@ def _finish(spec: DataSpec, found: DataSet) -> DataSet:
     mean, std = spec.mean or found.mean, spec.std or found.std
     if {len(mean), len(std)} != {found.in_chans}:
         raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
-    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std)
+    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
     if spec.val_split:
         train, val = hold_out(data.train, spec.val_split)
         data = replace(data, train=train, val=val)

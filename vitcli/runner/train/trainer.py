@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +153,11 @@ class Trainer:
             stop: Notes the signals.
             stop_after: The epoch to stop after; by default the last.
         """
+        for _ in self.epochs(stop, stop_after):
+            pass
+
+    def epochs(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Train as ``train`` does, and yield the record of each epoch."""
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
         self.training.module.train()
@@ -165,6 +170,7 @@ class Trainer:
                 if self._ends_at_best():
                     break
                 self._train_epoch(epoch, stop)
+                yield self.records[-1]
             if self._ends_at_best():
                 self._return_to_best()
         finally:
