@@ -15,8 +15,9 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
+from vitcli.runner.data.arrays import from_arrays
 from vitcli.runner.data.load import load_data as read_data
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
@@ -45,6 +46,7 @@ __all__ = [
     "ablate",
     "attention_maps",
     "build_model",
+    "data_set",
     "fit",
     "load_data",
     "load_model",
@@ -119,6 +121,31 @@ def load_data(
     return read_data(spec, data_dir=folder, seed=seed, on_message=on_message)
 
 
+def data_set(
+    train: tuple[Any, Any],
+    test: tuple[Any, Any],
+    *,
+    class_names: Sequence[str] = (),
+    name: str = "arrays",
+) -> DataSet:
+    """Return a data set of your own arrays, for ``fit``.
+
+    The images are sorted by label and content, so that equal images always give the same training.
+
+    Args:
+        train: Images and labels, as arrays of NumPy or tensors. Images are uint8 of the shape
+            (N, H, W), (N, H, W, C) or (N, C, H, W); labels are (N,) whole numbers from 0.
+        test: Images and labels that measure each epoch.
+        class_names: Name of each label; by default the labels.
+        name: Name of the data set, for messages.
+
+    Raises:
+        UserError: The arrays are of another kind, or do not fit together.
+    """
+    with _one_line("data_set"):
+        return from_arrays(name, {"train": train, "test": test}, class_names)
+
+
 def fit(
     model: nn.Module,
     data: DataSet,
@@ -184,20 +211,20 @@ def fit(
         "seed": seed,
     }
     spec = _check("fit", fields)
-    with _one_line("; choose a smaller batch_size"):
+    with _one_line("fit", "; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
-    with _one_line():
+    with _one_line("fit"):
         built = BuiltTraining(spec, fitting, data.to(device))
     return epochs_of(built) if save is None else saved_epochs(built, Path(save), on_message)
 
 
 @contextmanager
-def _one_line(advice: str = "") -> Iterator[None]:
+def _one_line(function: str, advice: str = "") -> Iterator[None]:
     """Let an error of the block begin with the name of the function."""
     try:
         yield
-    except (ValueError, ConfigError) as error:
-        raise ConfigError(f"fit: {error}{advice}") from error
+    except (ValueError, TypeError, ConfigError, InputError) as error:
+        raise ConfigError(f"{function}: {error}{advice}") from error
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images, channel_stats
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
 Size = tuple[int, int]
 CHUNK = 64
@@ -81,6 +82,51 @@ def arranged(
         std=std,
         data_hash=data_hash((train, test)),
     )
+
+
+def from_arrays(name: str, splits: Mapping[str, Any], class_names: Sequence[str]) -> DataSet:
+    """Return images and labels in memory as a data set.
+
+    Args:
+        name: Name of the data set.
+        splits: ``train`` and ``test``, each images and labels; see ``vitcli.data_set``.
+        class_names: Name of each label; empty for the labels themselves.
+
+    Raises:
+        InputError: The arrays are of another kind, or do not fit together.
+    """
+    found = {split: _images(split, *pair) for split, pair in splits.items()}
+    train, test = found["train"], found["test"]
+    if train.pixels.shape[1:] != test.pixels.shape[1:]:
+        shapes = " and ".join(str(tuple(each.pixels.shape[1:])) for each in (train, test))
+        raise InputError(f"train and test have images of {shapes}")
+    count = len(class_names) or int(train.labels.max()) + 1
+    for split, images in found.items():
+        if int(images.labels.max()) >= count:
+            raise InputError(f"{split}: label {int(images.labels.max())}, but {count} classes")
+    names = tuple(map(str, class_names)) or tuple(map(str, range(count)))
+    return replace(arranged(names, train, test), name=name)
+
+
+def _images(split: str, images: Any, labels: Any) -> Images:
+    """Return the images of a split as (N, C, H, W) uint8; the shortest outer axis is C."""
+    pixels, numbers = torch.as_tensor(images), torch.as_tensor(labels)
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.dtype != torch.uint8 or pixels.ndim != 4 or not pixels.numel():
+        raise InputError(
+            f"{split}: images are {pixels.dtype} {tuple(pixels.shape)}; needed are uint8,"
+            " (N, H, W), (N, H, W, C) or (N, C, H, W)"
+        )
+    if pixels.shape[3] < pixels.shape[1]:
+        pixels = pixels.permute(0, 3, 1, 2)
+    is_whole = not (numbers.is_floating_point() or numbers.is_complex())
+    if not is_whole or numbers.shape != (len(pixels),) or int(numbers.min()) < 0:
+        raise InputError(
+            f"{split}: labels are {numbers.dtype} {tuple(numbers.shape)}; needed are"
+            f" {len(pixels)} whole numbers from 0"
+        )
+    return Images(pixels.cpu().contiguous(), numbers.cpu().long())
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
