@@ -3,29 +3,25 @@
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli import commands
+from tests.forgetting import as_new_process, forget
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import parts
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ExperimentSpec
-from vitcli.core.spec.data import POLICIES
-from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.run import folder as run_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 
+__all__ = ["forget"]
 PAGE = Path(__file__).parents[1] / "docs/own-parts.md"
-TABLES = [*SLOTS.values(), FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS]
 EVERY = """
 import torch
 from torch import nn
@@ -168,31 +164,6 @@ def vitcli(command: str, code: int = 0) -> str:
     found, out, talk = commands.vitcli(*shlex.split(command))
     assert found == code, talk
     return talk if code else out
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch):
-    """Forget own code after each test, as the end of a process does."""
-    before = [dict(table) for table in TABLES]
-    monkeypatch.setattr(own_code, "state", own_code._State())
-    yield
-    for name in own_code.state.files:
-        sys.modules.pop(Path(name).stem, None)
-    for table, rows in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(rows)
-    run_folder._parsed_before.clear()
-
-
-def as_new_process() -> None:
-    """Forget what is loaded, as a new process has."""
-    for name in own_code.state.files:
-        sys.modules.pop(Path(name).stem, None)
-    own_code.state = own_code._State()
-    for table in TABLES:
-        for name in [name for name, row in table.items() if row.source]:
-            del table[name]
-    run_folder._parsed_before.clear()
 
 
 @pytest.fixture
