@@ -15,7 +15,7 @@ import pytest
 
 import vitcli
 from tests.cli import commands
-from tests.forgetting import as_new_process, forget
+from tests.own_code import as_new_process, forget
 from tests.same_run import assert_same_run
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RunDir

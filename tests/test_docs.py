@@ -55,7 +55,7 @@ NOT_RUN = {
     r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
     r"ray start": "starts a server",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
-    r"vitcli train .*--init timm:": "downloads weights; tests/cli/test_import_timm.py",
+    r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
     r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli .*--code": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli ablate \./cosine": "needs the files of the page; tests/test_own_parts.py",

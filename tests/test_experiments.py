@@ -13,8 +13,9 @@ from vitcli.core.models.build import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.experiment.config import config_text, fit_to_data, load_experiment
+from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.experiment.listing import describe_experiment, kind_of, list_experiments
+from vitcli.runner.experiment.sizes import fit_to_data
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -1,14 +1,13 @@
-"""Parts from a user's own file: the tutorial as it stands, and what must never happen."""
+"""Parts from a user's own file: the tutorial as it stands, and what each part must satisfy."""
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.cli import commands
-from tests.forgetting import as_new_process, forget
+from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import parts
@@ -22,90 +21,6 @@ from vitcli.runner.train.start import Request, start
 
 __all__ = ["forget"]
 PAGE = Path(__file__).parents[1] / "docs/own-parts.md"
-EVERY = """
-import torch
-from torch import nn
-from vitcli.parts import (Position, attention, augmentation, ffn, metric, norm, optimizer,
-                          patch_embed, pool, pos_embed, schedule)
-
-@attention
-class Uniform(nn.Module):
-    def __init__(self, shape, *, share: float = 1.0):
-        super().__init__()
-        self.share = share
-    def forward(self, q, k, v):
-        return self.share * v.mean(2, keepdim=True).expand_as(v)
-
-@ffn
-class Gate(nn.Module):
-    def __init__(self, shape, *, hidden_dim, dropout):
-        super().__init__()
-        self.layer = nn.Linear(shape.embed_dim, shape.embed_dim)
-        assert hidden_dim and dropout is not None
-    def forward(self, x):
-        return self.layer(x).sigmoid() * x
-
-@norm
-class Centre(nn.Module):
-    def __init__(self, dim):
-        super().__init__()
-    def forward(self, x):
-        return x - x.mean(-1, keepdim=True)
-
-@pos_embed
-class Rows(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-        self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
-    def forward(self):
-        return self.table
-
-@pos_embed
-class Shift(Position):
-    turns_heads = True
-    def __init__(self, shape):
-        super().__init__()
-    def forward(self, heads):
-        return heads + 0.1
-
-@patch_embed
-class Conv(nn.Module):
-    def __init__(self, in_chans, patch_size, embed_dim, *, bias):
-        super().__init__()
-        self.conv = nn.Conv2d(in_chans, embed_dim, patch_size, patch_size, bias=bias)
-    def forward(self, images):
-        return self.conv(images).flatten(2).mT
-
-@pool
-class Largest(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-    def forward(self, tokens):
-        return tokens.amax(1)
-
-@schedule
-def stairs(progress, *, steps: int = 2):
-    return 1 - int(progress * steps) / (steps + 1)
-
-@augmentation(draws=1)
-def dim(images, draws, *, strength: float = 0.5):
-    return images * (1 - strength * draws[:, :, None, None])
-
-@optimizer(state_copies=0)
-class Plain(torch.optim.Optimizer):
-    def __init__(self, params, lr, *, power: float = 1.0):
-        super().__init__(params, {"lr": lr, "power": power})
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for each in group["params"]:
-                if each.grad is not None:
-                    each -= group["lr"] * each.grad
-
-@metric(unit="%")
-def first_class(logits, labels):
-    return (logits.argmax(1) == 0).double().mean()
-"""
 BAD = """
 import random
 from torch import nn
@@ -157,13 +72,6 @@ class Batchwise(Rule):
     def forward(self, x):
         return x - x.mean(0, keepdim=True)
 """
-CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
-
-
-def vitcli(command: str, code: int = 0) -> str:
-    found, out, talk = commands.vitcli(*shlex.split(command))
-    assert found == code, talk
-    return talk if code else out
 
 
 @pytest.fixture
@@ -295,103 +203,6 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
 
 
-READING = (
-    "runs ls",
-    "runs show own",
-    "runs page",
-    "runs export own --to csv -o table",
-    "experiments ls",
-    "runs verify own",
-)
-RUNNING = ("eval own", "visualize own", "export own --to safetensors",
-           "predict photo.jpg --run own",
-           "attn-map photo.jpg --run own", "train --resume own")  # fmt: skip
-
-
-@pytest.fixture
-def downloaded(tiny) -> Path:
-    """A run folder from elsewhere, whose code would leave a trace if it was run."""
-    Path("own.py").write_text(EVERY + CANARY)
-    vitcli(f"train {tiny} --code own.py -s model.attention=Uniform --epochs 1 --name own")
-    commands.save_picture("photo.jpg", (40, 30))
-    Path("canary").unlink()
-    Path("own.py").rename("elsewhere.txt")
-    as_new_process()
-    return Path("runs/own")
-
-
-@pytest.mark.parametrize("command", READING)
-def test_a_downloaded_run_is_read_and_runs_nothing(downloaded, command):
-    vitcli(command)
-    assert not Path("canary").exists()
-
-
-@pytest.mark.parametrize("command", RUNNING)
-def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, command):
-    talk = vitcli(command, 2)
-    assert "own code is needed: own.py; type --code 'own.py', or --trust-code" in talk
-    assert not Path("canary").exists()
-
-
-def test_code_is_trusted_or_named_again(downloaded):
-    vitcli("eval own --trust-code")
-    assert Path("canary").exists()
-    as_new_process()
-    vitcli("eval own --code runs/own/code/own.py")
-    as_new_process()
-    Path("own.py").write_text(EVERY)
-    assert "own.py: differs from the own.py of the run" in vitcli("eval own --code own.py", 2)
-    as_new_process()
-    (downloaded / "code/own.py").write_text(EVERY)
-    assert "own.py: the file was changed after" in vitcli("eval own --trust-code", 2)
-    (downloaded / "code/own.py").unlink()
-    assert "No such file" in vitcli("eval own --trust-code", 2)
-
-
-def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
-    (downloaded / "config.yaml").write_text(f"code: [code/own.py]\nbase: {tiny}\n")
-    assert "a file in a run folder cannot name code" in vitcli("train runs/own/config.yaml", 2)
-    assert not Path("canary").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "problem"),
-    [
-        ("missing.py", None, "missing.py: No such file"),
-        ("notes.txt", "", "notes.txt is not a Python file"),
-        ("random.py", "", "random.py has the name of another module"),
-        ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
-        ("raises.py", "x = 1\nraise KeyError('y')\n", "raises.py:2: in <module>: KeyError"),
-        ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
-        (
-            "shadow.py",
-            "from vitcli.parts import attention\n@attention(name='softmax')\nclass S: ...\n",
-            "vitcli has a part 'softmax' already",
-        ),
-        (
-            "untyped.py",
-            "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
-            "'steps' of s needs a type or a default",
-        ),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
-    Path("helper.py").write_text("x = 1\n")
-    if body is not None:
-        Path(name).write_text(body)
-    assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
-    assert not own_code.state.files
-
-
-def test_files_that_are_listed_import_each_other(tiny):
-    Path("helper.py").write_text("SHARE = 0.5\n")
-    Path("own.py").write_text("from helper import SHARE\n" + EVERY)
-    vitcli(
-        f"train {tiny} --epochs 1 --code own.py --code helper.py -s model.attention=Uniform -o run"
-    )
-    assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
@@ -438,3 +249,21 @@ def test_built_in_parts_keep_their_hash(tiny):
 def test_the_page_names_every_decorator():
     named = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.M))
     assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}
+
+
+def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
+    Path("squares.py").write_text(
+        "import numpy as np\nfrom vitcli.parts import data_set\n\n@data_set\n"
+        "def squares(text):\n"
+        "    labels = np.arange(int(text)) % 2\n"
+        "    images = np.random.default_rng(0).integers(0, 256, (int(text), 8, 8, 3), np.uint8)\n"
+        "    return {'images': images, 'labels': labels}\n"
+    )
+    vitcli("train --code squares.py --data squares:80 --epochs 1 -s model.patch_size=4 -o run")
+    spec = RunDir(Path("run")).spec()
+    assert (spec.data.name, [*spec.code]) == ("squares:80", ["squares.py"])
+    as_new_process()
+    assert "squares:80" in vitcli("runs show run")
+    assert "own code is needed: squares.py" in vitcli("eval run", 2)
+    as_new_process()
+    assert "accuracy" in vitcli("eval run --trust-code")

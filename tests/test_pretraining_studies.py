@@ -6,7 +6,7 @@ from vitcli.core.data.batches import num_batches
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.experiment.config import fit_to_data
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.train.flops import count_step_flops, random_batch
 

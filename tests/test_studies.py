@@ -11,9 +11,9 @@ from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.slots import INITS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import encoder_of, new_module
-from vitcli.runner.experiment.config import fit_to_data
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import is_study
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.study.definition import Study, load_study, model_sizes
 
 FOLDER = Path(__file__).parents[1] / "experiments"

@@ -14,8 +14,9 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
-from vitcli.runner.data.arrays import from_arrays
+from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
@@ -37,6 +38,7 @@ from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.train.fit import fitting_model, saved_epochs
+from vitcli.runner.weights.timm_start import first_file, load_timm
 
 __all__ = [
     "Predictions",
@@ -64,7 +66,7 @@ def _write_message(text: str) -> None:
 
 
 def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
-    """Return a new model with initial weights, by default a ViT.
+    """Return a new model with initial weights, or pretrained ones of timm, by default a ViT.
 
     The model is a ``torch.nn.Module`` on the CPU. It maps normalised images (B, C, H, W) to logits
     (B, num_classes).
@@ -83,9 +85,12 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
     below = resolve_by_name(experiment).spec.model.model_dump() if experiment else SHAPE
     spec = _check("build_model", {"model": below | fields})
     try:
-        return build_from(spec.model, seed)
+        model = build_from(spec.model, seed)
     except ValueError as error:
         raise ConfigError(f"build_model: {error}") from error
+    if isinstance(model, TimmModel) and (file := first_file(spec, False, _write_message)):
+        load_timm(model, file, _write_message)
+    return model
 
 
 def load_data(
@@ -124,6 +129,7 @@ def load_data(
 def data_set(
     train: tuple[Any, Any],
     test: tuple[Any, Any],
+    val: tuple[Any, Any] | None = None,
     *,
     class_names: Sequence[str] = (),
     name: str = "arrays",
@@ -133,9 +139,10 @@ def data_set(
     The images are sorted by label and content, so that equal images always give the same training.
 
     Args:
-        train: Images and labels, as arrays of NumPy or tensors. Images are uint8 of the shape
-            (N, H, W), (N, H, W, C) or (N, C, H, W); labels are (N,) whole numbers from 0.
+        train: Images and labels, as arrays of NumPy or tensors. Images are uint8 or uint16 of the
+            shape (N, H, W), (N, H, W, C) or (N, C, H, W); labels are (N,) integers from 0 or texts.
         test: Images and labels that measure each epoch.
+        val: Images and labels for validation.
         class_names: Name of each label; by default the labels.
         name: Name of the data set, for messages.
 
@@ -143,7 +150,7 @@ def data_set(
         UserError: The arrays are of another kind, or do not fit together.
     """
     with _one_line("data_set"):
-        return from_arrays(name, {"train": train, "test": test}, class_names)
+        return data_of_arrays(name, {"train": train, "test": test, "val": val}, class_names)
 
 
 def fit(

@@ -33,7 +33,6 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import create_model
 from torch import Tensor
-from torch.optim import Optimizer
 
 from vitcli.core.models.own import OwnModel
 from vitcli.core.nn.attention import Position
@@ -46,6 +45,7 @@ from vitcli.core.spec.families import FamilyRow
 from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.own import add_row, first_line, options_of_signature, parameters_of, source_of
+from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import (
     ATTENTIONS,
@@ -62,7 +62,7 @@ from vitcli.core.spec.slots import (
     PosEmbedRow,
 )
 from vitcli.core.spec.task import TaskRow
-from vitcli.core.train.optim import Named, param_groups
+from vitcli.core.train.optim import own_optimizer
 
 __all__ = [
     "Classify",
@@ -70,6 +70,7 @@ __all__ = [
     "Position",
     "attention",
     "augmentation",
+    "data_set",
     "ffn",
     "metric",
     "model",
@@ -255,7 +256,7 @@ def optimizer(
     def facts(build: Part) -> dict[str, Any]:
         given = tuple(k for k in fields if k in [*parameters_of(build)][2:] and k != "weight_decay")
         return {
-            "build": partial(_build_optimizer, build, given),
+            "build": partial(own_optimizer, build, given),
             "options": {},
             "state_copies": state_copies,
         }
@@ -263,15 +264,27 @@ def optimizer(
     return _slot(OPTIMIZERS, OptimizerRow, build, name, about, 2, fields, facts)
 
 
-def _build_optimizer(
-    build: Callable[..., Optimizer],
-    given: tuple[str, ...],
-    named: Named,
-    spec: OptimSpec,
-    **options: Any,
-) -> list[Optimizer]:
-    fields = {field: getattr(spec, field) for field in given}
-    return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
+def data_set(build: Part | None = None, *, name: str = "", about: str = "") -> Any:
+    """Add a data set, for ``data.name: NAME:TEXT``: a function of the text after the colon.
+
+    It returns NumPy arrays by name: ``train_images`` and ``test_images``, uint8 (N, H, W) or
+    (N, H, W, C), ``train_labels`` and ``test_labels``, integers (N,); or ``images`` and ``labels``,
+    of which a fifth is held out. It must return the same for the same text.
+    """
+
+    def add(build: Part) -> Part:
+        own = name or build.__name__
+        row = DataReader(
+            about=about or first_line(build),
+            build=build,
+            example=f"{own}:TEXT",
+            is_path=False,
+            source=source_of(build, own),
+        )
+        add_row(DATA_READERS, row, own)
+        return build
+
+    return add if build is None else add(build)
 
 
 def model(

@@ -23,6 +23,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "swin": _STAGED | _CONVENTIONAL | {"depths": (2, 2), "window_size": 2},
     "coatnet": _STAGED | _CONVENTIONAL | {"layout": "CT"},
     "pit": _STAGED,
+    "timm": {"name": "test_resnet"},
 }
 """Fields that a family requires in addition to sizes and the fields of a ViT."""
 

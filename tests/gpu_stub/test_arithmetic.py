@@ -10,7 +10,8 @@ import json, sys
 from pathlib import Path
 import torch
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.experiment.config import fit_to_data, load_experiment
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.train.rehearsal import random_data, with_statistics
 from vitcli.runner.train.start import Request, start
 

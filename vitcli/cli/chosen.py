@@ -32,12 +32,12 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
 
 def adopt_model(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool, place: Path
-) -> "tuple[dict[str, Any], RunDir]":
-    """Return changes with the run of ``--init``, and with the model that it fits; and the run.
+) -> "tuple[dict[str, Any], RunDir | None]":
+    """Return changes with the run of ``--init`` and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
-    normalisation from those of ``--init``, unless they are set in the command. Weights of timm, or
-    in a file, become a run in ``place``.
+    normalisation from those of ``--init``, unless they are set in the command. Weights of a ViT of
+    timm, or in a file, become a run in ``place``. Other names are of the family timm and no run.
 
     Args:
         name: The experiment.
@@ -47,10 +47,19 @@ def adopt_model(
         place: runs/pretrained; for a dry run, a folder that is removed afterwards.
     """
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
+    from vitcli.runner.weights.timm_model import is_plain
+    from vitcli.runner.weights.timm_weights import GUESS
 
     asked = str(changes["train.init"])
+    if changes.get("model.family") == "timm" and Path(asked).is_file():
+        return dict(changes), None  # timm reads the file
+    timm_name = asked.removeprefix(PREFIX)
+    if asked != timm_name and timm_name not in ("", GUESS) and not is_plain(timm_name):
+        family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
+        return {k: v for k, v in changes.items() if k != "train.init"} | family, None
     made = imported_run(asked, offline, place)
     source = made or find_run(asked)
     first = f"pretrained/{source.path.name}" if made else source.name
@@ -69,10 +78,10 @@ def adopt_model(
 
 def imported_run(asked: str, offline: bool, place: Path) -> "RunDir | None":
     """Return the run in ``place`` of weights of timm or in a file; None for anything else."""
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.files import sha256
     from vitcli.runner.run.folder import RunDir
     from vitcli.runner.weights.convert import import_timm
-    from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm
 
     if not (asked.startswith(PREFIX) or Path(asked).is_file()):

@@ -182,13 +182,18 @@ def own_runs(incomplete: str) -> Iterator[str]:
 
 @completion
 def data_set(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the named data sets, and the folders that may hold pictures."""
-    from vitcli.core.spec import DATA_SETS
+    """Yield the named data sets, and the files and folders that may hold pictures."""
+    from vitcli.core.spec import DATA_READERS, DATA_SETS
 
     yield from DATA_SETS
-    begun = incomplete.removeprefix("imagefolder:") if ":" in incomplete else ""
+    prefix, colon, begun = incomplete.partition(":")
+    if not colon:
+        yield from (f"{name}:" for name in DATA_READERS if name != "imagefolder")
+        prefix, begun = "imagefolder", ""
     top = Path(begun) if begun.endswith("/") else Path(begun).parent
-    yield from (f"imagefolder:{path}" for path in sorted(top.glob("[!.]*")) if path.is_dir())
+    suffix = f".{prefix}"
+    paths = (p for p in sorted(top.glob("[!.]*")) if p.is_dir() or p.suffix == suffix)
+    yield from (f"{prefix}:{path}" for path in paths)
 
 
 @completion

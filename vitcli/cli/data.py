@@ -25,7 +25,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        help="Data set or your own pictures: 'vitcli data ls' lists both.",
         autocompletion=complete.data_set,
     ),
 ]
@@ -39,7 +39,7 @@ def ls(json: Json = False) -> None:
     Example:
       vitcli data ls
     """
-    from vitcli.core.spec import DATA_SETS, DataSpec
+    from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
     found = [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
@@ -48,7 +48,7 @@ def ls(json: Json = False) -> None:
         return
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
-    say("own pictures: imagefolder:PATH, with train/<class>/* and test/<class>/* in PATH")
+    say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
     say("next: vitcli data get NAME, vitcli data info NAME")
 
 
@@ -184,7 +184,11 @@ def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
 def check(
     folder: Annotated[
         str,
-        typer.Argument(metavar="FOLDER", help="Folder of pictures, with a folder for each class."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="Folder of pictures, with a folder for each class, or another form of"
+            " 'vitcli data ls', such as csv:labels.csv.",
+        ),
     ],
     page: Annotated[
         Path | None,
@@ -216,12 +220,14 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
-    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.own import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
-    found = checked.check_folder(folder_path(folder) or Path(folder), say)
+    name = folder if own_path(folder) else f"imagefolder:{folder}"
+    found = checked.check_folder(list_pictures(name).without_val(), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
@@ -243,11 +249,11 @@ def check(
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
     """Return the command that trains without the problems, or first writes the copies down."""
-    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.data.listing import own_path
 
     if found.left_out and leave_out is None:
         return shlex.join(["vitcli", "data", "check", folder, "--leave-out", "copies.csv"])
-    name = folder if folder_path(folder) else f"imagefolder:{folder}"
+    name = folder if own_path(folder) else f"imagefolder:{folder}"
     words = ["vitcli", "train", "finetune", "--data", name]
     words += ["--skip-bad"] if found.unreadable else []
     words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []

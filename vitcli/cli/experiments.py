@@ -154,7 +154,10 @@ def validate(
 @commands.command()
 @with_code
 def check(json: Json = False) -> None:
-    """Check own parts: shapes, gradients, each image alone, and resuming to the same bits.
+    """Check own parts on small trainings.
+
+    The checks: shape and device of the output, finite gradients, an image's output without the
+    other images of its batch, and a resumed training that ends with the same bits.
 
     \b
     Example:

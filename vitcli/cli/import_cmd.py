@@ -79,8 +79,8 @@ def import_(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.weights.convert import import_weights, tuning_command
-    from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
     folder = run_folder(name, output)

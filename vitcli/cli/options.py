@@ -34,7 +34,7 @@ FitOption = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        help="Data set or your own pictures: 'vitcli data ls' lists both.",
         show_default="as in the experiment",
         autocompletion=complete.data_set,
     ),

@@ -19,7 +19,7 @@ FIELDS = ("name", "given", "given_probability", "predicted", "predicted_probabil
 def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     """Write the page of a review and print what is on it; return the accuracy."""
     from vitcli.cli.live import stages
-    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.data.listing import own_path
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.review import review_run
     from vitcli.runner.visualize.review_page import write_review
@@ -32,7 +32,7 @@ def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     page = write_review(found, common["data_dir"])
     emit_measured(form, document(found, page), tables(found, page), csv_rows(found))
     say(f"next: open {page} in a browser")
-    if root := folder_path(found.found.spec.data.name):
+    if root := own_path(found.found.spec.data.name):
         words = ["vitcli", "predict", str(root / "test" if (root / "test").is_dir() else root)]
         say(f"next: {shlex.join([*words, '--run', found.found.run.name, *AS_CSV])}")
     return found.accuracy

@@ -291,7 +291,7 @@ def run(
 ) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
-    from vitcli.runner.data.catalogue import folder_path
+    from vitcli.runner.data.listing import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.trackers.live import tracked
@@ -322,7 +322,7 @@ def run(
         say("already finished, nothing was trained (--rerun trains it again)")
     show_result(training.run, experiment.spec, training.result)
     spec = experiment.spec
-    verb = "eval --review" if folder_path(spec.data.name) and spec.train.init else "eval"
+    verb = "eval --review" if own_path(spec.data.name) and spec.train.init else "eval"
     emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
 
 

@@ -107,11 +107,12 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     They are those whose data set is searched in folders, or, if there are none, those whose own
     pictures may have moved.
     """
-    from vitcli.runner.data.catalogue import CATALOGUE, folder_path
+    from vitcli.runner.data.catalogue import CATALOGUE
+    from vitcli.runner.data.listing import own_path
 
     names = {run: str(run.read("meta.json").get("data")) for run in runs}
     found = [run for run in runs if names[run] in CATALOGUE]
-    return found or [run for run in runs if folder_path(names[run])]
+    return found or [run for run in runs if own_path(names[run])]
 
 
 def report_figure(name: str, outcome: str) -> None:

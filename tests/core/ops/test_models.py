@@ -32,7 +32,7 @@ def backends_of(model: nn.Module) -> set[str]:
     return {part.backend.name for part in model.modules() if isinstance(part, UsesBackend)}
 
 
-@pytest.mark.parametrize("family", REQUIRED)
+@pytest.mark.parametrize("family", sorted(REQUIRED.keys() - {"timm"}))  # has layers of its own
 def test_a_backend_does_not_change_the_class_of_a_layer(family, native):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 16}
     if family != "resnet18":
@@ -132,7 +132,7 @@ VARIANTS = [
     {"layer_scale_init": 0.1, "qkv_bias": False, "proj_bias": False},
     {"embed_dim": 45, "num_heads": 3},
     {"reg_tokens": 2, "pool": "seq", "num_heads": 1},
-    *({"family": family, **fields} for family, fields in REQUIRED.items() if len(fields) > 0),
+    *({"family": family, **fields} for family, fields in REQUIRED.items() if "depths" in fields),
 ]
 
 

@@ -126,7 +126,7 @@ class OtherSpec(VitSpec):
 
 def test_a_family_can_be_added_at_run_time(monkeypatch):
     row = FamilyRow(about="another", build=VisionTransformer, spec=OtherSpec)
-    with pytest.raises(ValidationError, match="'coatnet' or 'pit'"):
+    with pytest.raises(ValidationError, match="'pit' or 'timm'"):
         ExperimentSpec.model_validate({"model": {"family": "other"}})
     monkeypatch.setitem(FAMILIES, "other", row)
     sizes = {"img_size": 16, "in_chans": 3, "num_classes": 2, "depth": 1}

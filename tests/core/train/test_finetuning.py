@@ -7,8 +7,9 @@ from torch.testing import assert_close
 
 from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import balanced_order
+from vitcli.core.models.image_model import count_layers
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.optim import build_optimizers, layers
+from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
 
 
@@ -19,10 +20,10 @@ def training(**train: object) -> Training:
 
 def test_layers_follow_the_blocks_also_through_stages():
     names = ["embed", "blocks.0.a", "blocks.0.b", "blocks.1.a", "norm", "head"]
-    assert layers(names) == [0, 1, 1, 2, 3, 3]
+    assert count_layers(names) == [0, 1, 1, 2, 3, 3]
     staged = ["embed", "stages.0.blocks.0.a", "stages.1.down.a", "stages.1.blocks.0.a", "head"]
-    assert layers(staged) == [0, 1, 2, 2, 3]
-    assert layers(["conv", "head"]) == [0, 0]
+    assert count_layers(staged) == [0, 1, 2, 2, 3]
+    assert count_layers(["conv", "head"]) == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -35,7 +36,7 @@ def test_the_rate_falls_by_the_factor_from_layer_to_layer(name):
         for group in each.param_groups
         for p in group["params"]
     }
-    depth = dict(zip(names.values(), layers(list(names.values())), strict=True))
+    depth = dict(zip(names.values(), count_layers(list(names.values())), strict=True))
     for parameter, rate in rates.items():
         is_hidden = name == "muon" and parameter.endswith(".weight") and "blocks" in parameter
         peak = 8.0 if is_hidden and task.module.get_parameter(parameter).ndim == 2 else 1.0

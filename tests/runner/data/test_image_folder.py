@@ -3,6 +3,7 @@
 import os
 import threading
 import unicodedata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -262,7 +263,9 @@ def test_after_an_interrupted_reading_other_pictures_can_be_read(root, monkeypat
 
 
 def test_too_large_names_a_smaller_resize(root, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.arrays.available_memory", lambda: 20 * 3 * 3 * 900)
+    free = 20 * 3 * 3 * 900
+    monkeypatch.setattr("vitcli.runner.data.arrays.available_memory", lambda: free)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     with pytest.raises(ResourceError, match=r"data\.resize=24"):
         load(root, resize=1000)
 

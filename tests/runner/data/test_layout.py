@@ -31,9 +31,13 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
         add(root / name, 1, generator)
     (root / "empty").mkdir()
     folder = list_folder(root)
-    assert (folder.num_train, folder.num_test) == (16, 4)
+    assert (folder.num_train, folder.num_test, folder.num_val) == (16, 4, 1)
     unused = [note.partition(" is not used")[0] for note in folder.notes]
-    assert unused == [str(root / name) for name in ("valid", "training", "more")]
+    assert unused == [str(root / name) for name in ("training", "more")]
+    messages = [""]
+    assert load(root, messages).val is None
+    assert any("-s data.val_split=1" in text for text in messages)
+    assert load(root, val_split=1).val.labels.tolist() == [0]
 
 
 @pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])

@@ -18,7 +18,6 @@ from vitcli.runner.experiment.config import (
     config_text,
     experiment_files,
     find_experiment,
-    fit_to_data,
     flatten,
     load_experiment,
     parse_set,
@@ -26,6 +25,7 @@ from vitcli.runner.experiment.config import (
     shown_name,
 )
 from vitcli.runner.experiment.problems import describe, field_names
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     FAST_LOADER,
     MAX_DEPTH,

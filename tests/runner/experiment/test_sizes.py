@@ -13,7 +13,8 @@ from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.experiment.config import Experiment, config_hash, fit_to_data, load_experiment
+from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data
 
 LARGEST = {"resnet18": 11_173_962}
 """Parameters of families of one size; all others are small."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
+from vitcli.core.data.stored import select
 from vitcli.core.spec import DataSpec
 
 PORTION = 1024
@@ -18,7 +19,10 @@ PORTION = 1024
 
 @dataclass(frozen=True)
 class Images:
-    """Images as pixels (N, C, H, W) uint8 and labels (N,) int64, on one device."""
+    """Images as pixels (N, C, H, W) uint8 and labels (N,) int64, on one device.
+
+    The pixels of a data set that is larger than the memory are ``StoredPixels``.
+    """
 
     pixels: Tensor
     labels: Tensor
@@ -40,7 +44,7 @@ class Images:
         if names:
             chosen = index.cpu() if isinstance(index, Tensor) else index
             names = tuple(names[place] for place in torch.arange(len(names))[chosen].tolist())
-        return Images(self.pixels[index], self.labels[index], extra, names)
+        return Images(select(self.pixels, index), self.labels[index], extra, names)
 
     def to(self, device: torch.device | str) -> "Images":
         extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
@@ -123,9 +127,11 @@ def channel_stats(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]
     float copy of the pixels.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
-    means, stds = [], []
-    for channel in pixels.unbind(1):
-        weight = torch.bincount(channel.flatten().int(), minlength=256).double().cpu()
+    means, stds, counts = [], [], torch.zeros(pixels.shape[1], 256, dtype=torch.int64)
+    for part in pixels.split(PORTION):
+        for count, channel in zip(counts, part.unbind(1), strict=True):
+            count += torch.bincount(channel.flatten().int(), minlength=256).cpu()
+    for weight in counts.double():
         weight /= weight.sum()
         mean = (weight * levels).sum()
         means.append(mean.item())

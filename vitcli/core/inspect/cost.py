@@ -56,6 +56,8 @@ def part_of(name: str) -> str:
     For example, ``blocks.3.attn.norm.weight`` belongs to ``blocks: attention norms``.
     """
     first, *rest = name.split(".")
+    if first == "net":  # of timm
+        return PARTS.get(rest[0], rest[0])
     if first == "stages":
         return f"stage {int(rest[0]) + 1}"
     if first != "blocks":

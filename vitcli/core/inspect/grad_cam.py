@@ -7,12 +7,13 @@ output of the first block.
 import torch
 from torch import Tensor
 
+from vitcli.core.models.timm_model import MappedModel, TimmModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.block import Branch
 
 
 def grad_cam(
-    model: VisionTransformer,
+    model: MappedModel,
     images: Tensor,
     classes: Tensor | None = None,
     layer: int | None = None,
@@ -43,21 +44,40 @@ def grad_cam(
         ValueError: There is no such layer, or its patches do not reach the classifier.
     """
     count = feature_layer(model, layer)
-    with torch.no_grad():
-        tokens = model.blocks[:count](model.embed(images))
-        # In a post-norm block, the features are the tokens; requires_grad_ must not change these.
-        features = read_features(model, tokens, count).clone()
     with torch.enable_grad():
-        features.requires_grad_()
-        logits = logits_of(model, tokens, features, count)
+        if isinstance(model, TimmModel):
+            # Autograd needs a graph up to the features, even if no parameter is trainable.
+            pixels = images.detach().requires_grad_()
+            logits, features = model.forward_with_features(pixels, count)
+        else:
+            logits, features = logits_and_features(model, images, count)
         chosen = logits.argmax(1) if classes is None else classes
         # The images of a batch are independent, so the gradient of the sum is that of each logit.
         target = logits.gather(1, chosen[:, None]).sum()
         (gradient,) = torch.autograd.grad(target, features)
-    first = model.num_prefix_tokens
-    weights = gradient[:, first:].mean(1, keepdim=True)  # (B, 1, D)
-    maps = (weights * features.detach()[:, first:]).sum(-1).relu()
-    return maps.unflatten(-1, model.grid_size)
+    gradient, values = (by_place(model, each) for each in (gradient, features.detach()))
+    weights = gradient.flatten(1, 2).mean(1)[:, None, None]  # (B, 1, 1, D)
+    return (weights * values).sum(-1).relu()
+
+
+def by_place(model: MappedModel, features: Tensor) -> Tensor:
+    """Return features by their place in the picture: (B, gh, gw, D)."""
+    if features.ndim == 3:
+        return features[:, model.num_prefix_tokens :].unflatten(1, model.grid_size)
+    assert isinstance(model, TimmModel)
+    is_last = features.shape[-1] == model.net.num_features
+    return features if is_last else features.movedim(1, -1)
+
+
+def logits_and_features(
+    model: VisionTransformer, images: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    """Return the logits (B, K), and the features (B, N, D) that they depend on."""
+    with torch.no_grad():
+        tokens = model.blocks[:count](model.embed(images))
+        # In a post-norm block, the features are the tokens; requires_grad_ must not change these.
+        features = read_features(model, tokens, count).clone()
+    return logits_of(model, tokens, features.requires_grad_(), count), features
 
 
 def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
@@ -85,7 +105,7 @@ def next_branch(model: VisionTransformer, count: int) -> Branch:
     return branch
 
 
-def last_feature_layer(model: VisionTransformer) -> int:
+def last_feature_layer(model: MappedModel) -> int:
     """Return the last layer whose patches reach the classifier.
 
     With pooled patches this is the last layer. With CLS it is the layer before the last: CLS does
@@ -102,7 +122,7 @@ def last_feature_layer(model: VisionTransformer) -> int:
     return depth - 1
 
 
-def feature_layer(model: VisionTransformer, wanted: int | None = None) -> int:
+def feature_layer(model: MappedModel, wanted: int | None = None) -> int:
     """Return the checked layer as a number of blocks; by default the input of the last block."""
     last, depth = last_feature_layer(model), len(model.blocks)
     if wanted is None:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.rollout import grad_rollout, rollout
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapRequest:
     """A request for maps: the model, the images, and the layers, heads, patch or class to map."""
 
-    model: VisionTransformer
+    model: MappedModel
     images: Tensor
     """(B, C, H, W), normalised."""
     layers: tuple[int, ...]
@@ -44,7 +44,7 @@ def cls_attention(request: MapRequest) -> Tensor:
     """
     if request.model.cls_token is None and request.query is None:
         raise ValueError(
-            f"the model has no CLS token (it pools by {request.model.spec.pool!r}); use the method"
+            f"the model has no CLS token (it pools by {request.model.pool_name!r}); use the method"
             " grad-rollout, or name a patch with --query"
         )
     return head_maps(request).mean((1, 2))
@@ -109,7 +109,7 @@ METHODS_BY_HEAD: dict[str, Callable[[MapRequest], Tensor]] = {"head": head_maps,
 """Methods that return one map or one matrix for each layer and head."""
 
 
-def default_method(model: VisionTransformer, *, by_class: bool = True) -> str:
+def default_method(model: MappedModel, *, by_class: bool = True) -> str:
     """Return the method of a map that is asked for without a method.
 
     The attention of CLS reads what the classifier reads. A model without CLS has no such row, and
@@ -123,6 +123,8 @@ def default_method(model: VisionTransformer, *, by_class: bool = True) -> str:
         by_class: Whether a map of one class is possible. Without a class, ``rollout`` remains: it
             is the only map of a model without CLS that needs neither a class nor a patch.
     """
+    if model.no_maps:
+        return "gradcam"
     if model.cls_token is not None:
         return "cls"
     return "grad-rollout" if by_class else "rollout"
@@ -132,7 +134,7 @@ def query_shares(request: MapRequest) -> Tensor:
     """Return the weight of each token's attention in the map: (B, N), rows sum to 1."""
     model = request.model
     if request.query is None:
-        return model.pool.weights(model.forward_features(request.images))
+        return model.pool_weights(request.images)
     (height, width), (row, column) = model.grid_size, request.query
     if not (0 <= row < height and 0 <= column < width):
         raise ValueError(f"the patch ({row}, {column}) is outside the grid of {height}x{width}")
@@ -141,7 +143,7 @@ def query_shares(request: MapRequest) -> Tensor:
     return torch.eye(count)[place].to(request.images).expand(len(request.images), -1)
 
 
-def on_grid(model: VisionTransformer, tokens: Tensor) -> Tensor:
+def on_grid(model: MappedModel, tokens: Tensor) -> Tensor:
     """Arrange token values on the patch grid, without the prefix: (..., N) -> (..., gh, gw)."""
     return tokens[..., model.num_prefix_tokens :].unflatten(-1, model.grid_size)
 
@@ -152,7 +154,7 @@ def _mean_row(weights: Tensor, shares: Tensor) -> Tensor:
     return (shares @ weights).squeeze(-2)
 
 
-def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, ...]:
+def check_layers(model: MappedModel, layers: Sequence[int]) -> tuple[int, ...]:
     """Return layer numbers as indices from 0. Layer 1 has index 0; layer -1 is the last layer.
 
     Raises:
@@ -187,7 +189,7 @@ def attention_maps(
     """
     if not isinstance(model, ImageModel):
         return _given_maps(model, images, layers)
-    if not isinstance(model, VisionTransformer):
+    if model.no_maps or not isinstance(model, MappedModel):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
     was_training = model.training
     model.eval()

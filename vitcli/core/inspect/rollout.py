@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 
 
 def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
@@ -39,7 +39,7 @@ def rollouts(weights: Iterable[Tensor], *, residual: bool = True) -> Iterator[Te
 
 
 def grad_rollout(
-    model: VisionTransformer, images: Tensor, classes: Tensor | None = None
+    model: MappedModel, images: Tensor, classes: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the relevance of each input token for a class, (B, N, N), and the logits (B, K).
 

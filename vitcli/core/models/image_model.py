@@ -1,6 +1,7 @@
 """The base class of all models. Axes: B batch, C channels, H W pixels, K classes."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Self
 
@@ -20,6 +21,25 @@ def refuse_bytes(images: Tensor) -> None:
     """
     if images.dtype == torch.uint8:
         raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
+
+
+BLOCK = re.compile(r"(?:.*\.)?blocks\.\d+\.")
+
+
+def count_layers(names: Sequence[str]) -> list[int]:
+    """Return the layer of each parameter of a model, whose names are in the order of its layers.
+
+    Layer i is block i, counted from 1. What comes before the first block is layer 0. What comes
+    between blocks belongs to the block after it, and norm and head to a layer of their own.
+    """
+    found: list[int] = []
+    seen: list[str] = []
+    for name in names:
+        match = BLOCK.match(name)
+        if match and match[0] not in seen:
+            seen.append(match[0])
+        found.append(len(seen) + bool(seen and not match))
+    return found
 
 
 class ImageModel(nn.Module):
@@ -71,6 +91,16 @@ class ImageModel(nn.Module):
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
+
+    @property
+    def head_names(self) -> set[str]:
+        """Return the names of the head's parameters."""
+        head = {id(each) for each in self.head.parameters()}
+        return {name for name, each in self.named_parameters() if id(each) in head}
+
+    def parameter_layers(self) -> list[int]:
+        """Return the layer of each parameter, for decayed learning rates and frozen layers."""
+        return count_layers([name for name, _ in self.named_parameters()])
 
     @property
     def num_features(self) -> int:

@@ -92,6 +92,18 @@ class VisionTransformer(TokenModel):
         return is_last and not NORMS[self.spec.norm].is_batch_norm
 
     @property
+    def num_heads(self) -> int:
+        return self.spec.num_heads
+
+    @property
+    def pool_name(self) -> str:
+        return self.spec.pool
+
+    def pool_weights(self, images: Tensor) -> Tensor:
+        """Return the share of each token in the pooling: (B, N), rows sum to 1."""
+        return self.pool.weights(self.forward_features(images))
+
+    @property
     def has_attention_weights(self) -> bool:
         """Return whether the tokens of the layers have weights for each other, and the pool, too.
 

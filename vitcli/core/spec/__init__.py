@@ -9,16 +9,19 @@ from vitcli.core.spec.families import (
     PitSpec,
     ResNet18Spec,
     SwinSpec,
+    TimmSpec,
     VitSpec,
     model_spec,
 )
 from vitcli.core.spec.model import AttentionSpec, ModelSpec, PatchSpec, StagedSpec, TokenSpec
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
 from vitcli.core.spec.pretrain import PretrainSpec
+from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.task import TASKS, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
 __all__ = [
+    "DATA_READERS",
     "DATA_SETS",
     "FAMILIES",
     "GENERATED",
@@ -42,6 +45,7 @@ __all__ = [
     "StagedSpec",
     "SwinSpec",
     "TaskSpec",
+    "TimmSpec",
     "TokenSpec",
     "TrainSpec",
     "VitSpec",

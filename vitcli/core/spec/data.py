@@ -1,11 +1,13 @@
 """The data set of an experiment and the augmentation of its training images."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
+from vitcli.core.spec.readers import list_own, split_name
 from vitcli.core.spec.rows import Row, RowOf
 
 
@@ -66,8 +68,8 @@ class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
     name: str = "shapes"
-    """Data set: scenes, shapes, gratings, cifar10, cifar100, svhn, fashion-mnist, mnist, or
-    imagefolder:PATH."""
+    """Data set: scenes, shapes, gratings, cifar10, cifar100, svhn, fashion-mnist, mnist, or your
+    own: imagefolder:PATH, csv:PATH, npz:PATH, parquet:PATH or hf:NAME."""
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""
@@ -76,7 +78,8 @@ class DataSpec(Spec):
     adds black bars, ``stretch`` changes the aspect."""
     val_split: int = Field(0, ge=0)
     """Number of training images held out for validation, the same share of each class and chosen by
-    content; 0 holds out none."""
+    content; 0 holds out none. If your own pictures have a validation split of exactly this number,
+    it is used instead."""
     folds: int | None = Field(None, ge=2, le=1000)
     """Number K of equal parts of the images: the run with seed s tests on part s mod K, and trains
     on the others. In a folder without test pictures, all pictures are divided; otherwise the
@@ -99,16 +102,28 @@ class DataSpec(Spec):
     corrections: str | None = None
     """CSV file with the columns file and label: pictures of a folder that belong to another class,
     or, with an empty label, that are left out. Unset changes none."""
+    group: str | None = None
+    """Regular expression. Your own pictures whose names have the same match, such as the frames of
+    one video, belong to one group, which is never divided between splits. Unset uses the column
+    ``group`` of the data, if there is one."""
     augment: AugmentSpec = AugmentSpec()
     """Augmentation of the training images; off by default."""
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        kind, _, path = name.partition(":")
-        if name not in DATA_SETS and not (kind == "imagefolder" and path):
-            raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, imagefolder:PATH")
+        if name not in DATA_SETS and not split_name(name):
+            raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, {list_own()}")
         return name
+
+    @field_validator("group")
+    @classmethod
+    def _check_group(cls, group: str | None) -> str | None:
+        try:
+            re.compile(group or "")
+        except re.error as error:
+            raise ValueError(f"{group!r} is not a regular expression: {error}") from error
+        return group
 
     @field_validator("std")
     @classmethod
@@ -119,10 +134,10 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:
-        own = ("skip_bad", "allow_leaks", "corrections", "fit")
+        own = ("skip_bad", "allow_leaks", "corrections", "fit", "group")
         for field in own if self.name in DATA_SETS else ():
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(
-                    f"{field} is for your own pictures (imagefolder:PATH), not {self.name}"
+                    f"{field} is for your own pictures ({list_own()}), not {self.name}"
                 )
         return self

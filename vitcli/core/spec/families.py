@@ -93,6 +93,27 @@ class PitSpec(AttentionSpec, StagedSpec, PatchSpec):
     family: Literal["pit"] = "pit"
 
 
+class TimmSpec(ModelSpec):
+    """A model of timm, as timm builds it. It needs the extra ``timm``."""
+
+    family: Literal["timm"] = "timm"
+    name: str | None = None
+    """Name of the model in timm, also with a tag, such as vit_small_patch14_dinov2.lvd142m. There
+    is no default: it must be set."""
+    pretrained: bool = False
+    """Start from timm's published weights, with the size and the normalisation of the pictures that
+    timm states for them, unless ``data`` sets others. ``train.init`` takes other weights."""
+
+    has_residual: ClassVar[bool] = True
+    min_batch: ClassVar[int] = 2
+
+    @model_validator(mode="after")
+    def _check_name(self) -> Self:
+        if not self.name:
+            raise ValueError("family 'timm' needs name, such as vit_small_patch14_dinov2.lvd142m")
+        return self
+
+
 @dataclass(frozen=True, kw_only=True)
 class FamilyRow(SpecRow):
     """A family of models. ``build`` takes the spec."""
@@ -157,6 +178,12 @@ FAMILIES: dict[str, FamilyRow] = {
         build=f"{MODELS}.pit:Pit",
         spec=PitSpec,
         small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
+    ),
+    "timm": FamilyRow(
+        about="a model of timm by its name (Wightman 2019)",
+        build=f"{MODELS}.timm_model:TimmModel",
+        spec=TimmSpec,
+        small={"name": "test_resnet"},
     ),
 }
 

@@ -1,7 +1,7 @@
 """Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from vitcli.core.make import make
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.spec.rows import options_of
 from vitcli.core.torch_use import without_compiler
@@ -28,26 +29,9 @@ class Trained(NamedTuple):
 
 
 Named = Sequence[Trained]
-UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
-BLOCK = re.compile(r"(?:.*\.)?blocks\.\d+\.")
+UNDECAYED = ("cls_token", "reg_token", "dist_token", "pos_embed", "relative", "temperature")
 BACKBONE = "backbone"
 """The value of ``train.freeze`` for all layers before the head."""
-
-
-def layers(names: Sequence[str]) -> list[int]:
-    """Return the layer of each parameter of a model, whose names are in the order of its layers.
-
-    Layer i is block i, counted from 1. What comes before the first block is layer 0. What comes
-    between blocks belongs to the block after it, and norm and head to a layer of their own.
-    """
-    found: list[int] = []
-    seen: list[str] = []
-    for name in names:
-        match = BLOCK.match(name)
-        if match and match[0] not in seen:
-            seen.append(match[0])
-        found.append(len(seen) + bool(seen and not match))
-    return found
 
 
 def freeze(model: nn.Module, chosen: int | str) -> None:
@@ -56,11 +40,13 @@ def freeze(model: nn.Module, chosen: int | str) -> None:
     Raises:
         ValueError: Nothing is frozen, or nothing is left to train.
     """
+    assert isinstance(model, ImageModel), "the spec lets only a classification freeze"
     names = [name for name, _ in model.named_parameters()]
     if isinstance(chosen, int):
-        frozen = {n for n, layer in zip(names, layers(names), strict=True) if layer <= chosen}
+        layers = zip(names, model.parameter_layers(), strict=True)
+        frozen = {name for name, layer in layers if layer <= chosen}
     elif chosen == BACKBONE:
-        frozen = {n for n in names if "head" not in n.split(".")}
+        frozen = {*names} - model.head_names
     else:
         frozen = {n for n in names if re.search(chosen, n)}
     if not frozen or len(frozen) == len(names):
@@ -167,10 +153,30 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     ]
 
 
+def own_optimizer(
+    build: Callable[..., Optimizer],
+    given: Sequence[str],
+    named: Named,
+    spec: OptimSpec,
+    **options: Any,
+) -> list[Optimizer]:
+    """Return an optimiser of the user's own class.
+
+    Args:
+        build: The class. It takes groups, a learning rate, the fields and the options.
+        given: Names of the fields of ``spec`` that it takes.
+        named: The parameters.
+        spec: The fields of ``optim``.
+        options: The options that stand beside its name.
+    """
+    fields = {field: getattr(spec, field) for field in given}
+    return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
+
+
 def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
     """Return one optimiser, or two if the parameters need different ones."""
     parameters = dict(model.named_parameters())
-    depth = layers(list(parameters))
+    depth = model.parameter_layers() if isinstance(model, ImageModel) else [0] * len(parameters)
     named = [
         Trained(name, parameter, spec.layer_decay ** (max(depth) - layer))
         for (name, parameter), layer in zip(parameters.items(), depth, strict=True)

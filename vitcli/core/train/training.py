@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
+from vitcli.core.data.stored import StoredPixels
 from vitcli.core.nn.attention_rule import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
@@ -96,6 +97,8 @@ class Training:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
         self._lr_factor = planned_factor(spec, self.steps_per_epoch)
+        self._has_rows = task.has_rows and not isinstance(data.train.pixels, StoredPixels)
+        """Whether a graph makes its batches itself."""
         self.graphs = Graphs(self.optimizers, on_message) if graphs else None
         self._place = torch.zeros(1, dtype=torch.long, device=self.device)
         """Number of the next step within its epoch, on the device. Graphs read it."""
@@ -124,7 +127,7 @@ class Training:
         self.task.draw_ahead(self.data, epoch + 1)
         first = self.step - epoch * self.steps_per_epoch
         tables = self._fill_tables(epoch, first) if self.graphs else {}
-        makes_batches = self.graphs and self.task.has_rows
+        makes_batches = self.graphs and self._has_rows
         left: Iterable[Batch] = repeat({}, self.steps_per_epoch - first)
         for batch in left if makes_batches else self.batches(epoch, first):
             seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())
@@ -148,7 +151,7 @@ class Training:
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
         self._place.fill_(first)
-        rows = self.task.rows(self.data, epoch) if self.task.has_rows else {}
+        rows = self.task.rows(self.data, epoch) if self._has_rows else {}
         return self.graphs.fill(tables | rows)
 
     def _take_planned_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:

@@ -68,6 +68,6 @@ def layer_names(explanation: Explanation) -> str:
     if explanation.method == "rollout" and last > 1:
         return f"layers 1 to {last} of {depth}"
     if explanation.layers == (0,):
-        return "embedded patches"
+        return "embedded patches" if explanation.depth else "the last feature map"
     layers = ", ".join(map(str, explanation.layers))
     return f"{'layers' if len(explanation.layers) > 1 else 'layer'} {layers} of {depth}"

@@ -21,7 +21,7 @@ from vitcli.core.inspect.maps import (
     check_layers,
     default_method,
 )
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 from vitcli.runner.data.pictures import (
     decode,
     picture_bytes,
@@ -126,13 +126,17 @@ class Explainer:
             ConfigError: The method or an option does not fit the model.
         """
         model, names = predictor.model, predictor.names
-        if not isinstance(model, VisionTransformer):
+        if not isinstance(model, MappedModel):
             raise ConfigError(
                 f"{predictor.run.name}: family {model.spec.family!r} {model.no_maps}; name a Vision"
                 " Transformer with --run"
             )
         self.predictor, self.model = predictor, model
         self.classifies = predictor.classifies
+        if model.no_maps and method not in (None, "gradcam"):
+            raise ConfigError(
+                f"--method {method}: {predictor.run.name} {model.no_maps}; try --method gradcam"
+            )
         # A map of one class comes from all layers, so named layers ask for another map.
         can_explain = by_class and self.classifies and layers is None
         self.method = method or _choose_method(model, query, class_name, can_explain)
@@ -155,6 +159,8 @@ class Explainer:
     def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
         """Return the layers as in ``MapRequest``."""
         try:
+            if self.model.no_maps and layers:
+                raise ValueError(f"Grad-CAM of {self.predictor.run.name} reads its last layer only")
             if self.method == "gradcam":
                 if layers and len(layers) > 1:
                     raise ValueError("gradcam takes only one layer")
@@ -168,7 +174,7 @@ class Explainer:
             raise ConfigError(f"--layer: {error}") from error
 
     def _check_heads(self, heads: Sequence[int] | None) -> tuple[int, ...]:
-        count = self.model.spec.num_heads
+        count = self.model.num_heads
         for head in heads or ():
             if not 1 <= head <= count:
                 raise ConfigError(
@@ -200,6 +206,7 @@ class Explainer:
         batch = normalize(pixels[None].to(device), mean, std)
         best, share = self._predict(batch, path)
         explained = best if self.class_name is None else predictor.names.index(self.class_name)
+        maps = self._maps(batch, explained)
         return Explanation(
             path=path,
             picture=picture,
@@ -215,8 +222,8 @@ class Explainer:
             depth=len(self.model.blocks),
             heads=tuple(head + 1 for head in self.heads),
             are_heads_averaged=self.average_heads,
-            maps=self._maps(batch, explained),
-            grid=self.model.grid_size,
+            maps=maps,
+            grid=self.model.grid_size if self.model.blocks else maps.shape[-2:],
             num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
@@ -250,14 +257,18 @@ class Explainer:
 
 
 def _choose_method(
-    model: VisionTransformer,
+    model: MappedModel,
     query: tuple[float, float] | None,
     class_name: str | None,
     by_class: bool,
 ) -> str:
-    if class_name is not None:
+    if class_name is not None and not model.no_maps:
         return "grad-rollout"
-    return "cls" if query is not None else default_method(model, by_class=by_class)
+    return (
+        "cls"
+        if query is not None and not model.no_maps
+        else default_method(model, by_class=by_class)
+    )
 
 
 def _list_classes(names: Sequence[str], run: RunDir) -> str:

@@ -4,26 +4,68 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.data.source import DataSet, Images, channel_stats
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
+from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
+from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.text import printable
 
 Size = tuple[int, int]
 CHUNK = 64
 """Number of images resized at a time; they fit into the processor's cache."""
+COPIES = 3.0
+"""Number of copies that are held at once: building, splitting and sorting need three."""
+MAP_VARIABLE = "VITCLI_MEMORY_MAP"
+"""Variable that puts the pixels of every data set into a memory map (1) or into memory (0)."""
 
 
-def pixel_digests(pixels: Tensor) -> list[bytes]:
+def is_large(num_bytes: int, copies: float = COPIES) -> bool:
+    """Return whether arrays belong into a memory map: their copies do not fit into free memory."""
+    if os.environ.get(MAP_VARIABLE):
+        return is_switched_on(MAP_VARIABLE)
+    free = available_memory()
+    return free is not None and copies * num_bytes > free
+
+
+def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
+    """Return undefined pixels (N, C, H, W) uint8: in memory, or in a nameless file if large.
+
+    Raises:
+        ResourceError: There is no room for the file.
+    """
+    shape = (count, in_chans, *size)
+    num_bytes = count * in_chans * size[0] * size[1]
+    if not is_large(num_bytes):
+        return torch.empty(shape, dtype=torch.uint8)
+    folder = cache_root() / "arrays"
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".map") as file:
+            pixels = torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
+    return pixels.view(shape)
+
+
+def stored(pixels: Tensor) -> Tensor:
+    """Return the pixels that ``new_pixels`` made, as ``StoredPixels`` if they are large."""
+    is_mapped = isinstance(pixels, Tensor) and is_large(pixels.nbytes)
+    return as_tensor(StoredPixels(pixels)) if is_mapped else pixels
+
+
+def pixel_digests(pixels: AnyPixels) -> list[bytes]:
     """Return the SHA-256 of each image's bytes: any tensor whose first axis is N -> N digests."""
-    return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
+    parts = (part.contiguous().numpy() for part in pixels.split(PORTION))
+    return [hashlib.sha256(image.data).digest() for part in parts for image in part]
 
 
 def canonical_order(images: Images) -> Tensor:
@@ -50,7 +92,8 @@ def data_hash(splits: Iterable[Images]) -> str:
     for images in splits:
         digest.update(repr(tuple(images.pixels.shape)).encode())
         digest.update(images.labels.contiguous().numpy().data)
-        digest.update(images.pixels.contiguous().numpy().data)
+        for part in images.pixels.split(PORTION):
+            digest.update(part.contiguous().numpy().data)
         for name, values in sorted(images.extra.items()):
             digest.update(f"{name} {tuple(values.shape)}".encode())
             digest.update(values.contiguous().numpy().data)
@@ -62,71 +105,35 @@ def arranged(
     train: Images,
     test: Images,
     size: Size | None = None,
+    val: Images | None = None,
 ) -> DataSet:
     """Return images in canonical order and of a size as a data set without a name.
 
     They are sorted before resizing, so that the order is the same for all sizes.
     """
     train, test = train[canonical_order(train)], test[canonical_order(test)]
+    val = val and val[canonical_order(val)]
     if size:
-        train, test = (
-            replace(each, pixels=fit_to_size(each.pixels, size)) for each in (train, test)
-        )
+        train, test = (replace(each, pixels=_resized(each.pixels, size)) for each in (train, test))
     mean, std = channel_stats(train.pixels)
     return DataSet(
         name="",
         class_names=class_names,
         train=train,
         test=test,
+        val=val,
         mean=mean,
         std=std,
-        data_hash=data_hash((train, test)),
+        data_hash=data_hash((train, test, *([val] if val else []))),
     )
 
 
-def from_arrays(name: str, splits: Mapping[str, Any], class_names: Sequence[str]) -> DataSet:
-    """Return images and labels in memory as a data set.
-
-    Args:
-        name: Name of the data set.
-        splits: ``train`` and ``test``, each images and labels; see ``vitcli.data_set``.
-        class_names: Name of each label; empty for the labels themselves.
-
-    Raises:
-        InputError: The arrays are of another kind, or do not fit together.
-    """
-    found = {split: _images(split, *pair) for split, pair in splits.items()}
-    train, test = found["train"], found["test"]
-    if train.pixels.shape[1:] != test.pixels.shape[1:]:
-        shapes = " and ".join(str(tuple(each.pixels.shape[1:])) for each in (train, test))
-        raise InputError(f"train and test have images of {shapes}")
-    count = len(class_names) or int(train.labels.max()) + 1
-    for split, images in found.items():
-        if int(images.labels.max()) >= count:
-            raise InputError(f"{split}: label {int(images.labels.max())}, but {count} classes")
-    names = tuple(map(str, class_names)) or tuple(map(str, range(count)))
-    return replace(arranged(names, train, test), name=name)
-
-
-def _images(split: str, images: Any, labels: Any) -> Images:
-    """Return the images of a split as (N, C, H, W) uint8; the shortest outer axis is C."""
-    pixels, numbers = torch.as_tensor(images), torch.as_tensor(labels)
-    if pixels.ndim == 3:
-        pixels = pixels[:, None]
-    if pixels.dtype != torch.uint8 or pixels.ndim != 4 or not pixels.numel():
-        raise InputError(
-            f"{split}: images are {pixels.dtype} {tuple(pixels.shape)}; needed are uint8,"
-            " (N, H, W), (N, H, W, C) or (N, C, H, W)"
-        )
-    if pixels.shape[3] < pixels.shape[1]:
-        pixels = pixels.permute(0, 3, 1, 2)
-    is_whole = not (numbers.is_floating_point() or numbers.is_complex())
-    if not is_whole or numbers.shape != (len(pixels),) or int(numbers.min()) < 0:
-        raise InputError(
-            f"{split}: labels are {numbers.dtype} {tuple(numbers.shape)}; needed are"
-            f" {len(pixels)} whole numbers from 0"
-        )
-    return Images(pixels.cpu().contiguous(), numbers.cpu().long())
+def _resized(pixels: Tensor, size: Size) -> Tensor:
+    """Return ``fit_to_size`` of all images, in a memory map if they are large."""
+    out = new_pixels(pixels.shape[0], pixels.shape[1], size)
+    for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
+        target.copy_(fit_to_size(part, size))
+    return stored(out)
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
@@ -201,6 +208,16 @@ def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
     return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
 
 
+def fitted(pixels: Tensor, size: Size, fit: str) -> Tensor:
+    """Return images at a size, (N, C, H, W) -> (N, C, *size) uint8; ``fit`` is one of ``FITS``."""
+    if fit == "crop":
+        return fit_to_size(pixels, size)
+    height, width = pixels.shape[-2:]
+    top, left, h, w = central_box(*size, (height, width)) if fit == "pad" else (0, 0, *size)
+    bars = (left, size[1] - w - left, top, size[0] - h - top)
+    return F.pad(stretch_to_size(pixels, (h, w)), bars)
+
+
 def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Resize each side independently, (N, C, H, W) -> (N, C, *size) uint8.
 
@@ -232,26 +249,28 @@ def available_memory() -> int | None:
     return min(limits, default=None)
 
 
-def require_memory(count: int, in_chans: int, size: Size, copies: float = 3.0) -> None:
-    """Refuse arrays that do not fit into memory.
+def require_memory(count: int, in_chans: int, size: Size) -> None:
+    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk of the cache.
 
     Args:
         count: The number of images.
         in_chans: The number of channels.
         size: The height and width of an image in pixels.
-        copies: The number of copies held at once; building, splitting and sorting need three.
 
     Raises:
         ResourceError: The arrays do not fit. The text suggests a smaller ``data.resize``.
     """
-    free = available_memory()
-    needed = int(count * in_chans * size[0] * size[1] * copies)
-    if free is None or needed <= free:
+    needed = int(count * in_chans * size[0] * size[1] * COPIES)
+    if not is_large(needed, 1):
         return
-    side = int((free / copies / (count * in_chans)) ** 0.5)
+    place = next(each for each in (cache_root(), *cache_root().parents) if each.is_dir())
+    free = shutil.disk_usage(place).free
+    if needed <= free:
+        return
+    side = int((free / COPIES / (count * in_chans)) ** 0.5)
     side = side // 8 * 8 or side
     hint = f"try -s data.resize={side}" if side else "use fewer images"
     raise ResourceError(
-        f"{count:,} images of {size[0]}x{size[1]} need {needed / 2**30:.1f} GiB of memory,"
-        f" {free / 2**30:.1f} GiB are free; {hint}"
+        f"{count:,} images of {size[0]}x{size[1]} need {needed / 2**30:.1f} GiB of memory, or of"
+        f" disk for a memory map, and {printable(place)} has {free / 2**30:.1f} GiB; {hint}"
     )

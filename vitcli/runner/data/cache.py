@@ -3,24 +3,34 @@
 import contextlib
 import hashlib
 import json
+import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from filelock import Timeout
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import PORTION, DataSet, Images
+from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.core.spec import DATA_READERS
+from vitcli.runner.data.arrays import is_large
 from vitcli.runner.data.find import Listener, cache_root
+from vitcli.runner.data.listing import own_path
 from vitcli.runner.files import commit, commit_json, file_lock
 from vitcli.runner.text import printable
 
 FORMAT = 4
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
-SPLITS = ("train", "test")
+SPLITS = ("train", "test", "val")
+TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
+"""Types of the tensors of a data set, and their names in a safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +48,18 @@ class Decoded:
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
 
-def array_file(name: str | Path, size: tuple[int, int] | None) -> Path:
-    """Return the cache file of a named data set, or of a folder of pictures."""
-    if isinstance(name, Path):
-        where = str(name.resolve()).encode(errors="surrogateescape")
-        name = f"imagefolder-{hashlib.sha256(where).hexdigest()[:12]}"
+def array_file(name: str, size: tuple[int, int] | None, data_dir: Path | None = None) -> Path:
+    """Return the cache file of a data set; ``data_dir`` is the new place of own pictures."""
+    if path := own_path(name, data_dir):
+        prefix = name.partition(":")[0]
+        path = path.resolve() if DATA_READERS[prefix].is_path else path
+        where = str(path).encode(errors="surrogateescape")
+        name = f"{prefix}-{hashlib.sha256(where).hexdigest()[:12]}"
     suffix = f"{size[0]}x{size[1]}" if size else "native"
     return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"
 
 
-def cached_files(name: str | Path) -> tuple[Path, ...]:
+def cached_files(name: str) -> tuple[Path, ...]:
     """Return the cache files of a data set, one for each size that it was read at."""
     native = array_file(name, None)
     files = sorted(native.parent.glob(native.name.replace("-native", "-*")))
@@ -72,9 +84,8 @@ def load_or_build(
         if decoded := _load(path, key, on_message):
             return decoded
         decoded = build()
-        if writable:
-            _keep(path, key, decoded, on_message)
-        return decoded
+        is_kept = writable and _keep(path, key, decoded, on_message)
+        return _read(path) if is_kept and is_large(path.stat().st_size) else decoded
 
 
 def _key(parts: object) -> str:
@@ -172,9 +183,16 @@ def _digest(path: Path) -> str:
 def _read(path: Path) -> Decoded:
     with safe_open(path, "pt") as file:
         about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=_with_tuples)
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        names = [*file.keys()]
+        pixels = [name for name in names if name.endswith(".pixels")]
+        tensors: dict[str, Tensor] = {}
+        if is_large(path.stat().st_size):
+            tensors = _mapped(path, pixels)
+        tensors |= {name: file.get_tensor(name) for name in names if name not in tensors}
     data = about.pop("data")
     for split in SPLITS:
+        if f"{split}.pixels" not in tensors:  # no validation split
+            continue
         start = f"{split}."
         own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
         names = data.pop(f"{split}_names")
@@ -182,14 +200,69 @@ def _read(path: Path) -> Decoded:
     return Decoded(DataSet(**data), **about)
 
 
+def _mapped(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
+    """Return the pixels of a file as parts of one memory map, which is not read yet.
+
+    Raises:
+        ValueError: The file was written by an earlier version, which had other tensors between.
+    """
+    with path.open("rb") as file:
+        start = 8 + int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(start - 8))
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    rows = sorted(
+        (header[name] | {"name": name} for name in names), key=lambda r: r["data_offsets"]
+    )
+    for row, after in pairwise(rows):
+        if row["data_offsets"][1] != after["data_offsets"][0]:
+            raise ValueError("no memory map")
+    shape, begin = (-1, *rows[0]["shape"][1:]), rows[0]["data_offsets"][0]
+    size = rows[-1]["data_offsets"][1] - begin
+    whole = torch.frombuffer(content, dtype=torch.uint8, count=size, offset=start + begin)
+    index = torch.arange(len(base := whole.view(shape))).split([row["shape"][0] for row in rows])
+    each = base[0].nbytes
+
+    def hint(places: Tensor) -> None:
+        """Let the disk read images together: 5 times as fast as one by one, measured cold."""
+        for first in (start + begin + place * each for place in places.tolist()):
+            page = first // mmap.PAGESIZE * mmap.PAGESIZE
+            content.madvise(mmap.MADV_WILLNEED, page, first + each - page)
+
+    return {
+        row["name"]: as_tensor(StoredPixels(base, own, hint=hint))
+        for row, own in zip(rows, index, strict=True)
+    }
+
+
+def _write(path: Path, tensors: Mapping[str, AnyPixels], about: str) -> None:
+    """Write a safetensors file part by part, with the pixels one after the other at its end."""
+    order = sorted(tensors, key=lambda name: name.endswith(".pixels"))
+    header: dict[str, Any] = {"__metadata__": {"about": about}}
+    end = 0
+    for name in order:
+        tensor = tensors[name]
+        kind = TYPES[getattr(tensor, "dtype", torch.uint8)]
+        begin, end = end, end + math.prod(tensor.shape) * int(kind[1:]) // 8
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            for part in tensors[name].split(PORTION):
+                file.write(part.contiguous().numpy().data)
+
+
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
-    facts, tensors = dict(vars(decoded.data)), dict[str, Tensor]()
+def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
+    """Write the arrays into the cache, and return whether that was possible."""
+    facts, tensors = dict(vars(decoded.data)), dict[str, AnyPixels]()
     for split in SPLITS:
-        images = facts.pop(split)
+        if (images := facts.pop(split)) is None:
+            continue
         facts[f"{split}_names"] = images.names
         own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
         tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
@@ -197,10 +270,12 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
         # commit() would need two more copies of the arrays in memory.
-        safetensors.torch.save_file(tensors, temporary, {"about": json.dumps(about)})
+        _write(temporary, tensors, json.dumps(about))
         digest = _digest(temporary)
         temporary.replace(path)
         commit_json(_sidecar(path), {"key": key, "sha256": digest})
+        return True
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")
+        return False

@@ -1,8 +1,6 @@
 """Facts about the named data sets that are known without reading an image."""
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 NUM_GENERATED = (10_000, 2_000)
@@ -96,12 +94,6 @@ class CatalogueRow:
         batches = dict(reader.train_list + reader.test_list)
         about = {reader.meta["filename"]: reader.meta["md5"], reader.filename: reader.tgz_md5}
         return batches | about
-
-
-def folder_path(name: str) -> Path | None:
-    """Return the folder that ``imagefolder:PATH`` names; None for any other name."""
-    kind, _, path = name.partition(":")
-    return Path(os.path.expanduser(path)) if kind == "imagefolder" and path else None
 
 
 # The original host of CIFAR has been slow or down since mid-2026

@@ -11,24 +11,25 @@ from typing import Any
 import torch
 from PIL import Image
 
+from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import Size, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
+from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.find import Listener
-from vitcli.runner.data.folder import EXPECTED, PictureFolder, list_folder
+from vitcli.runner.data.listing import PictureFolder, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
     SAME,
     Pairs,
     kept_area,
     natural_size,
-    picture_sizes,
     read_labelled,
     same_pictures,
+    sizes_of,
     split_folder,
 )
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
-from vitcli.runner.errors import InputError
 from vitcli.runner.pages import data_uri, render
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import printable
@@ -66,6 +67,8 @@ class FolderCheck:
     unreadable: list[str]
     pairs: Pairs
     """Kind of ``GROUPS`` -> the names of two pictures each."""
+    images: Images
+    """All pictures at that size."""
     is_compared: bool
     """Whether pictures that look alike were searched for; too many pictures take too long."""
 
@@ -87,32 +90,29 @@ class FolderCheck:
         return [(name, train[i], test[i]) for i, name in enumerate(self.folder.class_names)]
 
 
-def check_folder(root: Path, on_message: Listener) -> FolderCheck:
+def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     """Read all pictures of a folder, at the size of a training, and compare them.
 
     Pictures of several shapes are also compared stretched, so that copies of another shape are
     found.
 
     Args:
-        root: The folder, in one of the layouts that a training reads.
+        folder: The pictures, without a validation split.
         on_message: Receives notes and progress.
 
     Raises:
         InputError: It is no folder of pictures, or no picture of a class can be read.
         ResourceError: The pictures do not fit into memory.
     """
-    if not root.is_dir():
-        raise InputError(f"{printable(root)} is not a folder; {EXPECTED}")
-    folder = list_folder(root)
     for note in folder.notes:
         on_message(note)
-    sizes = Counter(picture_sizes(folder.paths))
+    sizes = Counter(sizes_of(folder))
     size = natural_size(sizes)
-    require_memory(len(folder.paths), IN_CHANS, size)
-    images, failures = read_labelled(folder, size, IN_CHANS, on_message)
-    train, test, pairs = split_folder(folder, images, failures)
+    require_memory(len(folder.paths), folder.in_chans, size)
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message)
+    train, test, pairs = split_folder(folder, images, failures, group_of(folder, None))
     if len({height / width for height, width in sizes}) > 1:
-        stretched, _ = read_labelled(folder, size, IN_CHANS, on_message, "stretch")
+        stretched, _ = read_labelled(folder, size, folder.in_chans, on_message, "stretch")
         for row, found in same_pictures(folder, stretched, train, test).items():
             pairs[row] = _united(pairs[row], found)
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
@@ -127,6 +127,7 @@ def check_folder(root: Path, on_message: Listener) -> FolderCheck:
         test=test,
         sizes=sizes,
         img_size=size,
+        images=images,
         unreadable=list(failures.values()),
         pairs=pairs,
         is_compared=is_compared,
@@ -162,10 +163,10 @@ def _numbered(folder: PictureFolder, row: int) -> tuple[str, int]:
 
 def page(check: FolderCheck) -> str:
     """Return an HTML page with the pictures of the pairs side by side."""
-    paths = dict(zip(check.folder.names, check.folder.paths, strict=True))
+    rows = {name: row for row, name in enumerate(check.folder.names)}
     groups = {GROUPS[name]: pairs for name, pairs in check.pairs.items()}
     shown = {
-        name: _thumbnail(paths[name])
+        name: _thumbnail(check, rows[name])
         for pairs in groups.values()
         for pair in pairs[:MOST_SHOWN]
         for name in pair
@@ -180,11 +181,16 @@ def page(check: FolderCheck) -> str:
     )
 
 
-def _thumbnail(path: str) -> str:
-    with quiet_pillow():
-        pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, "pad")
+def _thumbnail(check: FolderCheck, row: int) -> str:
+    if check.folder.arrays:
+        shown = to_rgb(check.images.pixels[row : row + 1])[0]
+    else:
+        path = check.folder.paths[row]
+        with quiet_pillow():
+            pixels = decode(picture_bytes(path), path, (SIDE, SIDE), IN_CHANS, "pad")
+        shown = pixels.permute(1, 2, 0).numpy()
     with io.BytesIO() as file:
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file, "JPEG", quality=85)
+        Image.fromarray(shown).save(file, "JPEG", quality=85)
         return data_uri("jpeg", file.getvalue())
 
 

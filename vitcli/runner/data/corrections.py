@@ -8,8 +8,8 @@ import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.extras import csv_lines
-from vitcli.runner.data.folder import PictureFolder
+from vitcli.runner.data.csv_lines import csv_lines
+from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, did_you_mean, printable, quantity
 
@@ -64,11 +64,12 @@ def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
         InputError: No training picture of a class is left, or no test picture.
     """
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
+    val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
     if lost or not len(test):
         what = f"training picture of {data.class_names[min(lost)]!r}" if lost else "test picture"
         raise InputError(f"data.corrections leave no {printable(what)}; remove some lines")
-    return arranged(data.class_names, train, test)
+    return arranged(data.class_names, train, test, val=val)
 
 
 def _corrected(images: Images, corrections: Corrections) -> Images:

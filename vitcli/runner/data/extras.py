@@ -6,12 +6,11 @@ sounds, ``NAME.wav`` beside ``NAME.png``. The row's name is the key in ``Images.
 Axes: N pictures, L bytes, T samples.
 """
 
-import csv
 import io
 import math
 import os
 import wave
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
+from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import listed, printable
@@ -92,34 +92,6 @@ def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> 
         )
     whole = b"".join(row.ljust(length, b"\0") for row in rows.values())
     return torch.frombuffer(bytearray(whole), dtype=torch.uint8).view(len(rows), length)
-
-
-def csv_lines(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the place of each line for messages, the file that it names, and its other cell.
-
-    Raises:
-        InputError: The file is no CSV file with these two columns, or names no file in a line.
-    """
-    where = printable(path)
-    try:
-        text = picture_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where} is not UTF-8 text; save it as UTF-8") from error
-    if "\0" in text:
-        raise InputError(f"{where} holds a zero byte; it is not a text file")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        if next(reader, None) != columns:
-            raise InputError(f"{where}: the first line must be {','.join(columns)}, with a comma")
-        for row in filter(None, reader):
-            at = f"{where}, line {reader.line_num}"
-            if len(row) != len(columns):
-                raise InputError(f"{at}: {len(row)} columns; put a text with a comma in quotes")
-            if not row[0]:
-                raise InputError(f"{at}: the file is empty")
-            yield at, row[0], row[1]
-    except csv.Error as error:
-        raise InputError(f"{where}, line {reader.line_num}: {error}") from error
 
 
 # Sounds

@@ -14,8 +14,10 @@ from typing import Literal
 
 import platformdirs
 
-from vitcli.core.spec import DATA_SETS
-from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
+from vitcli.core.spec import DATA_READERS, DATA_SETS
+from vitcli.core.spec.readers import list_own
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
+from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.files import commit
 from vitcli.runner.text import did_you_mean, printable, quoted
@@ -82,22 +84,29 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
 
 def is_offline(offline: bool) -> bool:
     """Return whether downloads are forbidden, by the argument or by ``VITCLI_OFFLINE``."""
-    return offline or os.environ.get(OFFLINE_VARIABLE, "").lower() not in ("", "0", "false", "no")
+    return offline or is_switched_on(OFFLINE_VARIABLE)
+
+
+def is_switched_on(variable: str) -> bool:
+    """Return whether a variable of the environment is set to neither nothing nor no."""
+    return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
 def check_name(name: str, where: str = "") -> None:
-    """Refuse a name that is neither a named data set nor ``imagefolder:PATH``.
+    """Refuse a name that is neither a named data set nor one of the user's own pictures.
 
     Raises:
         ConfigError: The text suggests ``imagefolder:`` if there is a folder of this name.
     """
-    if name in DATA_SETS or folder_path(name):
+    if name in DATA_SETS or own_path(name):
         return
-    if name and Path(os.path.expanduser(name)).is_dir():
-        hint = f"; did you mean {quoted(f'imagefolder:{name}')}?"
+    path = Path(os.path.expanduser(name))
+    prefix = "imagefolder" if path.is_dir() else path.suffix[1:]
+    if name and path.exists() and prefix in DATA_READERS:
+        hint = f"; did you mean {quoted(f'{prefix}:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
-        hint += "" if hint.endswith("?") else ", imagefolder:PATH"
+        hint += "" if hint.endswith("?") else f", {list_own()}"
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 
@@ -115,9 +124,9 @@ def refuse_unused_folder(
     Raises:
         ConfigError: The folder would be ignored.
     """
-    if data_dir is None or name in CATALOGUE or (may_move and folder_path(name)):
+    if data_dir is None or name in CATALOGUE or (may_move and own_path(name)):
         return
-    if folder_path(name):
+    if own_path(name):
         raise ConfigError(f"--data-dir: {name} names its folder itself; leave out --data-dir")
     meant = f"did you mean --data {quoted(f'imagefolder:{data_dir}')}?"
     hint = meant if may_choose else "leave out --data-dir"

@@ -1,15 +1,13 @@
 """Which files of a folder are pictures, of which class, and for testing or not; none is decoded."""
 
-import hashlib
 import mimetypes
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from vitcli.runner.data.extras import kind_of
+from vitcli.runner.data.listing import SPLITS, PictureFolder
 from vitcli.runner.data.pictures import software_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import (
@@ -35,33 +33,10 @@ EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"
 """The software that a PNG figure of ``attn-map`` names as its origin."""
-TRAIN = ("train", "training")
-HELD_OUT = ("test", "testing", "val", "valid", "validation")
+TRAIN, TEST, VAL = SPLITS["train"], SPLITS["test"], ("val", "valid", "validation")
+HELD_OUT = (*TEST, *VAL)
 """Names of the test set, the preferred ones first; capital letters do not matter."""
 EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PictureFolder:
-    """The pictures in a folder, the training set first, and the files that belong to them."""
-
-    root: Path
-    class_names: tuple[str, ...]
-    paths: list[str]
-    labels: list[int]
-    num_train: int
-    num_test: int | None
-    """None if there is no test set; then pictures are held out."""
-    extra_files: tuple[str, ...]
-    """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
-    stamp: str
-    """Changes when one of the files changes."""
-    notes: tuple[str, ...]
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return the path of each picture below the folder, without control characters."""
-        return tuple(printable(Path(path).relative_to(self.root)) for path in self.paths)
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
@@ -88,7 +63,7 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Pictu
 
 
 def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFolder:
-    train_at, test_at, notes = _find_splits(root)
+    train_at, test_at, val_at, notes = _find_splits(root)
     train = _classes(train_at, notes)
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
@@ -96,13 +71,14 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
         needed = f"{printable(train_at)} needs a folder of pictures for each class, and has {found}"
         raise InputError("; ".join([needed, *notes, EXPECTED]))
     test = _test_classes(test_at, names, notes) if test_at else {}
+    val = _val_classes(val_at, names, notes) if val_at else {}
     if strange := sorted({*test, *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
         what = f"{printable(strange[0])!r} {known}{did_you_mean(strange[0], names)}"
         raise InputError(f"{printable(root)}: {what}")
     pairs = [
         (path, label)
-        for classes in (train, test)
+        for classes in (train, test, val)
         for label, name in enumerate(names)
         for path in classes.get(name, [])
     ]
@@ -116,38 +92,21 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
         labels=[label for _, label in pairs],
         num_train=sum(map(len, train.values())),
         num_test=sum(map(len, test.values())) if test_at else None,
+        num_val=sum(map(len, val.values())),
         extra_files=tuple(extras),
-        stamp=_stamp(root, [*paths, *extras]),
         notes=tuple(notes),
     )
-
-
-def _stamp(root: Path, paths: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        line = f"{path[len(str(root)) :]}\0{file_version(path)}\n"
-        digest.update(line.encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def file_version(path: str | Path) -> tuple[int, ...]:
-    """Return what changes when a file is changed or replaced; empty for a link to nowhere.
-
-    Size and modification time are those of the old file if two files of equal size exchange their
-    names, as pictures without compression do after an archive has set their times.
-    """
-    try:
-        status = os.stat(path)
-    except OSError:  # the error comes when the file is read
-        return ()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 # Training and test set
 
 
-def _find_splits(root: Path) -> tuple[Path, Path | None, list[str]]:
-    """Return the folders whose folders are the classes, of training and test set, and notes.
+Splits = tuple[Path, Path | None, Path | None, list[str]]
+"""Folders of the training, test and validation set, and notes."""
+
+
+def _find_splits(root: Path) -> Splits:
+    """Return the folders whose folders are the classes, and notes.
 
     A folder named like a split is a split if it has class folders. It is a class if it has pictures
     itself and other classes are beside it.
@@ -169,24 +128,24 @@ def _find_splits(root: Path) -> tuple[Path, Path | None, list[str]]:
         raise InputError(f"{printable(apart[0])} exists but {missing} does not; {EXPECTED}")
     classes = [folder for folder in (*train, *held_out) if _has_pictures(folder)]
     beside = "is read as a class, like the folders beside it"
-    return root, None, [f"{printable(folder)} {beside}" for folder in classes]
+    return root, None, None, [f"{printable(folder)} {beside}" for folder in classes]
 
 
-def _by_split(
-    train: Sequence[Path], held_out: Sequence[Path], others: Sequence[Path]
-) -> tuple[Path, Path | None, list[str]]:
+def _by_split(train: Sequence[Path], held_out: Sequence[Path], others: Sequence[Path]) -> Splits:
     test, notes = (held_out[0] if held_out else None), []
+    val = next(iter(_named(held_out, VAL)), None)
+    val = None if test is None or test == val else val
     if test and test.name.casefold() != "test":
         notes.append(f"{printable(test)} is the test set")
     if test:
         is_test = f"is not used: {printable(test)} is the test set"
-        notes += [f"{printable(folder)} {is_test}" for folder in held_out[1:]]
+        notes += [f"{printable(folder)} {is_test}" for folder in held_out[1:] if folder != val]
     for folder in (*train[1:], *others):
         with suppress(OSError, InputError):  # it is no part of the data set
             if _has_pictures(folder) or _has_classes(folder):
                 is_train = f"{printable(train[0])} is the training set"
                 notes.append(f"{printable(folder)} is not used: {is_train}")
-    return train[0], test, notes
+    return train[0], test, val, notes
 
 
 def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
@@ -234,6 +193,19 @@ def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[
     where = printable(folder)
     advice = f"sort its pictures into {where}/<class>/, or move {where} to another place"
     raise InputError("; ".join([f"{where} has no pictures of a class", *own, advice]))
+
+
+def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
+    """Return the validation pictures; none, and a note, if they cannot be used."""
+    try:
+        val = _test_classes(folder, names, notes)
+    except InputError as error:
+        notes.append(f"not used: {error}")
+        return {}
+    if strange := sorted({*val} - {*names}):
+        notes.append(f"{printable(folder)} is not used: {strange[0]!r} has no pictures in train")
+        return {}
+    return val
 
 
 def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:

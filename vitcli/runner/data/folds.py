@@ -7,7 +7,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,16 +15,20 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.stored import joined
 from vitcli.runner.data.arrays import canonical_order, pixel_digests
 from vitcli.runner.data.near_copies import pairs_alike
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import quantity
 
+NO_GROUPS: Mapping[str, str] = {}
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
 
 
-def take_fold(data: DataSet, folds: int, seed: int, *, with_test: bool) -> tuple[DataSet, str]:
+def take_fold(
+    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str] = NO_GROUPS
+) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
     Mean, standard deviation and hash stay those of the whole data set.
@@ -34,6 +38,7 @@ def take_fold(data: DataSet, folds: int, seed: int, *, with_test: bool) -> tuple
         folds: Number of parts, K.
         seed: Seed of the run.
         with_test: Divide training and test images together. Otherwise the test images are unused.
+        groups: Name of an image -> its group, which stays in one part.
 
     Raises:
         InputError: A class has fewer different images than there are parts.
@@ -43,45 +48,51 @@ def take_fold(data: DataSet, folds: int, seed: int, *, with_test: bool) -> tuple
         images = _joined(data.train, data.test)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
-    is_test = divide(images, data.class_names, folds, number) == part
+    is_test = divide(images, data.class_names, folds, number, groups) == part
     unused = "" if with_test else f"; the {quantity(len(data.test), 'test image')} are not used"
     note = (
         f"fold {part + 1} of {folds} in division {number + 1} (seed {seed}):"
         f" {int(is_test.sum()):,} of {quantity(len(images), 'image')} for testing, the others for"
-        f" training; copies are in the same fold{unused}"
+        f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
 
 
 def _joined(train: Images, test: Images) -> Images:
     extra = {name: torch.cat([train.extra[name], test.extra[name]]) for name in train.extra}
-    pixels, labels = (
-        torch.cat([getattr(each, name) for each in (train, test)]) for name in ("pixels", "labels")
-    )
+    pixels, labels = joined(train.pixels, test.pixels), torch.cat([train.labels, test.labels])
     return Images(pixels, labels, extra, train.names + test.names)
 
 
-def divide(images: Images, class_names: Sequence[str], folds: int, number: int) -> Tensor:
+def divide(
+    images: Images,
+    class_names: Sequence[str],
+    folds: int,
+    number: int,
+    groups_of: Mapping[str, str] = NO_GROUPS,
+) -> Tensor:
     """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 
     It depends on the set of the images and on ``number`` only. Each class is spread evenly. Images
     with the same pixels are in the same part, and so are images that look alike. Exception: of more
     than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
-    same pixels count.
+    same pixels count. Images of one group of ``groups_of`` (name -> group) are always in one part.
 
     Raises:
-        InputError: A class has fewer different images than there are parts.
+        InputError: A class has fewer different images or groups than there are parts.
     """
     digests, labels = pixel_digests(images.pixels), images.labels.tolist()
-    groups = _groups(digests, pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else [])
+    given = _pairs_in_groups(images, groups_of)
+    alike = pairs_alike(images.pixels) if len(images) <= MOST_COMPARED else []
+    groups = _groups(digests, [*alike, *given])
     if _fewest(groups, labels)[0] < folds:
-        groups = _groups(digests, [])
+        groups = _groups(digests, given)
     fewest, label = _fewest(groups, labels)
     if fewest < folds:
-        different = quantity(fewest, "different image")
+        different = quantity(fewest, "group" if given else "different image")
         raise InputError(
             f"data.folds is {folds}, but class {class_names[label]!r} has only {different};"
-            f" add some, or use fewer folds"
+            " add some, or use fewer folds"
         )
     draws = [hashlib.sha256(b"%d " % number + digest).digest() for digest in digests]
     ends = np.cumsum(np.bincount(groups))[:-1]
@@ -94,6 +105,42 @@ def divide(images: Images, class_names: Sequence[str], folds: int, number: int) 
         np.add.at(counts[part], own, 1)
         parts[rows] = part
     return torch.from_numpy(parts)
+
+
+def hold_out_groups(images: Images, share: float, groups_of: Mapping[str, str]) -> Tensor:
+    """Return whether each image is held out, about a share of each class: (N,) bool.
+
+    Whole groups are held out, in an order that depends on the pixels only, as long as that brings
+    the classes nearer to their share. So a class of large groups gives more or less than its share.
+    It gives at least its smallest group if it has two.
+    """
+    digests = pixel_digests(images.pixels)
+    groups = _groups(digests, _pairs_in_groups(images, groups_of))
+    counts = np.zeros((groups.max() + 1, int(images.labels.max()) + 1), int)
+    np.add.at(counts, (groups, images.labels.numpy()), 1)
+    first: dict[int, bytes] = {}
+    for group, digest in zip(groups.tolist(), digests, strict=True):
+        first[group] = min(digest, first.get(group, digest))
+    total, out = counts.sum(0), np.zeros(len(counts), bool)
+    held = np.zeros_like(total)
+    for group in sorted(first, key=lambda each: first[each]):
+        more = held + counts[group]
+        is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
+        if is_nearer and (more < total)[counts[group] > 0].all():
+            out[group], held = True, more
+    for label in np.flatnonzero((counts[out].sum(0) == 0) & (total > 0)):
+        own = np.flatnonzero(counts[:, label])
+        out[own[counts[own].sum(1).argmin()]] |= len(own) > 1
+    return torch.from_numpy(out[groups])
+
+
+def _pairs_in_groups(images: Images, groups_of: Mapping[str, str]) -> list[tuple[int, int]]:
+    first: dict[str, int] = {}
+    return [
+        (row, first.setdefault(groups_of[name], row))
+        for row, name in enumerate(images.names)
+        if name in groups_of
+    ]
 
 
 def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.ndarray:

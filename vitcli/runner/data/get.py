@@ -5,6 +5,8 @@ import shlex
 import shutil
 from pathlib import Path
 
+from vitcli.core.spec.readers import split_name
+from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
     Listener,
@@ -24,6 +26,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.load import decode_named
+from vitcli.runner.data.own import require_packages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable
@@ -50,6 +53,10 @@ def get_data(
         ConfigError: There is no data set of this name, or it needs no download.
     """
     check_name(name)
+    if (own := split_name(name)) and own[0].fetch:
+        require_packages(name)
+        folder = load_target(own[0].fetch)(own[1], offline, on_message)
+        return Source("files", folder.root)
     if name not in CATALOGUE:
         raise ConfigError(
             f"{name} needs no download; use it: vitcli train --data {shlex.quote(name)}"

@@ -5,14 +5,14 @@ There are three kinds: generated data sets, those of the catalogue, and the user
 """
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.spec import GENERATED, DataSpec
+from vitcli.core.spec import DATA_READERS, GENERATED, DataSpec
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -27,7 +27,6 @@ from vitcli.runner.data.catalogue import (
     NUM_GENERATED,
     CatalogueRow,
     DataInfo,
-    folder_path,
 )
 from vitcli.runner.data.corrections import (
     apply_corrections,
@@ -43,20 +42,22 @@ from vitcli.runner.data.find import (
     original_files,
     refuse_unused_folder,
 )
-from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
-from vitcli.runner.data.folds import take_fold
+from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.folds import hold_out_groups, take_fold
+from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
+from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
     natural_size,
-    picture_sizes,
     read_folder,
     read_labelled,
     refuse_unreadable,
+    sizes_of,
 )
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.text import composed, ignore_message, printable
 
 
@@ -75,8 +76,8 @@ def load_data(
     are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What is wrong
     with other rows, such as a sound that belongs to no picture, is only noted.
 
-    If ``data_dir`` is given, only this folder is searched, or takes the place of the folder that
-    ``imagefolder:PATH`` names. Otherwise ``VITCLI_DATA`` is searched,
+    If ``data_dir`` is given, only this folder is searched, or takes the place of the one that
+    ``imagefolder:PATH`` or another path names. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
     ``std`` are those of the whole training set, including images held out by ``val_split`` or
     ``folds``.
@@ -87,28 +88,26 @@ def load_data(
         ResourceError: The data set does not fit into memory.
     """
     refuse_unused_folder(spec.name, data_dir, may_move=True)
+    folder = listed_for(spec, data_dir) if own_path(spec.name) else None
+    groups = group_of(folder, spec.group) if folder else {}
     if spec.name in GENERATED:
         found = decode_generated(spec.name, spec.resize, on_message).data
-    elif path := folder_path(spec.name):
-        found = decode_folder(spec, data_dir or path, extras, on_message)
+    elif folder:
+        file = array_file(spec.name, spec.resize, data_dir)
+        found = decode_folder(spec, folder, groups, extras, file, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
     if spec.folds:
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
-        found, note = take_fold(found, spec.folds, seed, with_test=_holds_out(spec.name, data_dir))
+        with_test = folder is not None and folder.num_test is None
+        found, note = take_fold(found, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, found)
+    return _finish(spec, found, groups)
 
 
-def _holds_out(name: str, data_dir: Path | None = None) -> bool:
-    """Return whether a data set is a folder without test pictures, of which some are held out."""
-    path = folder_path(name)
-    return path is not None and list_folder(data_dir or path).num_test is None
-
-
-def _finish(spec: DataSpec, found: DataSet) -> DataSet:
+def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSet:
     names = spec.class_names or found.class_names
     if [*map(composed, names)] != [*map(composed, found.class_names)]:
         raise ConfigError(
@@ -116,13 +115,18 @@ def _finish(spec: DataSpec, found: DataSet) -> DataSet:
             f" but {spec.name} has {', '.join(found.class_names)}"
         )
     if found.in_chans == 1 and _is_coloured(spec):
-        found = replace(found, train=_coloured(found.train), test=_coloured(found.test))
+        train, test = _coloured(found.train), _coloured(found.test)
+        found = replace(found, train=train, test=test, val=found.val and _coloured(found.val))
     mean, std = spec.mean or found.mean, spec.std or found.std
     if {len(mean), len(std)} != {found.in_chans}:
         raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
     data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
-    if spec.val_split:
-        train, val = hold_out(data.train, spec.val_split)
+    if spec.val_split and data.val is None:
+        if groups:
+            is_held = hold_out_groups(data.train, spec.val_split / len(data.train), groups)
+            train, val = data.train[~is_held], data.train[is_held]
+        else:
+            train, val = hold_out(data.train, spec.val_split)
         data = replace(data, train=train, val=val)
     if spec.labels:
         train, unlabelled = keep_labels(data.train, spec.labels)
@@ -137,7 +141,7 @@ def _is_coloured(spec: DataSpec) -> bool:
 
 def _coloured(images: Images) -> Images:
     """Repeat the grey channel of images."""
-    return replace(images, pixels=images.pixels.repeat(1, IN_CHANS, 1, 1))
+    return replace(images, pixels=images.pixels[:].repeat(1, IN_CHANS, 1, 1))
 
 
 def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
@@ -183,7 +187,7 @@ def decode_named(
     """
     info, folder = row.info, None
     if source.kind == "folders":
-        folder = list_folder(source.path, info.class_names)
+        folder = list_folder(source.path, info.class_names).without_val()
 
     def build() -> Decoded:
         if decoded:
@@ -213,36 +217,43 @@ def _read_classes(
 
 
 def decode_folder(
-    spec: DataSpec, path: Path, extras: Collection[str], on_message: Listener
+    spec: DataSpec,
+    folder: PictureFolder,
+    groups: Mapping[str, str],
+    extras: Collection[str],
+    file: Path,
+    on_message: Listener,
 ) -> DataSet:
-    """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
+    """Return the user's own pictures. Without a test set, a fifth of them is held out.
 
     The corrections are made after that, so they move no picture into the test set or out of it.
+    ``file`` is the cache file.
 
     Raises:
         InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
             ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures, or the corrections
             cannot be read or do not fit.
     """
-    folder = list_folder(path)
     for note in folder.notes:
         on_message(note)
     corrections = read_corrections(spec.corrections, folder)
 
     def build() -> Decoded:
-        size = spec.resize or natural_size(picture_sizes(folder.paths))
+        size = spec.resize or natural_size(sizes_of(folder))
         return read_folder(
             folder,
             size,
             fit=spec.fit,
             skip_bad=spec.skip_bad,
+            groups=groups,
             on_message=on_message,
             chunks=chunks,
         )
 
-    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit)
-    chunks = Chunks(array_file(path, spec.resize), parts)
-    decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
+    more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
+    parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
+    chunks = Chunks(file, parts)
+    decoded = load_or_build(file, parts, build, on_message)
     chunks.remove()
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
@@ -261,9 +272,16 @@ def decode_folder(
         on_message(f"{where}: {counts} are held out for testing (no test folder)")
     for note in describe_problems(decoded, data):
         on_message(note)
+    leaks = () if spec.folds else _leaks(decoded, data, groups)
+    return replace(data, leaks=leaks)
+
+
+def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the held-out pictures that are training pictures, too, or of one group with some."""
     left = {*data.train.names, *data.test.names}
-    leaks = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
-    return replace(data, leaks=tuple(leaks))
+    copies = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
+    held_out = [*data.test.names, *(data.val.names if data.val else ())]
+    return (*copies, *divided(held_out, data.train.names, groups))
 
 
 def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
@@ -280,23 +298,26 @@ def describe_data(spec: DataSpec) -> DataInfo:
     In a folder, the pictures are counted and their size is read from their headers. If the folder
     has no test set, the counts estimate the later split; duplicates and rounding may change them.
     """
+    folder = listed_for(spec) if own_path(spec.name) else None
     if spec.name in GENERATED:
         info = _describe_generated(spec.name)
-    elif path := folder_path(spec.name):
-        info = _describe_folder(spec, path)
+    elif folder:
+        info = _describe_folder(spec, folder)
     else:
         info = CATALOGUE[spec.name].info
+    is_held_out = folder is not None and folder.num_test is None
+    num_val = 0 if folder and folder.num_val else spec.val_split
     if _is_coloured(spec):
         info = replace(info, in_chans=IN_CHANS)
     if spec.folds:
-        whole = info.num_train + info.num_test * _holds_out(spec.name)
+        whole = info.num_train + info.num_test * is_held_out
         tested = round(whole / spec.folds)
         info = replace(info, num_train=whole - tested, num_test=tested)
-    if spec.val_split >= info.num_train:
+    if num_val >= info.num_train:
         raise ConfigError(
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"
         )
-    size, left = spec.resize or info.img_size, info.num_train - spec.val_split
+    size, left = spec.resize or info.img_size, info.num_train - num_val
     left = min(left, spec.labels or left)
     return replace(info, img_size=size, num_train=left)
 
@@ -308,16 +329,16 @@ def _describe_generated(name: str) -> DataInfo:
     return DataInfo(name, (SIDE, SIDE), 3, GENERATED_SETS[name].class_names, *NUM_GENERATED)
 
 
-def _describe_folder(spec: DataSpec, path: Path) -> DataInfo:
-    folder = list_folder(path)
-    size = spec.resize or natural_size(picture_sizes(folder.paths))
+def _describe_folder(spec: DataSpec, folder: PictureFolder) -> DataInfo:
+    size = spec.resize or natural_size(sizes_of(folder))
     corrections = read_corrections(spec.corrections, folder)
     kept = [corrections.get(name, 0) is not None for name in folder.names]
-    num_train, num_test = sum(kept[: folder.num_train]), sum(kept[folder.num_train :])
+    end = len(kept) - folder.num_val
+    num_train, num_test = sum(kept[: folder.num_train]), sum(kept[folder.num_train : end])
     if folder.num_test is None:
         num_test = round(TEST_SHARE * num_train)
         num_train -= num_test
-    return DataInfo(spec.name, size, IN_CHANS, folder.class_names, num_train, num_test)
+    return DataInfo(spec.name, size, folder.in_chans, folder.class_names, num_train, num_test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,11 +361,15 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
         ConfigError: There is no data set of this name.
     """
     check_name(name)
-    path, kind, place = folder_path(name), "missing", None
+    path, kind, place = own_path(name), "missing", None
     if name in GENERATED:
         kind = "embedded"
     elif path:
-        kind, place = ("folders", path) if path.is_dir() else (kind, None)
+        if not DATA_READERS[name.partition(":")[0]].is_path:
+            with contextlib.suppress(UserError):
+                path = list_pictures(name).root
+        own = "folders" if path.is_dir() else "files"
+        kind, place = (own, path) if path.exists() else (kind, None)
     elif source := find_source(name, data_dir):
         kind, place = source.kind, source.path
-    return DataStatus(name=name, place=place, kind=kind, decoded=cached_files(path or name))
+    return DataStatus(name=name, place=place, kind=kind, decoded=cached_files(name))

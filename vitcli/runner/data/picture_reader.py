@@ -10,9 +10,10 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain, islice, repeat
 from typing import TypeVar
 
 import torch
@@ -23,15 +24,17 @@ from vitcli.runner.data.arrays import (
     Size,
     arranged,
     central_box,
+    fitted,
+    new_pixels,
     pixel_digests,
     require_memory,
+    stored,
 )
 from vitcli.runner.data.cache import Chunks, Decoded
-from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
-from vitcli.runner.data.folder import PictureFolder
-from vitcli.runner.data.folds import divide
+from vitcli.runner.data.folds import divide, hold_out_groups
+from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
@@ -48,6 +51,8 @@ MOST_LOST = 0.1
 """Share of the area above which a note says how much a crop keeps."""
 NUM_MEASURED = 500
 """Number of pictures of which that share is measured."""
+AT_ONCE = 256
+"""Number of images of an array that are read at a time."""
 NUM_SHOWN = 3
 """Number of files that a note names."""
 SAME = {
@@ -111,6 +116,14 @@ def read_each(
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 
 
+def sizes_of(folder: PictureFolder) -> Iterator[Size]:
+    """Yield the size of each picture whose header can be read."""
+    if not folder.arrays:
+        yield from picture_sizes(folder.paths)
+    for array in folder.arrays:
+        yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
+
+
 def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
     """Yield the size of each picture whose header can be read; close it as ``read_each``."""
     with contextlib.closing(_each(picture_size, paths)) as sizes:
@@ -160,8 +173,11 @@ def read_labelled(
         The images with their names, and for each that cannot be read its index, name and reason.
         Its pixels are undefined.
     """
+    labels = torch.tensor(folder.labels, dtype=torch.int64)
+    if folder.arrays:
+        return Images(_read_arrays(folder, size, fit), labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
-    pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
+    pixels = new_pixels(len(paths), in_chans, size)
     saved = chunks.load(pixels, failures) if chunks else 0
     if saved:
         on_message(f"reading pictures: {saved:,} of {len(paths):,} were read before")
@@ -179,8 +195,16 @@ def read_labelled(
                     part = {each: failures[each] for each in failures if each >= saved}
                     chunks.save(pixels[saved : row + 1], part)
                     saved = row + 1
-    labels = torch.tensor(folder.labels, dtype=torch.int64)
-    return Images(pixels, labels, names=folder.names), failures
+    return Images(stored(pixels), labels, names=folder.names), failures
+
+
+def _read_arrays(folder: PictureFolder, size: Size, fit: str) -> Tensor:
+    """Return the pixels of all arrays at a size; see ``read_labelled``."""
+    pixels, done = new_pixels(len(folder.paths), folder.in_chans, size), 0
+    for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
+        pixels[done : done + len(part)] = fitted(part, size, fit)
+        done += len(part)
+    return stored(pixels)
 
 
 def read_folder(
@@ -189,12 +213,14 @@ def read_folder(
     *,
     fit: str,
     skip_bad: bool,
+    groups: Mapping[str, str],
     on_message: Listener,
     chunks: Chunks,
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
     The split depends on the readable files only. So it stays the same if the others are deleted.
+    ``groups`` are those of ``group_of``.
 
     Raises:
         InputError: Pictures cannot be read, and ``skip_bad`` is off or no picture of a class is
@@ -202,23 +228,25 @@ def read_folder(
     """
     total = len(folder.paths)
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
-    require_memory(total, IN_CHANS, size)
-    images, failures = read_labelled(folder, size, IN_CHANS, on_message, fit, chunks)
+    require_memory(total, folder.in_chans, size)
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message, fit, chunks)
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)
-    train, test, same = split_folder(folder, images, failures)
-    rows = [*train, *test]
+    train, test, same = split_folder(folder, images, failures, groups)
+    val = [row for row in range(total - folder.num_val, total) if row not in failures]
+    rows = [*train, *test, *val]
     paths = [folder.paths[row] for row in rows]
     extra, reasons = read_extras(folder.root, folder.extra_files, paths)
-    both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
-    data = arranged(folder.class_names, both[:cut], both[cut:])
-    sample = folder.paths[:: max(1, total // NUM_MEASURED)]
+    whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
+    parts = whole[:cut], whole[cut : end - len(val)]
+    data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
+    sample = [*islice(sizes_of(folder), 0, None, max(1, total // NUM_MEASURED))]
     return Decoded(
         data,
         unreadable,
         same,
-        kept_area(Counter(picture_sizes(sample)), size) if fit == "crop" else 1.0,
+        kept_area(Counter(sample), size) if fit == "crop" else 1.0,
         reasons,
     )
 
@@ -241,27 +269,37 @@ def refuse_unreadable(
 
 
 def split_folder(
-    folder: PictureFolder, images: Images, failures: Collection[int]
+    folder: PictureFolder,
+    images: Images,
+    failures: Collection[int],
+    groups: Mapping[str, str],
 ) -> tuple[list[int], list[int], Pairs]:
     """Return the indices of training and test pictures, and those that look the same.
 
     If pictures that would be held out look like training pictures, one of five folds is held out
     instead, unless a class has too few different pictures.
     """
-    readable = [row for row in range(len(folder.paths)) if row not in failures]
-    train, test = _splits(folder, readable)
+    end = len(folder.paths) - folder.num_val
+    readable = [row for row in range(end) if row not in failures]
+    train, test = _splits(folder, readable, images)
     same = same_pictures(folder, images, train, test)
-    if folder.num_test is None and (same["copies"] or same["near"]):
+    if folder.num_test is None and (groups or same["copies"] or same["near"]):
         with contextlib.suppress(InputError):
-            part = divide(images[torch.tensor(readable)], folder.class_names, NUM_FOLDS, 0)
-            sides = zip(readable, (part == 0).tolist(), strict=True)
+            known = images[torch.tensor(readable)]
+            if groups:
+                held_out = hold_out_groups(known, TEST_SHARE, groups)
+            else:
+                held_out = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
+            sides = zip(readable, held_out.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
             same = same_pictures(folder, images, train, test)
     return train, test, same
 
 
-def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
+def _splits(
+    folder: PictureFolder, readable: Sequence[int], images: Images
+) -> tuple[list[int], list[int]]:
     """Return the indices of training and test pictures."""
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
@@ -270,21 +308,25 @@ def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], 
         what = f"class {folder.class_names[min(lost)]!r}" if lost else "the test set"
         raise InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
     if folder.num_test is None:
-        train, test = _split_by_content(folder, train)
+        train, test = _split_by_content(folder, train, images)
     if not test:
         raise InputError(f"{printable(folder.root)}: too few pictures to hold some out for testing")
     return train, test
 
 
-def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+def _split_by_content(
+    folder: PictureFolder, rows: Sequence[int], images: Images
+) -> tuple[list[int], list[int]]:
     """Split into (train, test), with a fifth of each class in test, by the SHA-256 of the files.
 
     The split does not depend on file names or on the size at which pictures are read. Identical
     files stay on the same side. A class with one file stays in train.
     """
     by_class: dict[int, dict[bytes, list[int]]] = {}
+    known = pixel_digests(images.pixels) if folder.arrays else []
     for row in rows:
-        digest = hashlib.sha256(picture_bytes(folder.paths[row])).digest()
+        path = folder.paths[row]
+        digest = known[row] if known else hashlib.sha256(picture_bytes(path)).digest()
         by_class.setdefault(folder.labels[row], {}).setdefault(digest, []).append(row)
     train, test = list[int](), list[int]()
     for by_digest in by_class.values():
@@ -310,7 +352,7 @@ def same_pictures(
     known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
     near, is_exact = list[tuple[int, int]](), {row for row, _ in copies}
     if len(train) * len(test) <= MOST_PAIRS:
-        pairs = near_copies(images.pixels[asked], images.pixels[known])
+        pairs = near_copies(images[asked].pixels, images[known].pixels)
         near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
     found = {"copies": copies, "near": near, "twins": twins}
     return {

@@ -29,13 +29,12 @@ from vitcli.runner.text import printable
 
 Box = tuple[int, int, int, int]
 Read = TypeVar("Read")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
 """How the brand of a HEIC file begins; the brand follows ``ftyp`` at its start."""
 OTHER_FORMATS = {
     ("an AVIF picture", "avif"): rb"....ftypavi",
-    ("a TIFF picture", "tif"): rb"II[*+]\0|MM\0[*+]",
     ("a JPEG 2000 picture", "jp2"): rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
     ("a JPEG XL picture", "jxl"): rb"\0\0\0\x0cJXL |\xff\x0a",
     ("a PPM picture", "ppm"): rb"P[1-6]\s+(#[^\n]*\n\s*)*\d|P7\n|P[Ff]\s+\d",
@@ -294,6 +293,8 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
         grey = ((wide + 128) // 257).astype(np.uint8)
         return Image.fromarray(grey if clear is None else np.where(wide == clear, WHITE, grey))
+    if image.mode == "F":
+        raise _RefusedError("its pixels are floating-point numbers; save 8 or 16 bits")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -321,7 +322,7 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
 
 def _diagnose(content: bytes) -> str:
     """Return what a file refused by Pillow seems to be, and what to do."""
-    readable = "PNG, JPEG, WebP, BMP, GIF and HEIC can be read"
+    readable = "PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read"
     if not content:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
@@ -329,7 +330,7 @@ def _diagnose(content: bytes) -> str:
     for (kind, suffix), pattern in OTHER_FORMATS.items():
         if re.match(pattern, content[:1024], re.DOTALL):
             return f"{kind}; {readable}; convert it: magick FILE.{suffix} FILE.png"
-    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8")
+    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
     is_text = b"\0" not in content[:1024] and content[:1024].isascii()

@@ -15,7 +15,7 @@ from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.metrics.classification import rank_by_self_confidence
 from vitcli.core.metrics.linear_probe import HELD_OUT, cross_validated
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.probe import OnStage
@@ -154,7 +154,7 @@ def _training_images(found: TrainedRun) -> Images:
         parts.append(_named(found, "val"))
     labels = torch.cat([part.labels for part in parts])
     whole = Images(
-        torch.cat([part.pixels for part in parts]),
+        torch.cat([part.pixels[:] for part in parts]),
         labels,
         {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
         tuple(name for part in parts for name in part.names),
@@ -244,7 +244,7 @@ def _doubts(
 def _method(found: TrainedRun) -> str | None:
     """Return the default method of the run's maps; None for a model without maps."""
     model = found.task().encoder(found.module)
-    if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
+    if not isinstance(model, MappedModel) or not model.has_attention_weights:
         return None
     return default_method(model)
 
@@ -252,7 +252,7 @@ def _method(found: TrainedRun) -> str | None:
 def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:
     """Return the map (gh, gw) of an image (C, H, W) on the CPU."""
     model = found.task().encoder(found.module)
-    if method is None or not isinstance(model, VisionTransformer):
+    if method is None or not isinstance(model, MappedModel):
         return None
     batch = found.data.normalize(pixels[None])
     request = MapRequest(model=model, images=batch, layers=(len(model.blocks) - 1,))

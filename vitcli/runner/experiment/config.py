@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
-from vitcli.core.spec.base import MAX_SIDE
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
@@ -21,8 +20,9 @@ from vitcli.runner.experiment.places import Place, in_files, is_typed, on_comman
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in
+from vitcli.runner.experiment.timm_names import fit_to_timm
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
-from vitcli.runner.text import did_you_mean, is_utf8, printable, quantity, quoted
+from vitcli.runner.text import did_you_mean, is_utf8, printable, quoted
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -36,19 +36,6 @@ ROWS = ("variants", "tune", "reference")
 """Fields that a study with its own variants does not take from its base."""
 STATISTICS = ("mean", "std")
 """Fields of the data that come from the data set unless they are set."""
-
-
-class DataFacts(Protocol):
-    """The facts about a data set that a model needs."""
-
-    @property
-    def img_size(self) -> tuple[int, int]: ...
-    @property
-    def in_chans(self) -> int: ...
-    @property
-    def num_classes(self) -> int: ...
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -260,16 +247,7 @@ def check(
         is_stored: Whether values are allowed that are refused for a new training.
         copies: Folder with copies of the own code of a stored configuration.
     """
-    raw = with_pretraining(raw, place)
-    code = raw.get("code")
-    opaque = copies is not None and not own_code.state.trusts_copies
-    opaque = opaque and bool(code and own_code.missing_files(code))
-    if isinstance(code, Mapping):
-        if opaque:
-            stand_in(raw, code, copies)
-        else:
-            own_code.require(code, copies)
-            raw = {key: value for key, value in raw.items() if key != "code"}
+    raw, is_opaque = with_own_code(with_pretraining(raw, place), copies)
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
@@ -285,9 +263,30 @@ def check(
         raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))
-    if opaque:
-        return spec
-    return spec.replace(code=used) if (used := own_code.code_of(spec)) else spec
+    if not is_opaque and (used := own_code.code_of(spec)):
+        spec = spec.replace(code=used)
+    try:
+        return spec if is_stored else fit_to_timm(spec)
+    except ConfigError as error:
+        raise ConfigError(blame(place, (), str(error))) from error
+
+
+def with_own_code(raw: Mapping[str, Any], copies: Path | None) -> tuple[Mapping[str, Any], bool]:
+    """Return the fields, for whose own parts there are rows, and whether these rows only stand in.
+
+    They do for a stored configuration whose code is neither named nor trusted.
+
+    Raises:
+        ConfigError: The code is missing, or differs from that of the configuration.
+    """
+    code = raw.get("code")
+    if not isinstance(code, Mapping):
+        return raw, False
+    if copies and not own_code.state.trusts_copies and own_code.missing_code(code):
+        stand_in(raw, code, copies)
+        return raw, True
+    own_code.require(code, copies)
+    return {key: value for key, value in raw.items() if key != "code"}, False
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
@@ -314,68 +313,6 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
         fields["augment"] = augment
     own = {key: value for key, value in part.items() if key != "experiment"}
     return {**raw, "pretrain": merge(fields, own)}
-
-
-def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
-    """Return a spec with the fields that come from the data set; refuse other values in them."""
-    facts = {name: getattr(data, name) for name in SIZES}
-    for name, fact in facts.items():
-        given, hint = getattr(spec.model, name), ""
-        if name == "img_size" and given:
-            hint = f"; read them at this size: {resize_setting(given)}"
-        _refuse_clash(f"model.{name}", given, fact, spec.data.name, hint)
-    _refuse_clash("data.class_names", spec.data.class_names, data.class_names, spec.data.name)
-    for name in STATISTICS:
-        given = getattr(spec.data, name)
-        if given is not None and len(given) != data.in_chans:
-            values = quantity(len(given), "value")
-            channels = quantity(data.in_chans, "channel")
-            raise ConfigError(f"data.{name} has {values} for {channels}")
-    try:
-        return spec.replace(
-            model=spec.model.replace(**facts),
-            data=spec.data.replace(class_names=data.class_names),
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        problem = describe(("model", *first["loc"]), first["type"], first)
-        raise ConfigError(
-            f"{problem} (from data set {spec.data.name}){_suggest_size(spec, data)}"
-        ) from error
-
-
-def fitting_sizes(model: ModelSpec, size: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the sizes of whole patches nearest to ``size``: from below, then from above.
-
-    The size from below has at least one patch. If ``size`` itself has whole patches, it is the only
-    one. No side from above exceeds ``MAX_SIDE``.
-    """
-    patch = getattr(model, "patch_size", 1)
-    height, width = (max(patch, side - side % patch) for side in size)
-    above = (-(-size[0] // patch) * patch, -(-size[1] // patch) * patch)
-    return [
-        (height, width),
-        *([above] if above > (height, width) and max(above) <= MAX_SIDE else []),
-    ]
-
-
-def resize_setting(size: tuple[int, int]) -> str:
-    """Return what to type to read the images at a size."""
-    height, width = size
-    return f"-s data.resize={height if height == width else f'[{height},{width}]'}"
-
-
-def _suggest_size(spec: ExperimentSpec, data: DataFacts) -> str:
-    """Return the settings that fit the images to the model; empty if their size fits."""
-    fitting = fitting_sizes(spec.model, data.img_size)
-    if data.img_size in fitting:
-        return ""
-    return f"; sizes that fit: {' or '.join(map(resize_setting, fitting))}"
-
-
-def _refuse_clash(field: str, given: Any, fact: Any, data_name: str, hint: str = "") -> None:
-    if given is not None and given != fact:
-        raise ConfigError(f"{field} is set to {given}, but data set {data_name} has {fact}{hint}")
 
 
 def config_text(spec: ExperimentSpec) -> str:

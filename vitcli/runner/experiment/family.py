@@ -15,7 +15,8 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     """Replace the model of an experiment if ``changes`` names another family.
 
     The widths and depths of one family make no sense in another, so the model becomes the small
-    model of the new family. Other changes still apply to it. The sizes of the data stay.
+    model of the new family. Other changes still apply to it. The sizes of the data stay. Pretrained
+    weights of timm replace those of ``train.init``, with the pictures that they expect.
 
     Returns:
         The experiment, and a note about the new model; empty if the family stays.
@@ -29,4 +30,9 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
         f"{FIELD}={name} replaces the experiment's model by a {'small ' if small else ''}{name};"
         " 'vitcli train --dry-run' shows all fields"
     )
-    return dict(raw) | {"model": {**small, **sizes}}, note
+    new = dict(raw) | {"model": {**small, **sizes}}
+    if changes.get("model.pretrained"):
+        for part, dropped in {"data": ("mean", "std", "resize"), "train": ("init",)}.items():
+            fields = new.get(part) or {}
+            new[part] = {key: value for key, value in fields.items() if key not in dropped}
+    return new, note

@@ -6,31 +6,31 @@ in a worker, whose driver has named the files. A part that is defined in Python,
 file, exists in this process only.
 """
 
-import ast
+import contextlib
 import hashlib
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points, version
-from importlib.util import find_spec, spec_from_loader
+from importlib.util import spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import (
-    ExperimentSpec,
-)
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, registering
+from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
 from vitcli.runner.files import commit, make_folder, read_bounded
 from vitcli.runner.text import printable, quoted
 
@@ -41,20 +41,6 @@ GROUP = "vitcli.parts"
 MAX_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class CodeFile:
-    """A file of own code, as it was read and run."""
-
-    path: Path
-    content: bytes
-    imports: frozenset[str]
-    """Names of the other files of own code that it imports."""
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
-
-
 @dataclass
 class _State:
     """What this process has loaded, and which copies it may load."""
@@ -63,7 +49,8 @@ class _State:
     """File name, such as ``sigmoid.py`` -> the file."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
-    has_read_packages: bool = False
+    packages: set[str] | None = None
+    """Installed packages whose parts are loaded; None before the first look."""
 
 
 state = _State()
@@ -99,8 +86,10 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
             raise OwnCodeError(
                 f"{path}: another version of {name} is loaded already, from {old.path}"
             )
+        elif not old and hides_module(path.stem):
+            raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
         if not old or old.content != content:
-            new[name] = _checked(path, content, {*contents, *state.files})
+            new[name] = check_file(path, content, {*contents, *state.files})
     state.files |= new
     try:
         for name in new:
@@ -130,6 +119,13 @@ def _refuse_later_change(path: Path, content: bytes) -> None:
         )
 
 
+def _load_imported(name: str) -> None:
+    """Take a file with parts that Python has imported into the loaded files."""
+    module = sys.modules.get(Path(name).stem) if name in TEXTS else None
+    if file := getattr(module, "__file__", None):
+        load([Path(file)])
+
+
 def _read(path: Path) -> tuple[Path, bytes]:
     try:
         if path.suffix != ".py" or not path.stem.isidentifier():
@@ -137,49 +133,6 @@ def _read(path: Path) -> tuple[Path, bytes]:
         return path, read_bounded(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise OwnCodeError(f"code: {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _checked(path: Path, content: bytes, names: set[str]) -> CodeFile:
-    """Return a file, after a look at what it imports.
-
-    Raises:
-        OwnCodeError: It is not Python, it hides another module, or imports an unlisted file.
-    """
-    if _hides_module(path.stem) and not _is_imported(path):
-        raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
-    try:
-        tree = ast.parse(content, str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
-    used = set()
-    for line, module in _imports(tree):
-        beside = path.parent / module
-        if f"{module}.py" in names:
-            used.add(f"{module}.py")
-        elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
-            raise OwnCodeError(
-                f"{path}:{line}: imports {module}, a file beside it; list it too:"
-                f" code: [{path.name}, {module}.py]"
-            )
-    return CodeFile(path, content, frozenset(used - {path.name}))
-
-
-def _hides_module(name: str) -> bool:
-    """Return whether a module of Python or of a package has this name; files here do not count."""
-    if name in sys.stdlib_module_names or name in sys.modules:
-        return True
-    found = find_spec(name)
-    return bool(found and found.origin and Path(found.origin).parent.resolve() != Path.cwd())
-
-
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and the first name of each imported module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, each.name.partition(".")[0]) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.lineno, node.module.partition(".")[0]
 
 
 class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in importlib itself
@@ -217,11 +170,10 @@ def _import(name: str) -> None:
 
 def load_packages() -> bool:
     """Load the parts of installed packages; return whether there were any. Done once."""
-    if state.has_read_packages:
+    if state.packages is not None:
         return False
-    state.has_read_packages = True
-    points = entry_points(group=GROUP)
-    for point in points:
+    state.packages = set()
+    for point in entry_points(group=GROUP):
         name = point.dist.name if point.dist else point.name
         try:
             with registering(name):
@@ -230,7 +182,8 @@ def load_packages() -> bool:
             raise OwnCodeError(
                 f"package {name}: its parts cannot be loaded: {type(error).__name__}: {error}"
             ) from error
-    return bool(points)
+        state.packages.add(name)
+    return bool(state.packages)
 
 
 def require(code: Mapping[str, str], copies: Path | None) -> None:
@@ -244,8 +197,8 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
         OwnCodeError: A file is not named, or differs from the stored hash.
     """
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
-    missing = missing_files(code)
-    if missing and copies and state.trusts_copies and files.keys() >= {*missing}:
+    missing = missing_code(code)
+    if missing and copies and state.trusts_copies and files.keys() >= set(missing):
         found = {name: _read(copies / name) for name in missing}
         for name, (path, content) in found.items():
             if hashlib.sha256(content).hexdigest() != files[name]:
@@ -253,25 +206,25 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
         load_files(found)
     elif missing:
         raise OwnCodeError(needed(missing, copies))
-    for name, digest in files.items():
-        if state.files[name].sha256 != digest:
-            raise OwnCodeError(
-                f"{state.files[name].path}: differs from the {name} of the run (SHA-256"
-                f" {digest[:12]}); name the version that it was trained with"
-                + (f", or {copies / name}" if copies else "")
-            )
     for name, digest in code.items():
-        if name.startswith(PYTHON) and _identity(name) != digest:
-            part = name.removeprefix(PYTHON)
-            raise OwnCodeError(f"{part}: differs from the {part} of the run; define it as it was")
-    if len(files) < len(code):
+        if name not in (state.packages or ()) and _identity(name) != digest:
+            part, file = name.removeprefix(PYTHON), state.files.get(name)
+            raise OwnCodeError(
+                f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
+                f" {digest[:12]}); name the version that it was trained with"
+                + (f", or {copies / name}" if copies and file else "")
+            )
+
+
+def missing_code(code: Mapping[str, str]) -> list[str]:
+    """Return the files and parts that are not loaded, and the packages that are not installed."""
+    if not all(name.endswith(".py") or name.startswith(PYTHON) for name in code):
         load_packages()
-
-
-def missing_files(code: Mapping[str, str]) -> list[str]:
-    """Return the files of own code, and the parts defined in Python, that are not loaded."""
-    files = [name for name in code if name.endswith(".py") and name not in state.files]
-    return files + [name for name in code if name.startswith(PYTHON) and name not in TEXTS]
+    for name in code:
+        with contextlib.suppress(OwnCodeError):  # changed since its import: it is missing
+            _load_imported(name)
+    parts = {name for name in TEXTS if name.startswith(PYTHON)}
+    return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
 
 
 def exists_only_here(code: Mapping[str, str]) -> bool:
@@ -285,6 +238,8 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
             f"{', '.join(parts)}: defined in Python, and not in this process; define it here first,"
             " or train with parts from a file to use the run anywhere"
         )
+    if packages := [name for name in missing if not name.endswith(".py")]:
+        return f"own code is needed: install the package {packages[0]}, or open the run where it is"
     names = " ".join(f"--code {quoted(name)}" for name in missing)
     hint = f", or --trust-code to run the copy in {copies}" if copies else ""
     return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
@@ -327,6 +282,8 @@ def sources_of(spec: BaseModel) -> set[str]:
             found.add(table[value].source)
         elif isinstance(value, BaseModel):
             found |= sources_of(value)
+            if isinstance(value, DataSpec) and (reader := split_name(value.name)):
+                found.add(reader[0].source)
             if choice:
                 found.add(choice.table[getattr(value, choice.key)].source)
     return found - {""}
@@ -343,9 +300,7 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            module = sys.modules.get(name.removesuffix(".py")) if name in TEXTS else None
-            if file := getattr(module, "__file__", None):
-                load([Path(file)])
+            _load_imported(name)
             todo += state.files[name].imports if name in state.files else []
     return {name: _identity(name) for name in sorted(seen)}
 
@@ -367,6 +322,11 @@ def save_copies(code: Mapping[str, str], folder: Path) -> None:
         if name in state.files:
             make_folder(folder / FOLDER)
             commit(folder / FOLDER / name, state.files[name].content)
+
+
+def texts(code: Mapping[str, str]) -> dict[str, str]:
+    """Return the text of each loaded file, for the other processes of a training."""
+    return {name: state.files[name].content.decode() for name in code if name in state.files}
 
 
 def blame(error: BaseException) -> str:

@@ -5,12 +5,8 @@ from typing import TYPE_CHECKING
 
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import (
-    Experiment,
-    fit_to_data,
-    fitting_sizes,
-    load_experiment,
-)
+from vitcli.runner.experiment.config import Experiment, load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data, fitting_sizes
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:

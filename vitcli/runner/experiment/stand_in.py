@@ -10,9 +10,10 @@ from pydantic import ConfigDict
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, Spec, TaskSpec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.own import PYTHON
+from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import missing_files, needed
+from vitcli.runner.experiment.own_code import missing_code, needed
 
 
 class _AnyOptions(Spec):
@@ -28,7 +29,7 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
 
     With them, the configuration can be read and listed. To build one of the parts is refused.
     """
-    missing = missing_files(code)
+    missing = missing_code(code)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OwnCodeError(needed(missing, copies))
@@ -49,6 +50,9 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
     add(OPTIMIZERS, "adamw", optim.get("name"))
     add(SCHEDULES, "cosine", optim.get("schedule"))
     add(POLICIES, "none", (parts.get("data", {}).get("augment") or {}).get("policy"))
+    prefix = str(parts.get("data", {}).get("name", "")).partition(":")
+    if prefix[1]:
+        add(DATA_READERS, "hf", prefix[0], own=None, packages=())
     add(TASKS, "classify", parts.get("task", {}).get("name"), spec=_AnyTask)
 
 

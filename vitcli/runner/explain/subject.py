@@ -171,7 +171,8 @@ def check_model(model: Any, name: str) -> None:
     """
     remedy = "name a Vision Transformer with softmax attention, such as --run cifar10-pocket"
     if not isinstance(model, VisionTransformer):
-        raise ConfigError(f"{name}: family {model.spec.family!r} {model.no_maps}; {remedy}")
+        lacks = model.no_maps or "is not explained"
+        raise ConfigError(f"{name}: family {model.spec.family!r} {lacks}; {remedy}")
     if not len(model.blocks):
         raise ConfigError(f"{name}: the model has no layers, so it has no attention; {remedy}")
     if model.token_shape.num_tokens < 2:

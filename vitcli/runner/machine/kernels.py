@@ -19,7 +19,7 @@ from torch import nn
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.ops import native
-from vitcli.core.ops.backend import PLAIN, Backend, use_backend
+from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.ops.native.amx.backend import amx_backend
 from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.ops.native.simd.backend import simd_backend
@@ -73,7 +73,8 @@ def choose_kernels(
             module.attend.fused = not is_bf16
     try:
         backend = native_backend_of(cpu_kind(), autocast) if device.type == "cpu" else None
-        if wanted != "torch" and backend:
+        has_parts = any(isinstance(part, UsesBackend) for part in model.modules())
+        if wanted != "torch" and backend and has_parts:
             use_backend(model, BACKENDS[backend]())
             return "native"
         if wanted == "native":

@@ -28,7 +28,13 @@ def differing_fields(
     if name not in references:
         references[name] = base_spec(name) or spec
     found = differences(with_data_defaults(references[name], spec, meta), spec)
-    return {field: value for field, (_, value) in found.items() if field not in HIDDEN}
+    foreign = {f"model.{name}" for name in type(references[name].model).model_fields}
+    foreign -= {f"model.{name}" for name in type(spec.model).model_fields}
+    return {
+        field: value
+        for field, (_, value) in found.items()
+        if field not in HIDDEN and field not in foreign
+    }
 
 
 def short_setting(field: str, value: Any) -> str:

@@ -8,7 +8,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.experiment.config import fit_to_data
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point, point_key
 from vitcli.runner.train.estimate import training_flops

@@ -21,7 +21,6 @@ from vitcli.runner.experiment.config import (
     config_hash,
     experiment_files,
     find_experiment,
-    fit_to_data,
     flatten,
     load_experiment,
     override,
@@ -32,6 +31,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.places import Places, in_files
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference

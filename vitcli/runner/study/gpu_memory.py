@@ -7,7 +7,8 @@ import torch
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
-from vitcli.runner.experiment.config import Experiment, fit_to_data
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.plan import Options, StudyPlan
 from vitcli.runner.train.estimate import make_estimate, memory_bytes

@@ -17,6 +17,7 @@ from torch import nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, images_at_once, make_batch
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.stored import StoredPixels
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
@@ -113,7 +114,8 @@ class BuiltTraining:
         with arithmetic(self.precision):
             batches = self.training.batches(0)
             self.compiled = compile_task(self.task, batches, self.autocast, self.on_message)
-            if not (self.compiled and self.device.type == "cuda"):
+            is_stored = isinstance(self.training.data.train.pixels, StoredPixels)
+            if not (self.compiled and self.device.type == "cuda") or is_stored:
                 return
             compile_batches(self.task, self.training.batches(0), self.on_message)
         self.evaluated = compile_evaluation(

@@ -19,13 +19,9 @@ from vitcli.core.inspect.cost import (
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.config import (
-    Experiment,
-    config_text,
-    fit_to_data,
-    resize_setting,
-)
+from vitcli.runner.experiment.config import Experiment, config_text
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
+from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity

@@ -94,7 +94,10 @@ def saved_epochs(
         raise ConfigError(f"fit: {folder} is not empty; choose another folder")
     make_output_folder(folder)
     if built.data.spec is None:
-        on_message(f"the images are not saved; they are called {spec.data.name} in {folder}")
+        on_message(
+            f"note: {folder} has no images, so vitcli eval cannot measure it; to keep them, write"
+            " them with numpy.savez and read them with load_data('npz:FILE')"
+        )
     trainer = Trainer(
         built=built,
         run=run,
@@ -110,7 +113,7 @@ def saved_epochs(
         run.create(spec)
         commit_json(folder / "meta.json", meta | configuration_record(spec))
         run.set_status("running", 0)
-        for record in trainer.epochs(StopFlag()):
+        for record in trainer.train(StopFlag()):
             built.task.module.eval()
             split = "test" if f"test_{headline}" in record else "val"
             names = ("epoch", "train_loss", f"{split}_{headline}")

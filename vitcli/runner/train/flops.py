@@ -9,7 +9,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.config import fitting_sizes
+from vitcli.runner.experiment.sizes import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
 QUICK_FLOPS = 2e10

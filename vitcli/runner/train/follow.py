@@ -1,7 +1,6 @@
 """The ranks beside rank 0: they train what rank 0 orders, and write nothing."""
 
 import contextlib
-import json
 from pathlib import Path
 
 import torch
@@ -81,15 +80,14 @@ def train_order(
     processes: TorchrunProcesses, order: Facts, request: Request, stop: StopFlag
 ) -> None:
     """Train one order of rank 0 to its end, or until all ranks stop."""
-    own_code.state.trusts_copies = True  # rank 0 of this launch has named the code
-    copies = Path(order["run"]) / own_code.FOLDER
-    own_code.require(json.loads(order["spec"]).get("code", {}), copies)
+    own_code.load_files({n: (Path(n), text.encode()) for n, text in order["code"].items()})
     spec = ExperimentSpec.model_validate_json(order["spec"])
     device = pick_device(processes.device_name(request.device))
     with resource_errors(), chosen_kernels(device, spec.train.deterministic):
         trainer = join_training(processes, order, spec, request, device)
         with contextlib.suppress(StoppedError, DivergedError):  # rank 0 raises the same
-            trainer.train(stop, order["stop_after"])
+            for _ in trainer.train(stop, order["stop_after"]):
+                pass
         processes.part()
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import Experiment, resize_setting
+from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import fit_pictures, resolve, shrink_batch
+from vitcli.runner.experiment.sizes import resize_setting
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import listed, quantity
@@ -98,7 +99,8 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
-            f" training set, too, so the test accuracy would be too high:\n{listed(data.leaks)}\n"
+            " training set, too, or in one of its groups, so the test accuracy would be too high:"
+            f"\n{listed(data.leaks)}\n"
             "Remove them from one side, or train in spite of them: --allow-leaks"
             " (data.allow_leaks: true)"
         )

@@ -1,6 +1,7 @@
 """The weights that a training starts from, if they are those of another run."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
@@ -23,6 +25,7 @@ from vitcli.runner.experiment.listing import base_spec, list_experiments
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import join_words
 from vitcli.runner.train.probe_features import probe_features
+from vitcli.runner.weights.timm_start import load_timm
 
 POSITIONS = "pos_embed.table"
 NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
@@ -30,13 +33,20 @@ NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
 
 
 def initial_module(
-    spec: ExperimentSpec, data: DataSet, first: RunDir | None, on_message: Callable[[str], None]
+    spec: ExperimentSpec,
+    data: DataSet,
+    first: RunDir | Path | None,
+    on_message: Callable[[str], None],
 ) -> nn.Module:
-    """Return the module to train, with the encoder of the run ``first`` if there is one."""
+    """Return the module to train, with the encoder of the run or file ``first`` if there is one."""
     module = filled_module(spec, data)
     if first:
         encoder = encoder_of(spec, module)
-        load_initial_weights(encoder, first, on_message)
+        if isinstance(encoder, TimmModel):
+            load_timm(encoder, first, on_message)
+        else:
+            assert isinstance(first, RunDir), "a file is only for models of timm"
+            load_initial_weights(encoder, first, on_message)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())
         if spec.train.init_head == "probe":
@@ -58,7 +68,9 @@ def start_head_from_probe(
     """
     head = encoder_of(spec, module).head
     if not isinstance(head, nn.Linear) or head.bias is None:
-        raise ConfigError("train.init_head: a probe is one linear layer; set model.head=linear")
+        raise ConfigError(
+            "train.init_head: a probe is one linear layer; set train.init_head=random"
+        )
     train, count = limit_images(data.train, spec), data.num_classes
     on_message(f"fitting a linear probe to {len(train):,} training images")
     features = probe_features(spec, module, train)
@@ -95,9 +107,8 @@ def load_initial_weights(
     weights = _with_own_grid(encoder_weights(source), model, source, on_message)
     own = model.state_dict()
     differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
-    if [k for k in differs if not k.startswith("head.")] or weights.keys() - own.keys():
-        names = [k for k in differs if not k.startswith("head.")]
-        names += sorted(weights.keys() - own.keys())
+    names = [k for k in differs if k not in model.head_names]
+    if names := names + sorted(weights.keys() - own.keys()):
         raise ConfigError(
             f"train.init: the weights of {source.name} do not fit: {names[0]} differs"
             f"\n{describe_fitting(source)}"

@@ -25,6 +25,7 @@ from vitcli.core.ranks import LostRankError, exchange
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, ResourceError, UserError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
@@ -112,8 +113,8 @@ class TorchrunProcesses(Processes, RankNotes):
     def send(self, spec: ExperimentSpec, run: RunDir, resume_command: str, facts: Facts) -> None:
         refuse_parts(spec, self.size)
         self._number += 1
-        order = {"spec": spec.model_dump_json(), "run": str(run.path)}
-        order |= {"resume_command": resume_command} | facts
+        order: Facts = {"spec": spec.model_dump_json(), "run": str(run.path)}
+        order |= {"resume_command": resume_command, "code": own_code.texts(spec.code)} | facts
         self._set(f"order/{self._number}", order)
         self.on_message(describe_parts(spec, self.size))
         self._assemble()

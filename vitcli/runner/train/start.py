@@ -65,6 +65,7 @@ from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
+from vitcli.runner.weights.timm_start import first_file
 
 POLL_SECONDS = 1.0
 """Time between two looks at a pre-training that another process trains."""
@@ -148,7 +149,8 @@ def start(
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request):
-                        trainer.train(stop, request.stop_after)
+                        for _ in trainer.train(stop, request.stop_after):
+                            pass
                     request.processes.part()
                     if trainer.step < trainer.training.num_steps and not trainer.stopped_at:
                         reached, reason = finish_early(trainer)
@@ -249,7 +251,7 @@ def prepare_trainer(
     without_test = request.without_test or bool(meta.get("without_test"))
     read, kept = request.reader(experiment.spec, load), run if old else None
     spec, data = resolve_images(experiment, read, on_message, kept, without_test)
-    if first and spec.pretrain:
+    if isinstance(first, RunDir) and spec.pretrain:
         refuse_other_pretraining(first, data)
     module = initial_module(spec, data, first, on_message)
     # A run keeps the kernels that it began with, because kernels round differently.
@@ -280,7 +282,8 @@ def prepare_trainer(
     meta |= configuration_record(spec) | (
         adjustments(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
-    meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}
+    if isinstance(first, RunDir) and spec.pretrain:
+        meta |= {"pretrained": describe_pretraining(first)}
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)
@@ -325,10 +328,12 @@ def first_run(
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
-) -> RunDir | None:
-    """Return the run whose encoder a new training starts from; None if there is none."""
+) -> RunDir | Path | None:
+    """Return the run, or the weights file of timm, that a new training starts from, if any."""
     if experiment.spec.pretrain:
         return pretrain(experiment, request, on_event, on_message, load)
+    if file := first_file(experiment.spec, request.offline, on_message):
+        return file
     init = experiment.spec.train.init
     return request.first or (find_run(init) if init else None)
 

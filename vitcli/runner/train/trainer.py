@@ -146,18 +146,13 @@ class Trainer:
         newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
-    def train(self, stop: StopFlag, stop_after: int | None = None) -> None:
-        """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError.
+    def train(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Take the remaining steps, and yield the record of each epoch.
 
         Args:
-            stop: Notes the signals.
+            stop: Notes the signals. After one, a checkpoint is saved and StoppedError is raised.
             stop_after: The epoch to stop after; by default the last.
         """
-        for _ in self.epochs(stop, stop_after):
-            pass
-
-    def epochs(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Train as ``train`` does, and yield the record of each epoch."""
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
         self.training.module.train()

@@ -15,10 +15,10 @@ from PIL import Image
 
 from vitcli.runner import pages
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
-from vitcli.runner.data.catalogue import folder_path
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
-from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.listing import PictureFolder, own_path
+from vitcli.runner.data.own import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
@@ -41,18 +41,28 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
     """
     run = review.found.run
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
-    root = folder_path(review.found.spec.data.name)
-    commit(path, html(review, root and (data_dir or root)).encode())
+    name = review.found.spec.data.name
+    place = own_path(name, data_dir)
+    folder = list_pictures(name, data_dir) if place else None
+    moved = f"{name.partition(':')[0]}:{place}" if place != own_path(name) else ""
+    commit(path, html(review, folder, moved).encode())
     return path
 
 
-def html(review: Review, root: Path | None) -> str:
-    """Return the page; ``root`` is the folder of the pictures, None for another data set."""
+def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
+    """Return the page.
+
+    Args:
+        review: What to show.
+        folder: The user's own pictures; None for another data set.
+        moved: The name of the data set, if it has another place than in the training.
+    """
+    root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data
     words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", "data.corrections=corrections.csv"]
-    made = read_corrections(spec.corrections, list_folder(root)) if root else {}
-    if root and root != folder_path(spec.name):
-        words += ["--data", f"imagefolder:{root}"]
+    made = read_corrections(spec.corrections, folder) if folder else {}
+    if moved:
+        words += ["--data", moved]
     classes = review.found.data.class_names
     script = pages.source("review.js")
     return pages.render(

@@ -112,7 +112,9 @@ class RunOnTestSet:
         """
         model = self.predictor.model
         if not isinstance(model, VisionTransformer):
-            raise NoFigureError(f"a {model.spec.family} {model.no_maps}")
+            raise NoFigureError(
+                f"a {model.spec.family} {model.no_maps or 'has its maps in attn-map'}"
+            )
         if not len(model.blocks):
             raise NoFigureError("the model has no layers")
         return model

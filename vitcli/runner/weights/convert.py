@@ -25,6 +25,7 @@ from vitcli.runner.experiment.config import (
     model_hash,
 )
 from vitcli.runner.experiment.resolve import describe_spec, resolve
+from vitcli.runner.experiment.timm_names import PREFIX
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, unwind_on_signals
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
@@ -32,7 +33,6 @@ from vitcli.runner.run.listing import delete_run_files, remove_empty_folders
 from vitcli.runner.weights.class_order import fit_class_order
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.read import read_metadata, read_tensors
-from vitcli.runner.weights.timm_model import PREFIX
 from vitcli.runner.weights.timm_weights import HEAD, TimmWeights
 from vitcli.version import __version__
 

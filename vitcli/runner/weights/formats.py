@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 
 from vitcli.core.models.build import build_model
-from vitcli.core.spec import TokenSpec
+from vitcli.core.models.timm_model import TimmModel
+from vitcli.core.spec import TimmSpec, TokenSpec
 from vitcli.core.spec.slots import POS_EMBEDS
 from vitcli.runner.errors import InputError
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.read import read_tensors
 from vitcli.runner.weights.timm_names import not_plain, timm_arguments, timm_state
-from vitcli.runner.weights.trained import HEAD, INPUT, TrainedModel, as_output
+from vitcli.runner.weights.timm_start import NET
+from vitcli.runner.weights.trained import INPUT, TrainedModel, as_output
 
 Facts = dict[str, str]
 """What an export says about its file: a label and a text for each line."""
@@ -34,8 +36,13 @@ BATCH = torch.export.Dim("batch")
 
 
 def write_safetensors(model: TrainedModel, path: Path, opset: int) -> Facts:
-    """Write the weights: a plain ViT with the names of timm, other models with their own."""
+    """Write the weights: a plain ViT and a model of timm with timm's names, others with their own.
+
+    The metadata ``timm`` are the arguments of timm's ``VisionTransformer`` or ``create_model``.
+    """
     metadata = model.metadata() | {"format": "pt"}
+    if isinstance(model.encoder, TimmModel):
+        return write_timm(model.encoder, model, path, metadata)
     reason = not_plain(model.spec.model)
     if reason is None:
         arguments = timm_arguments(model)
@@ -49,6 +56,15 @@ def write_safetensors(model: TrainedModel, path: Path, opset: int) -> Facts:
     return {"names": names}
 
 
+def write_timm(encoder: TimmModel, model: TrainedModel, path: Path, metadata: Facts) -> Facts:
+    """Write the weights of a model of timm."""
+    arguments = encoder.net.arguments | ({} if model.classifies else {"num_classes": 0})
+    tensors = {name.removeprefix(NET): each.contiguous() for name, each in model.state().items()}
+    metadata = metadata | {"timm": json.dumps(arguments)}
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    return {"names": f"those of timm.create_model({_call(arguments)})"}
+
+
 def _call(arguments: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
@@ -59,13 +75,19 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
     Positions come from the file, also if they are constants of the model.
     """
     tensors, spec = read_tensors(path), model.encoder.spec
+    if isinstance(spec, TimmSpec):
+        timm = build_model(spec, seed=0).eval()
+        own = {name: timm.state_dict()[name] for name in timm.head_names}
+        state = {NET + name: tensor for name, tensor in tensors.items()}
+        timm.load_state_dict(state if model.classifies else own | state)
+        return as_output(timm, model.classifies)
     naming = naming_of(tensors)
     is_constant = isinstance(spec, TokenSpec) and POS_EMBEDS[spec.pos_embed].build is not None
     if naming.is_timm and is_constant:
         spec = spec.replace(pos_embed="learned")
     other = build_model(spec, seed=0).eval()
     if not model.classifies:  # its head is not in the file, and its output does not depend on it
-        head = {k: v for k, v in other.state_dict().items() if k.startswith(HEAD)}
+        head = {k: v for k, v in other.state_dict().items() if k in other.head_names}
         tensors |= {naming.to_file(name): tensor for name, tensor in head.items()}
     other.load_state_dict(match_tensors(tensors, other, path))
     return as_output(other, model.classifies)

@@ -4,33 +4,19 @@ Models are built on the device ``meta``: they have shapes and no weights.
 """
 
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import did_you_mean
+from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.timm_names import PREFIX, require_timm, timm_config
 
-PREFIX = "timm:"
 ROOMS = ("vision_transformer", "deit")
 """The modules of timm with Vision Transformers."""
 ACTIVATIONS: dict[type[nn.Module], str] = {nn.GELU: "gelu", nn.ReLU: "relu"}
 NOT_COMPARED = ("head.", "pos_embed", "mask_token")
 """Beginnings of the names whose shapes depend on the classes and the size of the images."""
-
-
-def require_timm() -> None:
-    """Refuse a model of timm without timm.
-
-    Raises:
-        ConfigError: timm is not installed.
-    """
-    if find_spec("timm") is None:
-        raise ConfigError(
-            "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
-        )
 
 
 def build_timm(name: str, **options: Any) -> Any:
@@ -44,26 +30,28 @@ def build_timm(name: str, **options: Any) -> Any:
         ConfigError: timm has no model of this name.
         InputError: The model is not exactly timm's ``VisionTransformer``.
     """
-    require_timm()
+    timm_config(name)
     import timm
 
-    if not timm.is_model(name):
-        known = timm.list_models(module=list(ROOMS))
-        hint = did_you_mean(name.partition(".")[0], known)
-        raise ConfigError(f"{PREFIX}{name}: timm has no model of this name{hint}")
-    try:
-        with torch.device("meta"):
-            model = timm.create_model(name)
-            kind = type(model)
-            if kind is timm.models.VisionTransformer and options:
-                model = timm.create_model(name, **options)
-    except RuntimeError as error:  # such as an unknown tag
-        raise ConfigError(f"{PREFIX}{name}: {str(error).partition(chr(10))[0]}") from error
+    with torch.device("meta"):
+        model = timm.create_model(name)
+        kind = type(model)
+        if kind is timm.models.VisionTransformer and options:
+            model = timm.create_model(name, **options)
     if kind is not timm.models.VisionTransformer:
         raise InputError(
-            f"{PREFIX}{name} is a {kind.__name__} of timm; vitcli reads its VisionTransformer"
+            f"{PREFIX}{name} is a {kind.__name__} of timm, and no family of vitcli; train it with"
+            f" -s model.family=timm -s model.name={name}"
         )
     return model
+
+
+def is_plain(name: str) -> bool:
+    """Return whether vitcli's own ViT can be the model of timm of a name."""
+    try:
+        return bool(vit_fields(build_timm(name), name))
+    except InputError:
+        return False
 
 
 def vit_fields(model: Any, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import VitSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.timm_names import PREFIX, require_timm, timm_config
 from vitcli.runner.text import join_words, one_line
 from vitcli.runner.weights.match import (
     MAX_NAMES,
@@ -26,13 +27,7 @@ from vitcli.runner.weights.match import (
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.shapes import has_vit_attention
-from vitcli.runner.weights.timm_model import (
-    PREFIX,
-    build_timm,
-    guess_names,
-    require_timm,
-    vit_fields,
-)
+from vitcli.runner.weights.timm_model import build_timm, guess_names, vit_fields
 
 Listener = Callable[[str], None]
 GUESS = "auto"
@@ -183,7 +178,8 @@ def find_timm(
     if file is None:
         if name == GUESS:
             raise ConfigError(f"{PREFIX}{GUESS} needs a file: {PREFIX}{GUESS} --weights FILE")
-        file = hub_file(name, is_offline(offline), on_message)
+        to_type = f"give a local file: {PREFIX}{name} --weights FILE"
+        file = hub_file(name, to_type, is_offline(offline), on_message)
     tensors = read_tensors(file, on_message)
     prefix = naming_of(tensors).prefix
     tensors = {key.removeprefix(prefix): tensor for key, tensor in tensors.items()}
@@ -246,8 +242,14 @@ def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
     )
 
 
-def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
+def hub_file(name: str, to_type: str, offline: bool, on_message: Listener) -> Path:
     """Return timm's published weights: the copy in the cache of the Hub, or a download.
+
+    Args:
+        name: A name of timm.
+        to_type: What to do instead, for the errors.
+        offline: Never open a connection.
+        on_message: Receives the announcement of a download.
 
     Raises:
         InputError: The weights are not in the cache and cannot be downloaded.
@@ -259,21 +261,21 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
         try_to_load_from_cache,
     )
 
-    config = build_timm(name).pretrained_cfg
-    place = config.get("hf_hub_id")
-    to_type = f"give a local file: {PREFIX}{name} --weights FILE"
+    config = timm_config(name)
+    place = config and config.hf_hub_id
     if not place:
         raise InputError(f"{PREFIX}{name} has no weights on the Hugging Face Hub; {to_type}")
-    cached = try_to_load_from_cache(place, HUB_FILE)
+    hub_name = config.hf_hub_filename or HUB_FILE
+    cached = try_to_load_from_cache(place, hub_name)
     if isinstance(cached, str):
         return Path(cached)
     if offline:
         raise InputError(f"{PREFIX}{name}: its weights are not on this computer; {to_type}")
     try:
-        url = hf_hub_url(place, HUB_FILE)
+        url = hf_hub_url(place, hub_name)
         size = get_hf_file_metadata(url).size or 0
         on_message(f"downloading {url} ({size:,} bytes) into the cache of huggingface_hub")
-        return Path(hf_hub_download(place, HUB_FILE))
+        return Path(hf_hub_download(place, hub_name))
     except Exception as error:  # its HTTP library, and so its errors, differ between releases
         reason = one_line(str(error).strip().partition("\n")[0], 200)
         raise InputError(

@@ -29,7 +29,6 @@ SHAPES = {
     "stretch": "each side is resized alone",
 }
 """``data.fit`` -> how the picture takes the shape of the input."""
-HEAD = "head."
 
 
 class Features(nn.Module):
@@ -68,8 +67,8 @@ class TrainedModel:
 
     def state(self) -> dict[str, Tensor]:
         """Return the trained tensors under their names in vitcli."""
-        state = self.encoder.state_dict()
-        return {k: v for k, v in state.items() if self.classifies or not k.startswith(HEAD)}
+        unused = () if self.classifies else self.encoder.head_names
+        return {k: v for k, v in self.encoder.state_dict().items() if k not in unused}
 
     def images(self, count: int) -> Tensor:
         """Return random normalised images (count, C, H, W), the same in every call."""

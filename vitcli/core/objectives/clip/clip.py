@@ -321,7 +321,7 @@ class ContrastiveTask(Task):
         module.train(was_training)
         return {
             "captions": caption_table(index, said, names, found),
-            "retrieval": image_grid(gallery.pixels, [said[i] for i in shown.tolist()], images),
+            "retrieval": image_grid(gallery.pixels[:], [said[i] for i in shown.tolist()], images),
         }
 
     def measure(self, outputs: Outputs) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable, quantity
@@ -35,9 +35,9 @@ class Explorer:
                 " --format png or another --method"
             )
         if not model.has_attention_weights:
-            name = repr(model.spec.attention)
+            name = repr(getattr(model.spec, "attention", model.spec.family))
             raise ConfigError(f"attention {name} has no attention matrix; use --method gradcam")
-        are_heads_named = len(explainer.heads) < model.spec.num_heads
+        are_heads_named = len(explainer.heads) < model.num_heads
         if are_heads_named and len(explainer.heads) > 1:
             raise ConfigError("--format html opens with one head; name only one with --head")
         is_by_head = explainer.method == "head" and not explainer.average_heads
@@ -102,12 +102,12 @@ def check_size(need: str, num_bytes: int, advice: str) -> None:
         )
 
 
-def attention_bytes(model: VisionTransformer, num_layers: int) -> int:
+def attention_bytes(model: MappedModel, num_layers: int) -> int:
     """Return the bytes of one picture's attention in a page.
 
     A weight is one byte, a row's maximum is four. Base64 makes both a third larger.
     """
     height, width = model.grid_size
     tokens = model.num_prefix_tokens + height * width
-    rows = num_layers * (model.spec.num_heads + 1) * (tokens + 1)
+    rows = num_layers * (model.num_heads + 1) * (tokens + 1)
     return rows * (tokens + 4) * 4 // 3

@@ -55,6 +55,11 @@ class LiveExplorer(Explorer):
             ConfigError: The page cannot open with these options or compute this model, or would be
                 too large.
         """
+        if not isinstance(explainer.model, VisionTransformer):
+            family = explainer.model.spec.family
+            raise ConfigError(
+                f"--live: the page cannot compute family {family!r}; leave out --live"
+            )
         super().__init__(explainer, all_layers=True)
         if not all_layers:
             self.opening = replace(self.opening, layer=explainer.layers[-1] + 1)
@@ -86,6 +91,7 @@ class LiveExplorer(Explorer):
             ConfigError: The attention of one picture has more than ``MAX_BYTES``.
         """
         model = self.explainer.model
+        assert isinstance(model, VisionTransformer)
         tokens = model.num_prefix_tokens + model.num_patches
         maps = len(self.layers) * (model.spec.num_heads + 1)  # a rollout for each layer
         size = 4 * maps * tokens**2

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.inspect.rollout import rollouts
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.timm_model import MappedModel
 from vitcli.runner.errors import InputError
 
 NUM_CLASSES = 5
@@ -46,7 +46,7 @@ class Scene:
 
 @torch.no_grad()
 def make_scene(
-    model: VisionTransformer,
+    model: MappedModel,
     images: Tensor,
     *,
     name: str,
@@ -84,16 +84,16 @@ def make_scene(
         layers=tuple(i + 1 for i in chosen),
         attention=as_array(attention),
         rollout=as_array(torch.stack([through[i][0] for i in chosen])),
-        pool=model.spec.pool,
-        reading=as_array(model.pool.weights(model.forward_features(images))[0]),
+        pool=model.pool_name,
+        reading=as_array(model.pool_weights(images)[0]),
         classes=tuple((class_names[i], share) for i, share in best),
     )
 
 
-def prefix_names(model: VisionTransformer) -> tuple[str, ...]:
+def prefix_names(model: MappedModel) -> tuple[str, ...]:
     """Return the names of the prefix tokens: ``CLS``, ``register 1`` and so on."""
     cls = () if model.cls_token is None else ("CLS",)
-    return cls + tuple(f"register {i + 1}" for i in range(model.spec.reg_tokens))
+    return cls + tuple(f"register {i + 1}" for i in range(model.num_prefix_tokens - len(cls)))
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

@@ -1,0 +1,188 @@
+"""The family timm in every command: train, resume, eval, maps, export, ablate; and its refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+from huggingface_hub import constants
+from safetensors import safe_open
+
+from tests.cli.commands import vitcli
+from tests.core.models.test_timm_model import LARGE
+from tests.same_run import assert_same_run
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.run.folder import RunDir
+
+ALWAYS = ("test_vit", "test_convnext")
+OFTEN = ("test_vit3", "test_vit4", "test_resnet", "test_efficientnet", "test_coatnet")
+NAMES = [
+    *ALWAYS,
+    *(pytest.param(name, marks=pytest.mark.ci) for name in OFTEN),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE),
+]
+
+
+def family(name: str, *fields: str) -> list[str]:
+    """The words that choose a model of timm."""
+    chosen = ("model.family=timm", f"model.name={name}", "optim.name=adamw", *fields)
+    return [word for field in chosen for word in ("-s", field)]
+
+
+def run_of(*words: object) -> RunDir:
+    """Type a command that trains into runs/NAME, and return the run."""
+    code, _, talk = vitcli(*words)
+    assert code == 0, talk
+    return RunDir(Path("runs") / str(words[words.index("--name") + 1]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, here):
+    size = 224 if name in LARGE else 32
+    words = ["train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 2]
+    words += family(name, f"data.resize={size}", "train.batch_size=20", "optim.layer_decay=0.8")
+    words += ["--limit-batches", 1, "--precision", "fp32"]
+    calm = run_of(*words, "--name", "calm")
+    run = run_of(*words, "--name", "run", "--stop-after", 1)
+    assert run.status()["state"] == "interrupted"
+    assert vitcli("train", "--resume", "run")[0] == 0
+    assert_same_run(calm, run)
+    assert vitcli("eval", "run")[0] == 0
+    picture = pictures / "test" / "dark" / "0.png"
+    has_attention, has_gradcam = LARGE.get(name, ("vit" in name, True))
+    for method, works in {
+        "raw": has_attention,
+        "rollout": has_attention,
+        None: has_gradcam,
+    }.items():
+        chosen = ["--method", method] if method else []
+        code, _, talk = vitcli("attn-map", picture, "--run", "run", *chosen, "-o", "x.png")
+        assert code == (0 if works else 2), talk
+        reason = "try --method gradcam" if method else "and no feature map"
+        assert works or f"has no attention between all patches{'; ' if method else ', '}" in talk
+        assert works or reason in talk
+    for form in ("safetensors", "onnx") if name not in ALWAYS else ("safetensors",):
+        code, _, talk = vitcli("export", "run", "--to", form)
+        assert code == 0, talk
+    with safe_open("run.safetensors", "pt") as file:
+        arguments = json.loads(file.metadata()["timm"])
+    theirs = timm.create_model(**arguments).eval()
+    theirs.load_state_dict(safetensors.torch.load_file("run.safetensors"))
+    images = torch.randn(2, 3, size, size)
+    assert theirs(images).equal(load_model("run")(images))
+
+
+def save_weights(place: Path, **options) -> dict[str, torch.Tensor]:
+    """Save weights of timm's test_vit where they are looked for, and return them."""
+    state = timm.create_model("test_vit", **options).state_dict()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.torch.save_file(state, place)
+    return state
+
+
+def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(
+    pictures, here, monkeypatch
+):
+    """From the cache of the Hub, or from a file; offline, their absence is one line."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
+    words = ["train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", 0]
+    words += family("test_vit", "model.pretrained=true")
+    code, _, talk = vitcli(*words, "--name", "a")
+    assert (code, "its weights are not on this computer; give a local file: --init" in talk) == (
+        4,
+        True,
+    )
+    place = here / "hub" / "models--timm--test_vit.r160_in1k"
+    state = save_weights(place / "snapshots" / "abc" / "model.safetensors")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("abc")
+    run = run_of(*words, "--name", "a")
+    spec = run.spec()
+    assert (spec.data.resize, spec.model.img_size, spec.train.init) == (
+        (160, 160),
+        (160, 160),
+        None,
+    )
+    assert (spec.data.mean, spec.data.std) == ((0.5,) * 3, (0.5,) * 3)
+    kept = load_model(run).state_dict()
+    assert kept["net.blocks.3.mlp.fc1.weight"].equal(state["blocks.3.mlp.fc1.weight"])
+    assert kept["net.head.weight"].shape == (2, 64)
+    tuned = run_of(*words, "--name", "b", "-s", "data.resize=80", "-s", "data.mean=[0,0,0]")
+    assert tuned.spec().data.mean == (0, 0, 0)
+    assert load_model(tuned).state_dict()["net.pos_embed"].shape == (1, 26, 64)
+    file = save_weights(here / "own.safetensors", num_classes=2)
+    again = run_of(
+        *words, "--name", "c", "--init", "own.safetensors", "-s", "train.init_head=random"
+    )
+    found = load_model(again).state_dict()
+    assert all(found[f"net.{key}"].equal(value) for key, value in file.items())
+    last = run_of(*words, "--name", "d", "--init", "c", "-s", "train.init_head=random")
+    assert load_model(last).state_dict()["net.head.weight"].equal(file["head.weight"])
+
+
+def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
+    save_weights(here / "own.safetensors", depth=3)
+    words = [
+        "train",
+        "quickstart",
+        "--data",
+        f"imagefolder:{pictures}",
+        "--init",
+        "own.safetensors",
+    ]
+    code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"))
+    assert (code, "own.safetensors is not timm:test_vit: timm refuses" in talk) == (4, True), talk
+    state = timm.create_model("test_vit", num_classes=2).state_dict()
+    state["norm.bias"][0] = float("nan")
+    safetensors.torch.save_file(state, "own.safetensors")
+    code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"))
+    assert (code, "values that are not finite" in talk) == (4, True), talk
+    assert not [*Path().rglob("config.yaml")]
+
+
+REFUSED = {
+    ("test_vitt",): "has no model 'test_vitt'; did you mean 'test_vit'?",
+    ("hf-hub:timm/resnet18",): "has no model",
+    ("test_vit.in21k",): "has no weights 'in21k' of test_vit, only 'r160_in1k'",
+    ("test_vit", "model.depth=3"): "family 'timm' has no depth",
+    ("test_vit", "model.num_classes=0"): "num_classes: should be greater than or equal to 1",
+    ("test_resnet", "train.accumulate=2"): "batch norm would see only a part of each batch",
+    ("pit_ti_224", "train.grad_checkpointing=true"): "timm cannot recompute the blocks of pit_ti",
+    ("test_vit", "task.name=mae"): "which family 'timm' cannot do; take vit",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_a_wrong_name_or_field_is_one_line_before_any_picture_is_read(given, here):
+    code, _, talk = vitcli("train", "quickstart", *family(given[0], *given[1:]))
+    assert (code, REFUSED[given] in talk, talk.count("error:")) == (2, True, 1), talk
+
+
+def test_without_timm_a_line_says_what_to_install(here, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.experiment.timm_names.find_spec", lambda name: None)
+    code, _, talk = vitcli("train", "quickstart", *family("test_vit"))
+    assert (code, "type: pip install '.[timm]'" in talk) == (2, True), talk
+
+
+@pytest.mark.ci
+def test_a_study_compares_models_of_timm_and_lists_name_them(pictures, here):
+    variants = {"resnet": {"model.name": "test_resnet"}, "frozen": {"train.freeze": "backbone"}}
+    study = {
+        "model": {"family": "timm", "name": "test_vit"},
+        "data": {"name": f"imagefolder:{pictures}", "resize": 32},
+        "optim": {"name": "adamw"},
+        "train": {"epochs": 1, "batch_size": 20, "limit_batches": 1, "compile": False},
+        "seeds": [0],
+        "variants": {"baseline": {}, **variants},
+    }
+    Path("two.yaml").write_text(json.dumps(study))
+    code, out, talk = vitcli("ablate", "two.yaml")
+    assert code == 0, talk
+    assert all(name in out for name in ("resnet", "frozen"))
+    words = ("train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 0)
+    run_of(*words, *family("test_resnet", "data.resize=32"), "--name", "one")
+    listed = vitcli("runs", "ls")[1]
+    assert "family=timm model.name=test_resnet" in listed
+    assert "embed_dim" not in listed

@@ -1,0 +1,180 @@
+"""Models of timm: their logits are timm's, their maps are their attention, and seeds decide all."""
+
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch.testing import assert_close
+
+from vitcli.core.inspect.cost import count_parameters, parameters_by_part
+from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD, MapRequest, default_method
+from vitcli.core.models.build import build_model
+from vitcli.core.models.timm_model import TimmModel, create_net
+from vitcli.core.spec import OptimSpec, TimmSpec
+from vitcli.core.train.optim import build_optimizers, freeze
+
+PLAIN = ("test_vit", "test_vit2", "test_vit3", "test_vit4")
+OTHERS = (
+    *("test_convnext", "test_efficientnet", "test_resnet", "test_coatnet", "test_maxvit"),
+    *("test_byobnet", "test_mambaout", "test_nfnet", "test_vit_relpos"),
+)
+PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
+ROW = re.compile(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \|$", re.MULTILINE)
+LARGE = {name: (maps == "yes", cam == "yes") for name, maps, cam in ROW.findall(PAGE.read_text())}
+"""Name of timm -> whether the page says that its attention has maps, and that it has Grad-CAM."""
+ALWAYS = ("test_vit", "test_vit3", "test_convnext")
+CHECKED = [
+    *ALWAYS,
+    *(pytest.param(n, marks=pytest.mark.ci) for n in (*PLAIN, *OTHERS) if n not in ALWAYS),
+    *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE),
+]
+
+
+def spec(name: str, side: int = 64, **fields) -> TimmSpec:
+    side = 224 if name in LARGE else side
+    return TimmSpec(name=name, img_size=(side, side), in_chans=3, num_classes=5, **fields)
+
+
+def build(name: str, seed: int = 0) -> TimmModel:
+    """Return a model with random weights, also where timm starts with zeros."""
+    model = build_model(spec(name), seed)
+    assert isinstance(model, TimmModel)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_logits_are_timms_and_follow_from_the_features(name):
+    model = build(name)
+    theirs = timm.create_model(**model.net.arguments).eval()
+    theirs.load_state_dict({k.removeprefix("net."): v for k, v in model.state_dict().items()})
+    images = torch.randn(2, *model.image_shape)
+    with torch.no_grad():
+        logits, features = model(images), model.features(images)
+        assert logits.equal(theirs(images))
+        assert features.shape == (2, model.num_features)
+        if not isinstance(model.head, torch.nn.ModuleList):  # a mean of two heads
+            assert_close(model.head(features), logits)
+    with pytest.raises(ValueError, match="takes images of 3x"):
+        model(images[..., 1:])
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_seed_gives_the_weights_and_global_randomness_stays(name):
+    before = torch.get_rng_state()
+    one, same, other = (build_model(spec(name), seed).state_dict() for seed in (1, 1, 2))
+    assert before.equal(torch.get_rng_state())
+    assert all(one[key].equal(same[key]) for key in one)
+    assert not all(one[key].equal(other[key]) for key in one)
+    with torch.device("meta"):
+        assert {k: v.shape for k, v in build_model(spec(name), 1).state_dict().items()} == {
+            k: v.shape for k, v in one.items()
+        }
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_head_is_the_last_layer_and_freezing_leaves_it(name):
+    model = build(name)
+    layers = dict(zip(dict(model.named_parameters()), model.parameter_layers(), strict=True))
+    last = max(layers.values())
+    assert last > 1
+    assert {layers[key] for key in model.head_names} == {last}
+    rates = {
+        id(parameter): group["peak_lr"]
+        for each in build_optimizers(model, OptimSpec(name="adamw", lr=1.0, layer_decay=0.5))
+        for group in each.param_groups
+        for parameter in group["params"]
+    }
+    assert all(rates[id(p)] == 0.5 ** (last - layers[n]) for n, p in model.named_parameters())
+    freeze(model, "backbone")
+    assert {n for n, p in model.named_parameters() if p.requires_grad} == model.head_names
+    freed = build(name)
+    freeze(freed, 1)
+    trained = {n for n, p in freed.named_parameters() if p.requires_grad}
+    assert trained == {n for n, layer in layers.items() if layer > 1}
+    assert sum(parameters_by_part(freed).values()) == count_parameters(freed)
+
+
+@pytest.mark.parametrize(
+    "name", [*PLAIN, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE if LARGE[n][0])]
+)
+def test_the_captured_attention_is_what_timm_computes_with(name):
+    model = build(name)
+    images = torch.randn(2, *model.image_shape)
+    logits, weights = model.forward_with_weights(images)
+    assert_close(logits, model(images), rtol=1e-3, atol=1e-4)  # a fused attention rounds otherwise
+    assert [*weights] == [*range(len(model.blocks))]
+    count = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+    for each in weights.values():
+        assert each.shape == (2, model.num_heads, count, count)
+        assert_close(each.sum(-1), torch.ones(2, model.num_heads, count))
+    grads = torch.autograd.grad(logits[:, 0].sum(), [*weights.values()])
+    assert all(each.abs().sum() > 0 for each in grads)
+    attention = model.blocks[0].attn
+    assert attention.fused_attn == timm.create_model(name).blocks[0].attn.fused_attn
+    shares = model.pool_weights(images)
+    assert_close(shares.sum(1), torch.ones(2))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_method_draws_a_plain_model(name):
+    model = build(name)
+    images, rows = torch.randn(2, *model.image_shape), {}
+    request = MapRequest(model=model, images=images, layers=(1,))
+    for method in METHODS | METHODS_BY_HEAD:
+        if method == "cls" and model.cls_token is None:
+            continue
+        rows[method] = (METHODS | METHODS_BY_HEAD)[method](request)
+    assert {tuple(rows[m].shape) for m in METHODS if m in rows} == {(2, *model.grid_size)}
+    assert (default_method(model) == "cls") is (model.cls_token is not None)
+    assert all(row.abs().sum() > 0 for row in rows.values())
+
+
+def test_the_pooling_of_each_kind_is_read():
+    """The features are the tokens weighted by the pooling, where the pooling is a mean."""
+    for name, kind in {"test_vit": "cls", "test_vit2": "mean", "test_vit3": "seq"}.items():
+        model = build(name)
+        images = torch.randn(2, *model.image_shape)
+        assert model.pool_name == kind
+        with torch.no_grad():
+            shares, tokens = model.pool_weights(images), model.net.forward_features(images)
+            pooled = (shares[..., None] * tokens).sum(1)
+        if kind == "seq":
+            images[:, :, :16, :16] += 5  # another patch, other shares
+            assert not model.pool_weights(images).allclose(shares)
+        else:
+            assert_close(model.net.fc_norm(pooled), model.features(images))
+
+
+@pytest.mark.parametrize("name", ["test_convnext", "test_resnet", "test_coatnet"])
+def test_grad_cam_is_the_only_map_without_attention(name):
+    """The map of a mean of places is relu(sum of channels, weighted by the class)."""
+    model = build(name)
+    images, classes = torch.randn(2, *model.image_shape), torch.tensor([1, 2])
+    assert default_method(model) == "gradcam"
+    found = METHODS["gradcam"](
+        MapRequest(model=model, images=images, layers=(-1,), classes=classes)
+    )
+    features = model.net.forward_features(images).detach().requires_grad_()
+    logits = model.net.forward_head(features)
+    (gradient,) = torch.autograd.grad(logits[[0, 1], classes].sum(), features)
+    weights = gradient.mean((2, 3), keepdim=True)
+    assert_close(found, (weights * features).sum(1).relu().detach())
+    assert found.sum() > 0
+
+
+def test_a_name_or_a_size_that_timm_refuses_is_one_line():
+    for name in ("vit_tin", "hf-hub:timm/resnet18", "local-dir:/tmp"):
+        with pytest.raises(ValueError, match="has no model"):
+            build_model(spec(name))
+    with pytest.raises(ValueError, match="timm refuses test_vit: ") as error:
+        create_net(spec("test_vit"), embed_dim=63)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="16x16 pixels, which do not divide 40x40"):
+        build_model(spec("test_vit", side=40))
+    with pytest.raises(ValueError, match="needs name"):
+        TimmSpec()

@@ -1,0 +1,138 @@
+"""A user's own file for tests, and the end of a process that has loaded it."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import commands
+from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.own import PARTS, TEXTS
+from vitcli.core.spec.readers import DATA_READERS
+from vitcli.core.spec.slots import SLOTS
+from vitcli.runner.experiment import own_code
+from vitcli.runner.run import folder as run_folder
+
+TABLES: list[Any] = [
+    *SLOTS.values(),
+    *(FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS, DATA_READERS),
+]
+EVERY = """
+import torch
+from torch import nn
+from vitcli.parts import (Position, attention, augmentation, ffn, metric, norm, optimizer,
+                          patch_embed, pool, pos_embed, schedule)
+
+@attention
+class Uniform(nn.Module):
+    def __init__(self, shape, *, share: float = 1.0):
+        super().__init__()
+        self.share = share
+    def forward(self, q, k, v):
+        return self.share * v.mean(2, keepdim=True).expand_as(v)
+
+@ffn
+class Gate(nn.Module):
+    def __init__(self, shape, *, hidden_dim, dropout):
+        super().__init__()
+        self.layer = nn.Linear(shape.embed_dim, shape.embed_dim)
+        assert hidden_dim and dropout is not None
+    def forward(self, x):
+        return self.layer(x).sigmoid() * x
+
+@norm
+class Centre(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+    def forward(self, x):
+        return x - x.mean(-1, keepdim=True)
+
+@pos_embed
+class Rows(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
+    def forward(self):
+        return self.table
+
+@pos_embed
+class Shift(Position):
+    turns_heads = True
+    def __init__(self, shape):
+        super().__init__()
+    def forward(self, heads):
+        return heads + 0.1
+
+@patch_embed
+class Conv(nn.Module):
+    def __init__(self, in_chans, patch_size, embed_dim, *, bias):
+        super().__init__()
+        self.conv = nn.Conv2d(in_chans, embed_dim, patch_size, patch_size, bias=bias)
+    def forward(self, images):
+        return self.conv(images).flatten(2).mT
+
+@pool
+class Largest(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+    def forward(self, tokens):
+        return tokens.amax(1)
+
+@schedule
+def stairs(progress, *, steps: int = 2):
+    return 1 - int(progress * steps) / (steps + 1)
+
+@augmentation(draws=1)
+def dim(images, draws, *, strength: float = 0.5):
+    return images * (1 - strength * draws[:, :, None, None])
+
+@optimizer(state_copies=0)
+class Plain(torch.optim.Optimizer):
+    def __init__(self, params, lr, *, power: float = 1.0):
+        super().__init__(params, {"lr": lr, "power": power})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    each -= group["lr"] * each.grad
+
+@metric(unit="%")
+def first_class(logits, labels):
+    return (logits.argmax(1) == 0).double().mean()
+"""
+
+
+def vitcli(command: str, code: int = 0) -> str:
+    found, out, talk = commands.vitcli(*shlex.split(command))
+    assert found == code, talk
+    return talk if code else out
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    """Forget own code after each test, as the end of a process does."""
+    before = [dict(table) for table in TABLES]
+    monkeypatch.setattr(own_code, "state", own_code._State())
+    yield
+    as_new_process()
+    for table, rows in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(rows)
+
+
+def as_new_process() -> None:
+    """Forget what is loaded, as a new process has."""
+    for name in {*own_code.state.files, *TEXTS}:
+        sys.modules.pop(Path(name).stem, None)
+    own_code.state = own_code._State()
+    PARTS.clear()
+    TEXTS.clear()
+    for table in TABLES:
+        for name in [name for name, row in table.items() if row.source]:
+            del table[name]
+    run_folder._parsed_before.clear()

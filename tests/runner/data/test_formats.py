@@ -1,0 +1,384 @@
+"""The same pictures in each format of ``DATA_READERS``: splits, groups, names, damage."""
+
+import csv
+import io
+import json
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import ValidationError
+
+from tests.cli.commands import vitcli
+from vitcli.core.data.source import DataSet
+from vitcli.core.spec import DATA_READERS, DataSpec
+from vitcli.core.spec.readers import DataReader
+from vitcli.runner.data import listing
+from vitcli.runner.data.find import cache_root, check_name
+from vitcli.runner.data.get import get_data
+from vitcli.runner.data.load import data_status, describe_data, load_data
+from vitcli.runner.data.own import list_pictures
+from vitcli.runner.errors import ConfigError, InputError
+
+pytestmark = pytest.mark.usefixtures("cache")
+CLASSES = ("Löwe 🦁", "cat", "犬")
+
+
+class Picture(NamedTuple):
+    split: str
+    label: int
+    group: str
+    pixels: np.ndarray
+
+
+@pytest.fixture
+def pictures() -> list[Picture]:
+    """Eight training, two test and two validation pictures a class; two of each video."""
+    generator = np.random.default_rng(0)
+    counts = {"train": 8, "test": 2, "valid": 2}
+    return [
+        Picture(split, label, f"{split} {label} {row // 2}", pixels)
+        for split, count in counts.items()
+        for label in range(len(CLASSES))
+        for row in range(count)
+        for pixels in [generator.integers(0, 256, (12, 10, 3), dtype=np.uint8)]
+    ]
+
+
+def png(pixels: np.ndarray) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+
+def file_name(row: int, picture: Picture) -> str:
+    return f"{picture.group.replace(' ', '-')}_{row:02}.png"
+
+
+def write_folder(root: Path, pictures: list[Picture]) -> str:
+    for row, each in enumerate(pictures):
+        folder = root / "ä folder" / each.split / CLASSES[each.label]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file_name(row, each)).write_bytes(png(each.pixels))
+    return f"imagefolder:{root / 'ä folder'}"
+
+
+def write_csv(root: Path, pictures: list[Picture]) -> str:
+    (root / "bïld").mkdir(parents=True)
+    with (root / "lábels.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file, delimiter=";")
+        table.writerow(["label", "path", "group", "split"])
+        for row, each in enumerate(pictures):
+            name = f"bïld/{file_name(row, each)}"
+            (root / name).write_bytes(png(each.pixels))
+            table.writerow([CLASSES[each.label], name, each.group, each.split])
+    return f"csv:{root / 'lábels.csv'}"
+
+
+def arrays_of(pictures: list[Picture]) -> dict[str, Any]:
+    found = defaultdict(list)
+    for each in pictures:
+        prefix = f"{each.split}_" if each.split else ""
+        for name, value in zip(("labels", "groups", "images"), each[1:], strict=True):
+            found[prefix + name].append(value)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def write_npz(root: Path, pictures: list[Picture]) -> str:
+    root.mkdir()
+    path = root / "bildér.npz"
+    np.savez_compressed(path, **arrays_of(pictures), class_names=np.array(CLASSES))
+    return f"npz:{path}"
+
+
+def write_parquet(root: Path, pictures: list[Picture]) -> str:
+    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
+    from pyarrow import parquet
+
+    feature = {"_type": "ClassLabel", "names": CLASSES}
+    features = {"image": {"_type": "Image"}, "label": feature}
+    facts = {"huggingface": json.dumps({"info": {"features": features}})}
+    root.mkdir()
+    for split in {each.split for each in pictures}:
+        own = [each for each in pictures if each.split == split]
+        table = pa.table(
+            {
+                "image": [{"bytes": png(each.pixels), "path": None} for each in own],
+                "label": [each.label for each in own],
+                "group": [each.group for each in own],
+            }
+        )
+        name = f"{split or 'data'}-00000-of-00001.parquet"
+        parquet.write_table(table.replace_schema_metadata(facts), root / name)
+    return f"parquet:{root}"
+
+
+def write_hub(root: Path, pictures: list[Picture]) -> str:
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
+    write_parquet(root, pictures)
+    datasets.config.HF_DATASETS_CACHE = root / "cache"
+    return f"hf:{root}"
+
+
+WRITERS: dict[str, Callable[[Path, list[Picture]], str]] = {
+    "imagefolder": write_folder,
+    "csv": write_csv,
+    "npz": write_npz,
+    "parquet": write_parquet,
+    "hf": write_hub,
+}
+EVERY = pytest.mark.parametrize("prefix", DATA_READERS)
+WITH_GROUPS = pytest.mark.parametrize("prefix", ["csv", "npz", "parquet"])
+
+
+def load(name: str, **fields: Any) -> DataSet:
+    return load_data(DataSpec(name=name, **fields), offline=True, seed=0)
+
+
+def groups_in(data: DataSet, name: str, **fields: object) -> list[set[str]]:
+    folder = list_pictures(name)
+    group = dict(zip(folder.names, folder.groups, strict=True))
+    parts = [data.train, data.test, *([data.val] if data.val else [])]
+    return [{group[each] for each in part.names} for part in parts]
+
+
+@EVERY
+def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
+    plain = load(write_folder(tmp_path / "plain", pictures), val_split=6)
+    name = WRITERS[prefix](tmp_path / "own", pictures)
+    for _ in range(2):  # the second time from the cache
+        data = load(name, val_split=6)
+        assert (data.data_hash, data.class_names) == (plain.data_hash, CLASSES)
+        assert [len(part) for part in (data.train, data.test, data.val)] == [24, 6, 6]
+        assert len({*data.train.names, *data.test.names, *data.val.names}) == 36
+    info = describe_data(DataSpec(name=name, val_split=6))
+    assert (info.num_train, info.num_test, info.img_size) == (24, 6, (12, 10))
+    unused = load(name)
+    assert (len(unused.train), unused.val) == (24, None)
+    status = data_status(name)
+    assert (bool(status.decoded), status.kind == "missing") == (True, False)
+    if prefix == "hf":
+        assert get_data(name, offline=True).path == status.place
+    assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
+
+
+@EVERY
+def test_each_format_is_trained_on_and_evaluated(prefix, pictures, here):
+    name = WRITERS[prefix](here / "own", pictures)
+    options = ["-s", "model.depth=1", "-s", "data.val_split=6", "--epochs", "1", "--name", "x"]
+    code, _, talk = vitcli("train", "quickstart", "--data", name, "--batch-size", "8", *options)
+    assert code == 0, talk
+    code, out, talk = vitcli("eval", "x", "--json")
+    assert code == 0, talk
+    assert json.loads(out)["num_images"] == 6
+    code, out, talk = vitcli("data", "check", name, "--page", "check.html", "--json")
+    assert code == 0, talk
+    assert json.loads(out)["num_test"] == 6
+
+
+@EVERY
+def test_a_part_of_the_pictures_is_held_out_without_splits(prefix, pictures, tmp_path):
+    alone = [each._replace(split="", group="") for each in pictures if each.split == "train"]
+    data = load(WRITERS[prefix](tmp_path / "own", alone))
+    assert data.test.labels.bincount().tolist() == [2, 2, 2]
+    assert (len(data.train), data.leaks) == (18, ())
+
+
+@WITH_GROUPS
+def test_groups_are_not_divided(prefix, pictures, tmp_path):
+    alone = [each._replace(split="") for each in pictures]
+    name = WRITERS[prefix](tmp_path / "own", alone)
+    data = load(name, val_split=6)
+    train, test, val = groups_in(data, name)
+    assert len(train) + len(test) + len(val) == len(train | test | val)
+    assert data.test.labels.bincount().tolist() == [2, 2, 2]
+    assert data.val.labels.bincount().tolist() == [2, 2, 2]
+    tested = []
+    for seed in range(3):
+        part = load_data(DataSpec(name=name, folds=3), seed=seed)
+        train, test = groups_in(part, name)
+        assert not train & test
+        tested += part.test.names
+    assert sorted(tested) == sorted(list_pictures(name).names)
+
+
+@WITH_GROUPS
+def test_a_split_that_divides_a_group_is_a_leak(prefix, pictures, tmp_path):
+    torn = [
+        each._replace(group=pictures[0].group) if each.split == "test" else each
+        for each in pictures
+    ]
+    leaks = load(WRITERS[prefix](tmp_path / "own", torn)).leaks
+    assert len(leaks) == 6
+    assert all(f"(group '{pictures[0].group}')" in leak for leak in leaks)
+
+
+def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):
+    alone = [each._replace(split="train") for each in pictures if each.split == "train"]
+    name = write_folder(tmp_path / "own", alone)
+    flat = f"{name}/train"
+    data = load(flat, group=r"(.*)_\d+\.png", val_split=6)
+    sides = [
+        {each.rpartition("_")[0] for each in part.names}
+        for part in (data.train, data.test, data.val)
+    ]
+    assert sum(map(len, sides)) == len(set.union(*sides)) == 12
+    with pytest.raises(InputError, match=r"data\.group: 'cow' does not match '.*png'"):
+        load(flat, group="cow")
+    with pytest.raises(ValidationError, match="not a regular expression"):
+        DataSpec(name=flat, group="(")
+    with pytest.raises(ValidationError, match="group is for your own pictures"):
+        DataSpec(group="x")
+
+
+@pytest.mark.parametrize("prefix", [each for each in WRITERS if each != "imagefolder"])
+@pytest.mark.parametrize("harm", ["cut", "empty", "gone"])
+def test_damage_is_one_line_that_names_the_file(prefix, harm, pictures, tmp_path):
+    name = WRITERS[prefix](tmp_path / "own", pictures)
+    path = Path(name.partition(":")[2])
+    path = sorted(path.glob("*.parquet"))[0] if path.is_dir() else path
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3 if harm == "cut" else 0])
+    if harm == "gone":
+        [each.unlink() for each in path.parent.glob(f"*{path.suffix}")]
+    if (prefix, harm) == ("csv", "cut"):
+        path.write_bytes(content[: content.rindex(b";")])
+    with pytest.raises(InputError) as caught:
+        load(name)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "own") in str(caught.value)
+    assert not [*(cache_root() / "unpacked").glob("unpacking-*")]
+
+
+def save(tmp_path: Path, **arrays: Any) -> str:
+    np.savez(tmp_path / "x.npz", **arrays)
+    return f"npz:{tmp_path / 'x.npz'}"
+
+
+GENERATOR = np.random.default_rng(1)
+LABELS = np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "chans"),
+    [((20, 9, 8), 1), ((20, 9, 8, 3), 3), ((20, 3, 9, 8), 3), ((20, 64, 70, 66), 64)],
+)  # fmt: skip
+def test_channels_are_found_in_arrays(shape, chans, tmp_path):
+    images = GENERATOR.integers(0, 256, shape, dtype=np.uint8)
+    data = load(save(tmp_path, images=images, labels=LABELS[:, None]))
+    assert (data.in_chans, data.img_size) == (chans, (70, 66) if chans == 64 else (9, 8))
+    row = int(data.train.names[0].rpartition("/")[2])
+    own = images[row][..., None] if images.ndim == 3 else images[row]
+    own = own.transpose(2, 0, 1) if own.shape[0] != chans else own
+    assert torch.equal(data.train.pixels[0], torch.from_numpy(own))
+
+
+def test_16_bits_are_divided_by_257_in_arrays_and_in_files(tmp_path):
+    wide = GENERATOR.integers(0, 2**16, (20, 9, 8), dtype=np.uint16)
+    wide[:, 0, 0], wide[:, 0, 1] = 65535, 128
+    data = load(
+        save(tmp_path, x_train=wide, y_train=LABELS, x_test=wide[:4] // 2, y_test=LABELS[:4])
+    )
+    assert data.train.pixels[:, 0, 0, :2].unique(dim=0).tolist() == [[255, 0]]
+    for row, label in enumerate(LABELS):
+        folder = tmp_path / "pictures" / str(label)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(wide[row]).save(folder / f"{row}.{'tif' if row % 3 else 'png'}")
+    files = load(f"imagefolder:{tmp_path / 'pictures'}")
+    known = {tuple(image[0].flatten().tolist()) for image in data.train.pixels}
+    assert {tuple(image[2].flatten().tolist()) for image in files.train.pixels} <= known
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"images": np.zeros((4, 3, 3), "u1")}, "has no labels"),
+        ({"pictures": np.zeros(3)}, "has pictures; needed are images and labels"),
+        ({"images": np.zeros((4, 3, 3)), "labels": np.arange(4)}, "is float64"),
+        ({"images": np.zeros((4, 3), "u1"), "labels": np.arange(4)}, "needed are uint8"),
+        ({"images": np.zeros((4, 65, 65, 65), "u1"), "labels": np.arange(4)}, "at most 64"),
+        ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.arange(3)}, "but 3 in labels"),
+        ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.eye(4)}, "one an image"),
+        ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.array([1, 2, 1, 2])}, "from 0"),
+        ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.zeros(4, int)}, "two are needed"),
+        ({"images": np.zeros((4, 3, 3), object), "labels": np.arange(4)}, "Python objects"),
+        ({"test_images": np.zeros((4, 3, 3), "u1"), "test_labels": np.arange(4)}, "'train'"),
+    ],
+)  # fmt: skip
+def test_unfit_arrays_are_refused_in_one_line(arrays, said, tmp_path):
+    with pytest.raises(InputError, match=said) as caught:
+        load(save(tmp_path, **arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_pictures_that_have_moved_are_found_by_their_folder(pictures, tmp_path):
+    name = write_csv(tmp_path / "own", pictures)
+    before = load(name)
+    (tmp_path / "own").rename(tmp_path / "moved")
+    after = load_data(DataSpec(name=name), data_dir=tmp_path / "moved")
+    assert after.data_hash == before.data_hash
+    path = tmp_path / "moved" / "lábels.csv"
+    with pytest.raises(ConfigError, match=r"did you mean 'csv:.*lábels\.csv'\?"):
+        check_name(str(path))
+
+
+@pytest.mark.parametrize("header", [b"(9, 9, 9)", b"(4, 3, 3,", b"(4, 3,9,,"])
+def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
+    name = save(tmp_path, images=np.zeros((4, 3, 3), np.uint8), labels=np.arange(4))
+    with zipfile.ZipFile(tmp_path / "x.npz") as archive:
+        parts = {member: archive.read(member) for member in archive.namelist()}
+    huge = parts["images.npy"].replace(b"(4, 3, 3)", header)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for member, content in (parts | {"images.npy": huge}).items():
+            archive.writestr(member, content)
+    with pytest.raises(InputError, match="images cannot be read"):
+        load(name)
+
+
+def test_a_hundred_thousand_rows(tmp_path, monkeypatch):
+    count = 100_000
+    labels = np.arange(count) % 10
+    images = GENERATOR.integers(0, 256, (count, 2, 2), dtype=np.uint8)
+    monkeypatch.setattr("vitcli.runner.data.picture_reader.MOST_PAIRS", 0)
+    groups = np.arange(count) // 5
+    data = load(save(tmp_path, images=images, labels=labels, groups=groups), val_split=10_000)
+    assert len(data.train) + len(data.test) + len(data.val) == count
+    assert len(data.test) == pytest.approx(count / 5, rel=0.05)
+    monkeypatch.setattr("os.path.isfile", lambda path: True)
+    lines = [
+        f"bild/{row}.png,{row % 10},{'train' if row % 50 < 40 else 'test'}" for row in range(count)
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(["path,label,split", *lines]))
+    folder = list_pictures(f"csv:{tmp_path / 'x.csv'}")
+    assert (folder.num_train, folder.num_test) == (80_000, 20_000)
+
+
+@pytest.mark.parametrize("prefix", ["parquet", "hf"])
+def test_a_missing_package_is_named(prefix, monkeypatch):
+    monkeypatch.setattr(listing, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install '\.\[hub\]'"):
+        load(f"{prefix}:x")
+
+
+def test_a_data_set_of_the_hub_is_not_downloaded_by_a_training():
+    pytest.importorskip("datasets", reason="needs the package datasets")
+    with pytest.raises(InputError, match="vitcli data get hf:nobody/nothing"):
+        load("hf:nobody/nothing")
+
+
+def test_a_reader_can_be_added(monkeypatch, tmp_path):
+    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
+    words = np.array(["cat", "Löwe"])[LABELS]
+    row = DataReader(about="", example="", build=lambda path: {"images": images, "labels": words})
+    monkeypatch.setitem(DATA_READERS, "mine", row)
+    name = f"mine:{tmp_path}"
+    first = load(name)
+    assert len(first.train) + len(first.test) == 20
+    images = images[::-1].copy()
+    assert load(name).data_hash != first.data_hash

@@ -1,0 +1,111 @@
+"""Own code that is damaged, hostile or not named: nothing runs by itself, and nothing is lost."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli import commands
+from tests.own_code import EVERY, as_new_process, forget, vitcli
+from vitcli.runner.experiment import own_code
+from vitcli.runner.run.folder import RunDir
+
+__all__ = ["forget"]
+CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
+
+
+READING = (
+    "runs ls",
+    "runs show own",
+    "runs page",
+    "runs export own --to csv -o table",
+    "experiments ls",
+    "runs verify own",
+)
+RUNNING = ("eval own", "visualize own", "export own --to safetensors",
+           "predict photo.jpg --run own",
+           "attn-map photo.jpg --run own", "train --resume own")  # fmt: skip
+
+
+@pytest.fixture
+def downloaded(tiny) -> Path:
+    """A run folder from elsewhere, whose code would leave a trace if it was run."""
+    Path("own.py").write_text(EVERY + CANARY)
+    vitcli(f"train {tiny} --code own.py -s model.attention=Uniform --epochs 1 --name own")
+    commands.save_picture("photo.jpg", (40, 30))
+    Path("canary").unlink()
+    Path("own.py").rename("elsewhere.txt")
+    as_new_process()
+    return Path("runs/own")
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_downloaded_run_is_read_and_runs_nothing(downloaded, command):
+    vitcli(command)
+    assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize("command", RUNNING)
+def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, command):
+    talk = vitcli(command, 2)
+    assert "own code is needed: own.py; type --code 'own.py', or --trust-code" in talk
+    assert not Path("canary").exists()
+
+
+def test_code_is_trusted_or_named_again(downloaded):
+    vitcli("eval own --trust-code")
+    assert Path("canary").exists()
+    as_new_process()
+    vitcli("eval own --code runs/own/code/own.py")
+    as_new_process()
+    Path("own.py").write_text(EVERY)
+    assert "own.py: differs from the own.py of the run" in vitcli("eval own --code own.py", 2)
+    as_new_process()
+    (downloaded / "code/own.py").write_text(EVERY)
+    assert "own.py: the file was changed after" in vitcli("eval own --trust-code", 2)
+    (downloaded / "code/own.py").unlink()
+    assert "No such file" in vitcli("eval own --trust-code", 2)
+
+
+def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
+    (downloaded / "config.yaml").write_text(f"code: [code/own.py]\nbase: {tiny}\n")
+    assert "a file in a run folder cannot name code" in vitcli("train runs/own/config.yaml", 2)
+    assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "problem"),
+    [
+        ("missing.py", None, "missing.py: No such file"),
+        ("notes.txt", "", "notes.txt is not a Python file"),
+        ("random.py", "", "random.py has the name of another module"),
+        ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
+        ("raises.py", "x = 1\nraise KeyError('y')\n", "raises.py:2: in <module>: KeyError"),
+        ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
+        (
+            "shadow.py",
+            "from vitcli.parts import attention\n@attention(name='softmax')\nclass S: ...\n",
+            "vitcli has a part 'softmax' already",
+        ),
+        (
+            "untyped.py",
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
+            "'steps' of s needs a type or a default",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
+    Path("helper.py").write_text("x = 1\n")
+    if body is not None:
+        Path(name).write_text(body)
+    assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
+    assert not own_code.state.files
+
+
+def test_files_that_are_listed_import_each_other(tiny):
+    Path("helper.py").write_text("SHARE = 0.5\n")
+    Path("own.py").write_text("from helper import SHARE\n" + EVERY)
+    vitcli(
+        f"train {tiny} --epochs 1 --code own.py --code helper.py -s model.attention=Uniform -o run"
+    )
+    assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}

@@ -1,0 +1,81 @@
+"""Pictures with labels in a CSV file: ``path``, ``label`` and perhaps ``split`` and ``group``."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitcli.runner.data.csv_lines import csv_lines
+from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import composed, did_you_mean, printable
+
+COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
+
+
+def list_csv(path: Path, class_names: Sequence[str] | None = None) -> PictureFolder:
+    """List the pictures of a CSV file. Their paths are relative to its folder.
+
+    Args:
+        path: The file.
+        class_names: The classes; by default the labels, sorted (numbers by value).
+
+    Raises:
+        InputError: A line names no picture below the folder of the file, or one that was named
+            before, or has no label or an unknown split; or a class has no training picture.
+    """
+    root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
+    for at, written, label, split, group in csv_lines(path, COLUMNS, OPTIONAL):
+        picture = os.path.normpath(root / written)
+        if not picture.startswith(os.path.join(root, "")):
+            where = f"{printable(written)} is outside the folder of the file"
+            raise InputError(f"{at}: {where}; move the file to a folder above all pictures")
+        if picture in lines:
+            raise InputError(f"{at}: {printable(written)} was named before; keep one line")
+        if not os.path.isfile(picture):
+            raise InputError(f"{at}: there is no picture {printable(picture)}")
+        if not label:
+            raise InputError(f"{at}: the label is empty")
+        if split and not split_of(split):
+            hint = did_you_mean(split, ("train", "val", "test")) or "; there are train, val, test"
+            raise InputError(f"{at}: unknown split {printable(split)!r}{hint}")
+        if lines and bool(split) != bool(next(iter(lines.values()))[1]):
+            raise InputError(f"{at}: either each line has a split, or none has")
+        lines[picture] = composed(label), split_of(split) or "", composed(group)
+    return _listed(path, root, lines, class_names)
+
+
+def _listed(
+    path: Path,
+    root: Path,
+    lines: dict[str, tuple[str, str, str]],
+    class_names: Sequence[str] | None,
+) -> PictureFolder:
+    where = printable(path)
+    if not lines:
+        raise InputError(f"{where} names no picture")
+    paths, (labels, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    are_numbers = all(map(str.isdecimal, labels))
+    names = tuple(class_names or sorted({*labels}, key=int if are_numbers else None))
+    try:
+        order, num_train, num_test, num_val = splits_in_order(splits)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    trained = {labels[row] for row in order[:num_train]}
+    if strange := sorted({*labels} - trained):
+        raise InputError(f"{where}: class {printable(strange[0])!r} has no training picture")
+    if len(trained) < 2:
+        raise InputError(f"{where}: only one class, {printable(*trained)!r}; two are needed")
+    number = {name: label for label, name in enumerate(names)}
+    facts = hashlib.sha256(repr((labels, splits, groups)).encode(errors="surrogateescape"))
+    return PictureFolder(
+        root=root,
+        class_names=names,
+        paths=[paths[row] for row in order],
+        labels=[number[labels[row]] for row in order],
+        groups=tuple(groups[row] for row in order) if any(groups) else (),
+        num_train=num_train,
+        num_test=num_test,
+        num_val=num_val,
+        facts=facts.hexdigest(),
+    )

@@ -1,0 +1,291 @@
+"""Images and labels in arrays: a NumPy file (.npz), or a mapping that a user's own reader returns.
+
+Axes: N images, C channels, H W pixels.
+"""
+
+import contextlib
+import hashlib
+import math
+import re
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitcli.core.data.source import PORTION, DataSet, Images
+from vitcli.runner.data.arrays import arranged
+from vitcli.runner.data.listing import (
+    SPLITS,
+    PictureFolder,
+    file_version,
+    split_of,
+    splits_in_order,
+)
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import composed, printable, quantity
+
+KEY = re.compile(
+    r"(?:(?P<split>[a-z]+)_)?(?P<what>images|labels|groups)|(?P<xy>[xy])_(?P<of>[a-z]+)"
+)
+WANTED = (
+    "images and labels, or train_images, train_labels, test_images ..., or x_train, y_train ..."
+)
+DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error),
+    *(SyntaxError, tokenize.TokenError),  # from a header that is no Python literal
+)
+MOST_CHANNELS = 64
+MOST_LABEL_BYTES = 2**28
+"""Arrays of labels, groups and class names are read as a whole; no larger ones are."""
+
+
+class NpzArray:
+    """An array in a .npz file, of which only the header is read at first.
+
+    Raises:
+        InputError: The array holds Python objects, or not as many bytes as its header says.
+    """
+
+    def __init__(self, path: Path, member: str) -> None:
+        self.path, self.member = path, member
+        with _open(path, member) as (file, size):
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_2_0
+            if version == (1, 0):
+                read = np.lib.format.read_array_header_1_0
+            self.shape, is_fortran, self.dtype = read(file)
+            self._start = file.tell()
+            if self.dtype.hasobject or (is_fortran and len(self.shape) > 1):
+                kind = "Python objects" if self.dtype.hasobject else "values in Fortran's order"
+                raise ValueError(f"it holds {kind}; save numbers or text, in C order")
+            self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+            if self.nbytes != size - self._start:
+                held = size - self._start
+                raise ValueError(f"{held:,} bytes of values, the header says {self.nbytes:,}")
+
+    def parts(self, count: int) -> Iterator[np.ndarray]:
+        """Yield ``count`` rows at a time."""
+        each = math.prod(self.shape[1:]) * self.dtype.itemsize
+        with _open(self.path, self.member) as (file, _):
+            file.read(self._start)
+            for start in range(0, self.shape[0], count):
+                rows = min(count, self.shape[0] - start)
+                content = bytearray(file.read(rows * each))
+                yield np.frombuffer(content, self.dtype).reshape(rows, *self.shape[1:])
+
+
+Array = NpzArray | np.ndarray
+
+
+@contextlib.contextmanager
+def _open(path: Path, member: str) -> Iterator[tuple[BinaryIO, int]]:
+    """Open an array of a .npz file, and yield it with its size in bytes."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            yield file, archive.getinfo(member).file_size  # type: ignore[misc]
+    except DAMAGE as error:
+        what = f"{member.removesuffix('.npy')} cannot be read: {error}"
+        raise InputError(f"{printable(path)}: {printable(what)}") from error
+
+
+def open_npz(path: Path) -> PictureFolder:
+    """List the images of a .npz file. Nothing in it is unpickled.
+
+    Raises:
+        InputError: It is no such file, is damaged, or has other arrays than WANTED.
+    """
+    if not path.is_file():
+        raise InputError(f"{printable(path)}: no such file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{printable(path)} is no .npz file: {error}; get a fresh copy") from error
+    arrays = {member.removesuffix(".npy"): NpzArray(path, member) for member in members}
+    return list_arrays(path, arrays, repr(file_version(path)))
+
+
+def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> PictureFolder:
+    """List images in arrays.
+
+    Args:
+        path: The place that messages name.
+        arrays: By name, see WANTED. Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or
+            uint16; labels are (N,) integers from 0 or texts. ``class_names`` has names, and
+            ``groups`` or ``train_groups`` the group of each image.
+        facts: What changes when the arrays change; by default a hash of them.
+
+    Raises:
+        InputError: The arrays are of another kind, or do not fit together.
+    """
+    found: dict[str, dict[str, str]] = {split: {} for split in ("", *SPLITS)}
+    for key in arrays:
+        if match := KEY.fullmatch(key):
+            named, what = match["split"] or match["of"] or "", match["what"]
+            what = what or {"x": "images", "y": "labels"}[match["xy"]]
+            split = split_of(named) if named else ""
+            if split is not None:
+                found[split][what] = key
+    keys = {split: own for split, own in found.items() if "images" in own}
+    where = printable(path)
+    if not keys or ("" in keys and len(keys) > 1):
+        raise InputError(f"{where} has {', '.join(arrays) or 'no arrays'}; needed are {WANTED}")
+    try:
+        return _listed(path, arrays, keys, facts or _digest(arrays))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _listed(
+    path: Path, arrays: Mapping[str, Array], keys: Mapping[str, Mapping[str, str]], facts: str
+) -> PictureFolder:
+    pixels, labels, groups = list[ImageArray](), list[np.ndarray](), list[str]()
+    splits, paths = list[str](), list[str]()
+    for split, own in keys.items():
+        name = own["images"]
+        pixels.append(ImageArray(name, arrays[name]))
+        count = pixels[-1].shape[0]
+        for what in ("labels", "groups"):
+            if what in own and (other := len(_whole(arrays[own[what]]))) != count:
+                raise ValueError(f"{count:,} images in {name}, but {other:,} in {own[what]}")
+        if "labels" not in own:
+            raise ValueError(f"{name} has no labels; needed are {WANTED}")
+        labels.append(_labels(own["labels"], arrays[own["labels"]]))
+        groups += map(str, _whole(arrays[own["groups"]])) if "groups" in own else [""] * count
+        splits += [split] * count
+        paths += [f"{path}/{name}/{row}" for row in range(count)]
+    if len({array.shape[1:] for array in pixels}) > 1:
+        raise ValueError(f"images of several shapes: {', '.join(map(str, pixels))}")
+    values = np.concatenate(labels).tolist()
+    _, num_train, num_test, num_val = splits_in_order(splits)  # keys are in this order
+    given = [str(name) for name in _whole(arrays["class_names"])] if "class_names" in arrays else []
+    names, numbers = _classes(values, values[:num_train], given)
+    return PictureFolder(
+        root=path,
+        class_names=names,
+        paths=paths,
+        labels=numbers,
+        groups=tuple(groups) if any(groups) else (),
+        arrays=tuple(pixels),
+        num_train=num_train,
+        num_test=num_test,
+        num_val=num_val,
+        facts=facts,
+    )
+
+
+def _classes(
+    values: Sequence[int | str], trained: Sequence[int | str], given: Sequence[str]
+) -> tuple[tuple[str, ...], list[int]]:
+    """Return the names of the classes, and the class of each image."""
+    known = sorted({*trained})
+    if strange := sorted({*values} - {*known}):
+        raise ValueError(f"class {strange[0]!r} has no training image")
+    if len(known) < 2:
+        raise ValueError(f"{quantity(len(known), 'class')}; two are needed")
+    if isinstance(known[0], int) and known != [*range(len(given) or len(known))]:
+        count = quantity(len(given) or len(known), "class")
+        raise ValueError(f"labels of {count} must be all numbers from 0, not {known[:9]}")
+    number = {value: label for label, value in enumerate(known)}
+    names = given if isinstance(known[0], int) and given else map(str, known)
+    return tuple(map(composed, names)), [number[value] for value in values]
+
+
+def _labels(name: str, array: Array) -> np.ndarray:
+    values = _whole(array)
+    if values.dtype.kind not in "iuUS" or values.size != len(values):
+        raise ValueError(
+            f"{name} is {values.dtype} {values.shape}; needed are integers or texts, one an image"
+        )
+    values = values.reshape(-1)
+    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+
+
+def _whole(array: Array) -> np.ndarray:
+    if array.nbytes > MOST_LABEL_BYTES or not array.shape:
+        raise ValueError(f"labels, groups or names of {array.nbytes:,} bytes, {array.shape}")
+    if isinstance(array, np.ndarray):
+        return array
+    return np.concatenate([*array.parts(2**20)]) if array.shape[0] else np.empty(0, array.dtype)
+
+
+def _digest(arrays: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def data_of_arrays(
+    name: str, splits: Mapping[str, tuple[Any, Any] | None], class_names: Sequence[str] = ()
+) -> DataSet:
+    """Return images and labels in memory as a data set.
+
+    Args:
+        name: Name of the data set.
+        splits: ``train``, ``test`` and perhaps ``val``: images and labels, see ``list_arrays``.
+        class_names: Name of each label; empty for the labels themselves.
+
+    Raises:
+        InputError: The arrays are of another kind, or do not fit together.
+    """
+    arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
+    given = {split: pair for split, pair in splits.items() if pair is not None}
+    for split, (images, labels) in given.items():
+        arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
+    folder = list_arrays(Path(name), arrays, name)
+    found, first = {}, 0
+    for split, images in zip(given, folder.arrays, strict=True):
+        labels = torch.tensor(folder.labels[first : first + images.shape[0]])
+        found[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
+        first += images.shape[0]
+    return replace(arranged(folder.class_names, **found), name=name)
+
+
+class ImageArray:
+    """Images in an array, as (N, C, H, W) uint8; 16 bits are divided by 257.
+
+    The shorter of the second and the last axis holds the channels; the last one if they are equal.
+
+    Raises:
+        ValueError: The array has another type or shape.
+    """
+
+    def __init__(self, name: str, array: Array) -> None:
+        self.name, self.array = name, array
+        shape = array.shape if len(array.shape) != 3 else (*array.shape, 1)
+        if array.dtype.kind != "u" or array.dtype.itemsize > 2 or len(shape) != 4 or 0 in shape:
+            raise ValueError(
+                f"{name} is {array.dtype} {array.shape}; needed are uint8 or uint16, (N, H, W),"
+                " (N, H, W, C) or (N, C, H, W)"
+            )
+        self.is_last = shape[3] <= shape[1]
+        count, *rest = (shape[0], shape[3], *shape[1:3]) if self.is_last else shape
+        self.shape = (count, rest[0], rest[1], rest[2])
+        if rest[0] > MOST_CHANNELS:
+            raise ValueError(f"{name} {array.shape}: {rest[0]} channels, at most {MOST_CHANNELS}")
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.array.shape}"
+
+    def parts(self, count: int) -> Iterator[Tensor]:
+        """Yield ``count`` images at a time, (n, C, H, W) uint8."""
+        array = self.array
+        if isinstance(array, NpzArray):
+            parts = array.parts(count)
+        else:
+            parts = iter(np.split(array, range(count, len(array), count)))
+        for part in parts:
+            if part.dtype.itemsize == 2:
+                part = ((part.astype(np.uint32) + 128) // 257).astype(np.uint8)
+            tensor = torch.from_numpy(np.ascontiguousarray(part))
+            tensor = tensor[..., None] if tensor.ndim == 3 else tensor
+            yield tensor.permute(0, 3, 1, 2) if self.is_last else tensor

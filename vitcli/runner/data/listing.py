@@ -1,0 +1,185 @@
+"""The user's own pictures before any is decoded: where they are, their classes, splits and groups.
+
+A row of ``DATA_READERS`` lists them. Axes: N images, C channels, H W pixels.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from vitcli.core.spec.readers import split_name
+from vitcli.runner.data.catalogue import IN_CHANS
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import printable, quoted
+
+SPLITS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "val": ("val", "valid", "validation", "dev"),
+}
+"""Split -> its names in a table or in arrays; capital letters do not matter."""
+
+
+class Pixels(Protocol):
+    """An array of images that is read in parts."""
+
+    shape: tuple[int, int, int, int]
+    """N, C, H, W."""
+
+    def parts(self, count: int) -> Iterator[Tensor]:
+        """Yield ``count`` images at a time, (n, C, H, W) uint8, and at last those that are left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureFolder:
+    """Pictures and the files that belong to them: training, then test, then validation pictures."""
+
+    root: Path
+    class_names: tuple[str, ...]
+    paths: list[str]
+    """Files below ``root``. If there are ``arrays``, they are names of images, not files."""
+    labels: list[int]
+    num_train: int
+    num_test: int | None
+    """None if there is no test set; then pictures are held out."""
+    num_val: int = 0
+    """Number of pictures of the validation split, which are the last ones."""
+    groups: tuple[str, ...] = ()
+    """The group of each picture, such as its video; empty without groups, or if in no group."""
+    arrays: tuple[Pixels, ...] = ()
+    """The pixels of the pictures, in their order, if they are not files."""
+    extra_files: tuple[str, ...] = ()
+    """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
+    facts: str = ""
+    """What changes when a table changes that describes the pictures."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def in_chans(self) -> int:
+        """Return the number of channels at which the pictures are read: files as RGB."""
+        return self.arrays[0].shape[1] if self.arrays else IN_CHANS
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return the path of each picture below the folder, without control characters."""
+        folders = {*map(os.path.dirname, self.paths)}
+        below = {folder: str(Path(folder).relative_to(self.root)) for folder in folders}
+        return tuple(
+            printable(os.path.normpath(os.path.join(below[folder], name)))
+            for folder, name in map(os.path.split, self.paths)
+        )
+
+    @cached_property
+    def stamp(self) -> str:
+        """Return what changes when one of the files changes."""
+        digest = hashlib.sha256(self.facts.encode())
+        for path in () if self.arrays else (*self.paths, *self.extra_files):
+            line = f"{path[len(str(self.root)) :]}\0{file_version(path)}\n"
+            digest.update(line.encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+    def without_val(self) -> "PictureFolder":
+        """Return the folder without its validation split."""
+        end = len(self.paths) - self.num_val
+        return replace(
+            self,
+            paths=self.paths[:end],
+            labels=self.labels[:end],
+            groups=self.groups[:end],
+            arrays=self.arrays[:-1] if self.arrays and self.num_val else self.arrays,
+            num_val=0,
+        )
+
+
+def file_version(path: str | Path) -> tuple[int, ...]:
+    """Return what changes when a file is changed or replaced; empty for a link to nowhere.
+
+    Size and modification time are those of the old file if two files of equal size exchange their
+    names, as pictures without compression do after an archive has set their times.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:  # the error comes when the file is read
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def own_path(name: str, data_dir: Path | None = None) -> Path | None:
+    """Return the file or folder of the user's own pictures; None for a named data set.
+
+    Args:
+        name: The name of the data set, such as ``csv:labels.csv``.
+        data_dir: The folder to which they have moved.
+    """
+    found = split_name(name)
+    if found is None:
+        return None
+    row, text = found
+    path = Path(os.path.expanduser(text)) if row.is_path else Path(text)
+    if data_dir is None or not row.is_path:
+        return path
+    return data_dir / path.name if (data_dir / path.name).is_file() else data_dir
+
+
+def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
+    """Return the group of each picture that is in one, by its name; see ``data.group``.
+
+    Raises:
+        InputError: The pattern does not match a name.
+    """
+    if pattern is None:
+        pairs = zip(folder.names, folder.groups or [""] * len(folder.names), strict=True)
+        return {name: group for name, group in pairs if group}
+    found = {}
+    for name in folder.names:
+        match = re.search(pattern, name)
+        if match is None:
+            raise InputError(f"data.group: {quoted(pattern)} does not match {printable(name)!r}")
+        found[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
+    return found
+
+
+def divided(side: Sequence[str], other: Sequence[str], groups: Mapping[str, str]) -> list[str]:
+    """Return the pictures of a side whose group has a picture on the other side, as text."""
+    first = {groups[name]: name for name in reversed(other) if name in groups}
+    return [
+        f"{name} and {first[group]} (group {printable(group)!r})"
+        for name in side
+        if (group := groups.get(name)) in first
+    ]
+
+
+@cache
+def split_of(text: str) -> str | None:
+    """Return the split that a text names, in any form; None for another text."""
+    known = text.strip().casefold()
+    return next((split for split, names in SPLITS.items() if known in names), None)
+
+
+def splits_in_order(splits: Sequence[str]) -> tuple[list[int], int, int | None, int]:
+    """Return the order of pictures in a folder, and its ``num_train``, ``num_test``, ``num_val``.
+
+    The validation split is the test set if there is no other.
+
+    Args:
+        splits: The split of each picture, a key of ``SPLITS``; "" for all without splits.
+
+    Raises:
+        InputError: No picture is for training.
+    """
+    rows = {
+        split: [row for row, own in enumerate(splits) if own == split] for split in ("", *SPLITS)
+    }
+    if rows[""]:
+        return rows[""], len(rows[""]), None, 0
+    if not rows["train"]:
+        raise InputError("no picture is in the split 'train'")
+    test, val = (rows["test"], rows["val"]) if rows["test"] else (rows["val"], list[int]())
+    return [*rows["train"], *test, *val], len(rows["train"]), len(test) or None, len(val)
