@@ -229,7 +229,7 @@ def test_arrays_are_a_data_set(pictures):
         (torch.zeros(4, 8, dtype=torch.uint8), [0, 1, 0, 1], "train_images is uint8"),
         (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 1, 0], "4 images .* 3 in train_labels"),
         (torch.zeros(4, 8, 8, dtype=torch.uint8), [0.5, 1, 0, 1], "train_labels is float64"),
-        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 2, 0, 2], "must be all numbers from 0"),
+        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 2, 0, 2], "class 1 has no training image"),
         (torch.zeros(4, 8, 8, dtype=torch.uint8), [1, 1, 1, 1], "class"),
     ],
     ids=["dtype", "shape", "count", "labels", "gap", "one"],
