@@ -28,13 +28,13 @@ from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import list_runs
 from vitcli.runner.run.listing import summarize_runs
-from vitcli.runner.study.from_python import define_study, plain, run_here
+from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.publish import publish_outside
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import portable, printable
+from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.train.fit import fitting_model, saved_epochs
@@ -351,19 +351,16 @@ def ablate(
             that fails raises nothing; the table and a message say so.
     """
     own_code.load([Path(file) for file in code])
-    given = {"train.epochs": epochs, "train.limit_batches": limit_batches, "data.name": data}
-    typed = {field: value for field, value in given.items() if value is not None}
-    study = define_study(base, variants, seeds, name, typed)
+    given: dict[str, Any] = {"epochs": epochs, "limit_batches": limit_batches, "data": data}
+    study = define_study(base, variants, seeds, name, given)
     root = Path(output) if output else default_root(study)
-    call = {"base": base, "variants": variants, "seeds": seeds, "name": study.name}
-    call |= {"epochs": epochs, "limit_batches": limit_batches, "data": portable(data)}
-    call |= {"code": [Path(file).name for file in code] or None}
-    words = (f"{key}={plain(value)!r}" for key, value in call.items() if value is not None)
+    files = [Path(file).name for file in code]
+    given |= {"base": base, "variants": variants, "seeds": seeds, "name": study.name, "code": files}
     options = Options(
         jobs=workers,
         device=device,
         data_dir=Path(data_dir) if data_dir else None,
-        command=f"vitcli.ablate({', '.join(words)})",
+        command=call_text(given),
     )
     return ResultTable(run_here(study, root, options, on_message), root)
 

@@ -218,11 +218,11 @@ def _given_maps(
     finally:
         model.train(was_training)
     for layer, weights in found.items():
-        shape = getattr(weights, "shape", ())
+        shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or shape[0] != len(images) or shape[2] != shape[3]:
             raise ValueError(
                 f"attention_maps: {kind}.attention_weights must return (B, h, N, N) for each layer,"
-                f" B is {len(images)}; layer {layer} has {tuple(shape) or type(weights).__name__}"
+                f" B is {len(images)}; layer {layer} has {shape or type(weights).__name__}"
             )
         sums = weights.sum(-1)
         if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):

@@ -52,7 +52,7 @@ def _text_of(part: Any) -> str:
         nodes = ast.walk(ast.parse("".join(lines)))
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         found = next(node for node in classes if node.name == part.__name__)
-        first = min(each.lineno for each in [found, *found.decorator_list])
+        first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
         return "".join(lines[first - 1 : found.end_lineno])
     return ""
 

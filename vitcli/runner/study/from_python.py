@@ -22,11 +22,13 @@ from vitcli.runner.study.plan import (
 from vitcli.runner.study.publish import publish
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study
-from vitcli.runner.text import quantity
+from vitcli.runner.text import portable, quantity
 from vitcli.runner.train.events import Ended, EpochDone, Message, TrialEvent
 
 CALL = "ablate"
 """The place of all fields, for messages."""
+FIELDS = {"epochs": "train.epochs", "limit_batches": "train.limit_batches", "data": "data.name"}
+"""Argument of the call -> the field that it sets in every variant."""
 LINE_SECONDS = 10.0
 Listener = Callable[[str], None]
 
@@ -58,7 +60,7 @@ def define_study(
     variants: Mapping[str, Mapping[str, Any] | None],
     seeds: int | Sequence[int],
     name: str,
-    typed: Mapping[str, Any],
+    given: Mapping[str, Any],
 ) -> Study:
     """Return the study of a call; it is checked like a file.
 
@@ -67,8 +69,9 @@ def define_study(
         variants: Name -> dotted fields to change.
         seeds: The seeds, or their number.
         name: Name of the study; by default that of the base with ``-ablation``.
-        typed: Dotted field -> value for every variant.
+        given: Values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
     """
+    typed = {FIELDS[key]: value for key, value in given.items() if value is not None}
     is_mapping = isinstance(base, Mapping)
     name = name or ("ablation" if is_mapping else f"{Path(str(base)).stem}-ablation")
     if not NAME.fullmatch(name):
@@ -77,6 +80,13 @@ def define_study(
     chosen = list(range(seeds)) if isinstance(seeds, int) else seeds
     document = document_of(plain({**fields, "seeds": chosen, "variants": variants}), CALL)
     return study_of(document, Path(f"{name}.yaml"), None, typed)
+
+
+def call_text(given: Mapping[str, Any]) -> str:
+    """Return a call as it can be typed again; parts are named, and outside folders left out."""
+    order = ("base", "variants", "seeds", "name", "code", *FIELDS)
+    values = {key: portable(plain(given[key])) for key in order if given[key] not in (None, [])}
+    return f"vitcli.ablate({', '.join(f'{key}={value!r}' for key, value in values.items())})"
 
 
 def run_here(study: Study, root: Path, options: Options, on_message: Listener) -> StudyResult:

@@ -242,7 +242,7 @@ def data_of_arrays(
     for split, (images, labels) in given.items():
         arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
     folder = list_arrays(Path(name), arrays, name)
-    found, first = {}, 0
+    found, first = dict[str, Any](), 0
     for split, images in zip(given, folder.arrays, strict=True):
         labels = torch.tensor(folder.labels[first : first + images.shape[0]])
         found[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
