@@ -109,15 +109,23 @@ def saved_epochs(
     facts |= {"compiled": False, **environment(built.device)}
     meta = run_metadata(experiment, built.data, facts, {}, f"vitcli.fit(save={str(folder)!r})")
     meta["inexact"] = ["from step 0: the initial weights are those of a model in Python"]
-    with run.lock(), built.settings():
+    with run.lock():
         run.create(spec)
         commit_json(folder / "meta.json", meta | configuration_record(spec))
         run.set_status("running", 0)
-        for record in trainer.train(StopFlag()):
-            built.task.module.eval()
+        records = trainer.train(StopFlag())
+        while record := _next(records, built):
             split = "test" if f"test_{headline}" in record else "val"
             names = ("epoch", "train_loss", f"{split}_{headline}")
             yield {name: record[name] for name in names}
-            built.task.module.train()
-        finish(trainer)
+        with built.settings():
+            finish(trainer)
+
+
+def _next(records: Iterator[dict[str, Any]], built: BuiltTraining) -> dict[str, Any] | None:
+    """Return the record of one more epoch; the caller gets the model in eval mode."""
+    built.task.module.train()
+    with built.settings():
+        record = next(records, None)
     built.task.module.eval()
+    return record
