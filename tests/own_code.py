@@ -11,6 +11,7 @@ from tests.cli import commands
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.own import PARTS, TEXTS
 from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.experiment import own_code
@@ -118,19 +119,19 @@ def forget(monkeypatch):
     before = [dict(table) for table in TABLES]
     monkeypatch.setattr(own_code, "state", own_code._State())
     yield
-    for name in own_code.state.files:
-        sys.modules.pop(Path(name).stem, None)
+    as_new_process()
     for table, rows in zip(TABLES, before, strict=True):
         table.clear()
         table.update(rows)
-    run_folder._parsed_before.clear()
 
 
 def as_new_process() -> None:
     """Forget what is loaded, as a new process has."""
-    for name in own_code.state.files:
+    for name in {*own_code.state.files, *TEXTS}:
         sys.modules.pop(Path(name).stem, None)
     own_code.state = own_code._State()
+    PARTS.clear()
+    TEXTS.clear()
     for table in TABLES:
         for name in [name for name, row in table.items() if row.source]:
             del table[name]

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import vitcli
+from tests.cli import commands
 from vitcli.core.data.source import DataSet, Images
 
 
@@ -131,13 +132,113 @@ def test_a_mistake_in_fit_is_found_before_the_first_epoch(mine, fields, options,
         vitcli.fit(model, mine, **({"epochs": 1, "batch_size": 16} | options))
 
 
-def test_a_model_of_another_library_is_refused_in_one_line(mine):
-    other = torch.nn.Flatten()
-    wanted = "Flatten is not a model of vitcli"
-    with pytest.raises(vitcli.UserError, match=wanted):
-        vitcli.fit(other, mine, epochs=1)
-    with pytest.raises(ValueError, match=wanted):
-        vitcli.attention_maps(other, mine.normalize(mine.test.pixels))
+class Linear(torch.nn.Module):
+    """A model of somebody else, which says what its tokens attend to."""
+
+    def __init__(self, classes: int = 2, sums: float = 1.0):
+        super().__init__()
+        self.layer, self.sums = torch.nn.Linear(192, classes), sums
+
+    def forward(self, images):
+        return self.layer(images.flatten(1))
+
+    def attention_weights(self, images):
+        return [torch.full((len(images), 2, 4, 4), self.sums / 4 + layer) for layer in range(1)]
+
+
+def test_fit_trains_any_module_that_returns_logits(mine):
+    model = Linear()
+    before = model.layer.weight.clone()
+    (epoch,) = vitcli.fit(model, mine, epochs=1, batch_size=16, optim={"lr": 1e-2})
+    assert 0 <= epoch["test_accuracy"] <= 1
+    assert not torch.equal(model.layer.weight, before)
+    assert not model.training
+    maps = vitcli.attention_maps(model, mine.normalize(mine.test.pixels[:3]), [-1])
+    assert (maps.keys(), maps[0].shape) == ({0}, (3, 2, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Linear(3), r"fit: .*Linear must return logits of the shape \(2, 2\), returned \(2, 3\)"),
+        (torch.nn.Linear(7, 2), "fit: images of 3x8x8 .* cannot be multiplied"),
+        (torch.nn.Flatten(), "fit: Flatten has no parameter"),
+        (torch.nn.LSTM(8, 2), "fit: images of 3x8x8"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_fit_says_what_a_module_must_return(mine, model, message):
+    with pytest.raises(vitcli.UserError, match=message) as caught:
+        vitcli.fit(model, mine, epochs=1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (torch.nn.Flatten(), "Flatten has no attention_weights; it needs a method"),
+        (Linear(sums=2.0), "Linear.attention_weights: rows of layer 0 do not sum to 1"),
+    ],
+    ids=["none", "sums"],
+)
+def test_attention_maps_says_what_a_module_must_have(mine, model, message):
+    with pytest.raises(ValueError, match=message):
+        vitcli.attention_maps(model, mine.normalize(mine.test.pixels))
+
+
+def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
+    data = vitcli.load_data(f"imagefolder:{pictures}", val_split=10)
+    model = vitcli.build_model(**SMALL)
+    first, last = vitcli.fit(model, data, epochs=2, batch_size=16, save="runs/x")
+    assert first.keys() == {"epoch", "train_loss", "val_accuracy"}
+    run = vitcli.load_run("x")
+    assert run.status["state"] == "finished"
+    assert run.result["test_accuracy"] == last["test_accuracy"]
+    images = data.normalize(data.test.pixels)
+    with torch.no_grad():
+        assert torch.equal(vitcli.load_model("x")(images), model(images))
+    assert commands.vitcli("eval", "x", "--min-accuracy", last["test_accuracy"])[0] == 0
+    assert not run.result["exact"], "its initial weights are not those of its seed"
+    with pytest.raises(vitcli.UserError, match="x is not empty"):
+        next(vitcli.fit(model, data, epochs=1, batch_size=16, save="runs/x"))
+    with pytest.raises(vitcli.UserError, match=r"register its class with @vitcli\.parts\.model"):
+        next(vitcli.fit(Linear(), mine, epochs=1, batch_size=16, save="runs/y"))
+    capsys.readouterr()
+    assert list(vitcli.fit(model, mine, epochs=1, batch_size=16, save="runs/z"))
+    assert "runs/z has no images" in capsys.readouterr().err
+    vitcli.load_model("z")
+
+
+def test_arrays_are_a_data_set(pictures):
+    data = vitcli.load_data(f"imagefolder:{pictures}")
+    splits = [
+        (part.pixels.permute(0, 2, 3, 1).numpy(), part.labels.numpy())
+        for part in (data.train, data.test)
+    ]
+    same = vitcli.data_set(*splits, class_names=["bright", "dark"])
+    assert same.data_hash == data.data_hash
+    assert (same.class_names, same.mean, same.std) == (("bright", "dark"), data.mean, data.std)
+    grey = vitcli.data_set(*[(torch.tensor(x[..., 0]), y) for x, y in splits])
+    assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "message"),
+    [
+        (torch.zeros(4, 3, 8, 8), [0, 1, 0, 1], "train_images is float32"),
+        (torch.zeros(4, 8, dtype=torch.uint8), [0, 1, 0, 1], "train_images is uint8"),
+        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 1, 0], "4 images .* 3 in train_labels"),
+        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0.5, 1, 0, 1], "train_labels is float64"),
+        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 2, 0, 2], "class 1 has no training image"),
+        (torch.zeros(4, 8, 8, dtype=torch.uint8), [1, 1, 1, 1], "class"),
+    ],
+    ids=["dtype", "shape", "count", "labels", "gap", "one"],
+)
+def test_arrays_that_do_not_fit_are_refused_in_one_line(pixels, labels, message):
+    fine = torch.zeros(2, 8, 8, dtype=torch.uint8), [0, 1]
+    with pytest.raises(vitcli.UserError, match=f"^data_set: .*{message}") as caught:
+        vitcli.data_set((pixels, labels), fine)
+    assert "\n" not in str(caught.value)
 
 
 def test_only_a_batch_that_is_too_large_is_said_to_be_too_large(mine):

@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
 from tests.help_examples import all_examples
 from vitcli.cli.main import app
+from vitcli.core.spec.slots import ATTENTIONS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -232,10 +234,13 @@ SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 """A line that makes a tensor, with its shape in a comment."""
 
 
-def test_the_python_page_runs_as_one_script(trained, capsys):
-    names: dict[str, Any] = {}
+def test_the_python_page_runs_as_one_script(trained, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+    names: dict[str, Any] = {"__name__": "__main__"}
     code = "".join(blocks(PYTHON, "python"))
-    exec(code, names)  # noqa: S102
+    Path("page.py").write_text(code)
+    exec(compile(code, "page.py", "exec"), names)  # noqa: S102
+    del ATTENTIONS["Sigmoid"]
     shapes = dict(SHAPE.findall(code))
     assert shapes.keys() == {"images", "logits", "probabilities", "weights", "cls_to_patches"}
     for name, shape in shapes.items():

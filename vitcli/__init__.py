@@ -12,12 +12,15 @@ if TYPE_CHECKING:
         ResultTable,
         Run,
         UserError,
+        ablate,
         attention_maps,
         build_model,
+        data_set,
         fit,
         load_data,
         load_model,
         load_run,
+        runs,
         table,
     )
     from vitcli.version import __version__
@@ -28,12 +31,15 @@ __all__ = [
     "Run",
     "UserError",
     "__version__",
+    "ablate",
     "attention_maps",
     "build_model",
+    "data_set",
     "fit",
     "load_data",
     "load_model",
     "load_run",
+    "runs",
     "table",
 ]
 

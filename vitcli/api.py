@@ -1,11 +1,13 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
@@ -13,21 +15,29 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.timm_model import TimmModel
-from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
+from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
-from vitcli.runner.errors import ConfigError, DivergedError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import SIZES, check
+from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.folder import list_runs
+from vitcli.runner.run.listing import summarize_runs
+from vitcli.runner.study.from_python import call_text, define_study, run_here
+from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.publish import publish_outside
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.fit import epochs as epochs_of
+from vitcli.runner.train.fit import fitting_model, saved_epochs
 from vitcli.runner.weights.timm_start import first_file, load_timm
 
 __all__ = [
@@ -35,12 +45,15 @@ __all__ = [
     "ResultTable",
     "Run",
     "UserError",
+    "ablate",
     "attention_maps",
     "build_model",
+    "data_set",
     "fit",
     "load_data",
     "load_model",
     "load_run",
+    "runs",
     "table",
 ]
 
@@ -113,8 +126,35 @@ def load_data(
     return read_data(spec, data_dir=folder, seed=seed, on_message=on_message)
 
 
+def data_set(
+    train: tuple[Any, Any],
+    test: tuple[Any, Any],
+    val: tuple[Any, Any] | None = None,
+    *,
+    class_names: Sequence[str] = (),
+    name: str = "arrays",
+) -> DataSet:
+    """Return a data set of your own arrays, for ``fit``.
+
+    The images are sorted by label and content, so that equal images always give the same training.
+
+    Args:
+        train: Images and labels, as arrays of NumPy or tensors. Images are uint8 or uint16 of the
+            shape (N, H, W), (N, H, W, C) or (N, C, H, W); labels are (N,) integers from 0 or texts.
+        test: Images and labels that measure each epoch.
+        val: Images and labels for validation.
+        class_names: Name of each label; by default the labels.
+        name: Name of the data set, for messages.
+
+    Raises:
+        UserError: The arrays are of another kind, or do not fit together.
+    """
+    with _one_line("data_set"):
+        return data_of_arrays(name, {"train": train, "test": test, "val": val}, class_names)
+
+
 def fit(
-    model: ImageModel,
+    model: nn.Module,
     data: DataSet,
     *,
     epochs: int,
@@ -123,15 +163,18 @@ def fit(
     augment: AugmentSpec | Mapping[str, Any] | None = None,
     label_smoothing: float = 0.0,
     seed: int = 0,
+    save: str | Path | None = None,
+    on_message: Callable[[str], None] = _write_message,
 ) -> Iterator[dict[str, float]]:
-    """Train a model on its device, and yield after each epoch. Writes no files.
+    """Train a model on its device, and yield after each epoch. Writes no files without ``save``.
 
     The training starts with the first ``next``. It changes the weights of the model. After each
     epoch the model is in eval mode. It computes in fp32 with torch's kernels; on CUDA, TF32 is
     switched off. On a CPU, the process then keeps freed memory, as in ``vitcli train``.
 
     Args:
-        model: The model to train. Its current weights are the start.
+        model: The model to train: one of vitcli, or any module that maps normalised images
+            (B, C, H, W) to logits (B, num_classes). Its current weights are the start.
         data: The training images, and the test images that measure each epoch.
         epochs: Number of passes over the training images.
         batch_size: Number of images per step. A smaller last batch is dropped.
@@ -141,20 +184,26 @@ def fit(
             None.
         label_smoothing: Fraction of the target that is spread over all classes, from 0 to below 1.
         seed: Random seed of the order of the images, augmentation and dropout.
+        save: Folder of a new run, such as ``runs/x``, with checkpoints and all records. It is
+            complete after the last epoch. Images of arrays are not saved.
+        on_message: Receives messages. Writes to stderr by default.
 
     Yields:
-        ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1).
+        ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1);
+        with ``save`` and validation images, ``val_accuracy`` before the last epoch.
 
     Raises:
-        UserError: A field is invalid, the model is not one of vitcli, or model and data do not fit
+        UserError: A field is invalid, the model returns no logits, or model and data do not fit
             together. A training that diverges raises during the epoch.
     """
-    _refuse_misfit(model, data)
+    fitting = fitting_model(model, data)
     device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
+    source = data.spec.model_dump() if data.spec else {"name": f"imagefolder:{data.name}"}
+    read = {"mean": data.mean, "std": std, "class_names": data.class_names}
     fields = {
-        "model": model.spec.model_dump(),
-        "data": {"mean": data.mean, "std": std, "augment": augment or {}},
+        "model": fitting.spec.model_dump(),
+        "data": {**source, **read, "augment": augment or {}},
         "optim": optim or {},
         "train": {
             "epochs": epochs,
@@ -164,42 +213,25 @@ def fit(
             "kernels": "torch",
             "compile": False,
             "graphs": False,
-            "grad_checkpointing": model.grad_checkpointing,
+            "grad_checkpointing": fitting.grad_checkpointing,
         },
         "seed": seed,
     }
     spec = _check("fit", fields)
-    with _one_line("; choose a smaller batch_size"):
+    with _one_line("fit", "; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
-    with _one_line():
-        return _epochs(BuiltTraining(spec, model, data.to(device)))
+    with _one_line("fit"):
+        built = BuiltTraining(spec, fitting, data.to(device))
+    return epochs_of(built) if save is None else saved_epochs(built, Path(save), on_message)
 
 
 @contextmanager
-def _one_line(advice: str = "") -> Iterator[None]:
+def _one_line(function: str, advice: str = "") -> Iterator[None]:
     """Let an error of the block begin with the name of the function."""
     try:
         yield
-    except (ValueError, ConfigError) as error:
-        raise ConfigError(f"fit: {error}{advice}") from error
-
-
-def _epochs(built: BuiltTraining) -> Iterator[dict[str, float]]:
-    training, task, headline = built.training, built.task, built.spec.task.row.headline.name
-    for epoch in range(built.spec.train.epochs):
-        task.module.train()
-        with built.settings():
-            for _ in training.run_epoch(epoch):
-                pass
-        loss = training.take_means()["loss"]
-        task.module.eval()
-        try:
-            measured = task.measure(task.outputs(task.module, built.data.test))
-        except ValueError as error:
-            raise DivergedError(
-                f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
-            ) from error
-        yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
+    except (ValueError, TypeError, ConfigError, InputError) as error:
+        raise ConfigError(f"{function}: {error}{advice}") from error
 
 
 @dataclass(frozen=True)
@@ -208,6 +240,8 @@ class ResultTable:
 
     document: StudyResult
     """The trials, the source and everything that the table is made from."""
+    folder: Path | None = None
+    """The folder of the study; None for results that vitcli did not train."""
 
     def render(self, form: str = "text", *, details: bool = False) -> str:
         """Return the table as ``text``, ``md``, ``latex``, ``csv``, ``json`` or ``html``."""
@@ -217,11 +251,118 @@ class ResultTable:
         """Write the tables, the figure and ``report.html`` into a folder; return the files."""
         return publish_outside(self.document, Path(folder))
 
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas with a row for each trial.
+
+        Its columns are variant, seed, state, the score (a share for an accuracy), and the fields
+        that the variants change.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        score = f"test_{self.document.headline.name}"
+        return _frame(
+            {
+                "variant": row.variant,
+                "seed": trial.seed,
+                "state": trial.state,
+                self.document.headline.name: trial.number(score),
+                **{name: _cell(value) for name, value in row.changes.items()},
+            }
+            for row in self.document.rows
+            for trial in row.trials
+        )
+
     def __str__(self) -> str:
         return self.render()
 
     def _repr_html_(self) -> str:
         return self.render("html")
+
+
+def _frame(rows: Iterable[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError("a data frame needs pandas; type: pip install pandas") from error
+    return pandas.DataFrame([*rows])
+
+
+def _cell(value: Any) -> Any:
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def runs() -> Any:
+    """Return the runs under runs/ as a data frame of pandas, a row for each run, oldest first.
+
+    The columns are those of ``vitcli runs ls --json``, and one for each setting that differs from
+    the experiment of a run.
+
+    Raises:
+        UserError: pandas is not installed.
+    """
+    rows = [each.document() for each in summarize_runs(list_runs())]
+    return _frame(
+        row | {name: _cell(value) for name, value in row.pop("differs").items()} for row in rows
+    )
+
+
+def ablate(
+    base: str | Path | Mapping[str, Any],
+    variants: Mapping[str, Mapping[str, Any] | None],
+    *,
+    seeds: int | Sequence[int] = 3,
+    name: str = "",
+    output: str | Path | None = None,
+    epochs: int | None = None,
+    limit_batches: int | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    code: Sequence[str | Path] = (),
+    workers: int | None = None,
+    device: str = "auto",
+    on_message: Callable[[str], None] = _write_message,
+) -> ResultTable:
+    """Train the variants of a study and return their table, as ``vitcli ablate`` does.
+
+    The folder gets the same files. The same call trains only trials without a result. A part that
+    is defined in a notebook or a script, and not in a file that was imported, is trained in this
+    process; changes of its own source text make its trials stale.
+
+    Args:
+        base: Name, file or fields of the experiment that all variants start from.
+        variants: Name -> dotted fields to change, such as ``{"model.attention": Sigmoid}``. A
+            class or function that a decorator of ``vitcli.parts`` has added stands for its name.
+            The first variant is the baseline.
+        seeds: Random seeds, or their number, counted from 0.
+        name: Name of the study; by default that of the base, with ``-ablation``.
+        output: Folder of the study; by default runs/NAME.
+        epochs: Number of epochs of every trial.
+        limit_batches: Number of steps of an epoch, at most, for a quick look.
+        data: Data set of every trial.
+        data_dir: The only folder to search for the data set.
+        code: Files of own code that were not imported.
+        workers: Number of trials to train at once; by default one per core or GPU.
+        device: Device of the trials: auto, cpu, cuda or mps.
+        on_message: Receives a line for each trial. Writes to stderr by default.
+
+    Raises:
+        UserError: A field is wrong, the images are missing, or the study was interrupted. A trial
+            that fails raises nothing; the table and a message say so.
+    """
+    own_code.load([Path(file) for file in code])
+    given: dict[str, Any] = {"epochs": epochs, "limit_batches": limit_batches, "data": data}
+    study = define_study(base, variants, seeds, name, given)
+    root = Path(output) if output else default_root(study)
+    files = [Path(file).name for file in code]
+    given |= {"base": base, "variants": variants, "seeds": seeds, "name": study.name, "code": files}
+    options = Options(
+        jobs=workers,
+        device=device,
+        data_dir=Path(data_dir) if data_dir else None,
+        command=call_text(given),
+    )
+    return ResultTable(run_here(study, root, options, on_message), root)
 
 
 def table(
@@ -249,21 +390,6 @@ def table(
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document)
-
-
-def _refuse_misfit(model: ImageModel, data: DataSet) -> None:
-    if not isinstance(getattr(model, "spec", None), ModelSpec):
-        raise ConfigError(
-            f"fit: {type(model).__name__} is not a model of vitcli; take one of build_model or"
-            " load_model"
-        )
-    for name in SIZES:
-        ours, theirs = getattr(model.spec, name), getattr(data, name)
-        if ours != theirs:
-            raise ConfigError(
-                f"fit: the model has {name}={ours}, but data set {data.name} has {theirs};"
-                f" use build_model({name}={theirs})"
-            )
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

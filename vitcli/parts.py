@@ -44,7 +44,7 @@ from vitcli.core.spec.data import POLICIES, PolicyRow
 from vitcli.core.spec.families import FamilyRow
 from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
 from vitcli.core.spec.optim import OptimizerRow
-from vitcli.core.spec.own import add_row, first_line, options_of_signature, parameters_of, source
+from vitcli.core.spec.own import add_row, first_line, options_of_signature, parameters_of, source_of
 from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import (
@@ -106,7 +106,7 @@ def _slot(
             "about": about or first_line(build),
             "options": passed,
             "own": create_model(build.__name__, __base__=Spec, **fields),
-            "source": source(),
+            "source": source_of(build, name or build.__name__),
         }
         add_row(table, kind(**row | facts(build)), name or build.__name__)
         return build
@@ -279,7 +279,7 @@ def data_set(build: Part | None = None, *, name: str = "", about: str = "") -> A
             build=build,
             example=f"{own}:TEXT",
             is_path=False,
-            source=source(),
+            source=source_of(build, own),
         )
         add_row(DATA_READERS, row, own)
         return build
@@ -307,7 +307,7 @@ def model(
             about=about or first_line(build),
             build=partial(OwnModel, build=build, options=options),
             spec=spec,
-            source=source(),
+            source=source_of(build, own),
         )
         add_row(FAMILIES, row, own)
         return build
@@ -338,7 +338,7 @@ def metric(
             unit=unit,
             higher_is_better=higher_is_better,
             of_logits=partial(_as_number, build),
-            source=source(),
+            source=source_of(build, own),
         )
         add_row(METRICS, row, own)
         return build
@@ -388,7 +388,7 @@ def objective(
             recorded=recorded or (("loss", "accuracy") if classifies else (headline.name,)),
             uses_labels=uses_labels,
             classifies=classifies,
-            source=source(),
+            source=source_of(build, own),
         )
         add_row(TASKS, row, own)
         return build

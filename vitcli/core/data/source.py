@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitcli.core.data.augment import normalize
 from vitcli.core.data.stored import select
+from vitcli.core.spec import DataSpec
 
 PORTION = 1024
 """Number of images whose pixels are converted to integers at a time."""
@@ -81,6 +82,8 @@ class DataSet:
     """Names of the test images that are training images, too."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
+    spec: DataSpec | None = None
+    """The fields with which the images can be read again; None for arrays."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.train.pixels.shape[1:]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.rollout import grad_rollout, rollout
@@ -170,7 +170,7 @@ def check_layers(model: MappedModel, layers: Sequence[int]) -> tuple[int, ...]:
 
 
 def attention_maps(
-    model: ImageModel, images: Tensor, layers: Sequence[int] | None = None
+    model: nn.Module, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
     """Return the attention weights (B, h, N, N) by layer index from 0, computed in eval mode.
 
@@ -178,7 +178,8 @@ def attention_maps(
     it), then registers, then patches row by row. No gradients are computed.
 
     Args:
-        model: A model of the family ``vit``, on the device of the images.
+        model: A model of the family ``vit``, on the device of the images; or a module with a method
+            ``attention_weights(images)``, which returns the weights of each layer.
         images: Normalised images (B, C, H, W).
         layers: Indices of layers from 0, or from -1 for the last; all layers if None.
 
@@ -187,10 +188,7 @@ def attention_maps(
             another shape or are not normalised.
     """
     if not isinstance(model, ImageModel):
-        raise ValueError(
-            f"attention_maps: {type(model).__name__} is not a model of vitcli; take one of"
-            " build_model or load_model"
-        )
+        return _given_maps(model, images, layers)
     if model.no_maps or not isinstance(model, MappedModel):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
     was_training = model.training
@@ -200,3 +198,36 @@ def attention_maps(
             return model.attention_weights(images, layers)
     finally:
         model.train(was_training)
+
+
+@torch.no_grad()
+def _given_maps(
+    model: nn.Module, images: Tensor, layers: Sequence[int] | None
+) -> dict[int, Tensor]:
+    """Return what a module of the user's says of its attention, by layer."""
+    kind, method = type(model).__name__, getattr(model, "attention_weights", None)
+    if not callable(method):
+        raise ValueError(
+            f"attention_maps: {kind} has no attention_weights; it needs a method"
+            " attention_weights(images) that returns (B, h, N, N) for each layer"
+        )
+    was_training = model.training
+    model.eval()
+    try:
+        found = dict(enumerate(method(images)))
+    finally:
+        model.train(was_training)
+    for layer, weights in found.items():
+        shape = tuple(getattr(weights, "shape", ()))
+        if len(shape) != 4 or shape[0] != len(images) or shape[2] != shape[3]:
+            raise ValueError(
+                f"attention_maps: {kind}.attention_weights must return (B, h, N, N) for each layer,"
+                f" B is {len(images)}; layer {layer} has {shape or type(weights).__name__}"
+            )
+        sums = weights.sum(-1)
+        if not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+            raise ValueError(
+                f"attention_maps: {kind}.attention_weights: rows of layer {layer} do not sum to 1"
+            )
+    wanted = [*found] if layers is None else [layer % max(1, len(found)) for layer in layers]
+    return {layer: found[layer] for layer in wanted}

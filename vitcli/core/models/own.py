@@ -1,4 +1,4 @@
-"""A model from a user's own code, as all other commands see a model."""
+"""Models from a user's own code, as everything else sees a model."""
 
 from collections.abc import Callable
 from typing import Self
@@ -9,6 +9,30 @@ from torch import Tensor, nn
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.randomness import Draws, seed_of
 from vitcli.core.spec import ModelSpec
+
+
+class GivenModel(ImageModel):
+    """Any module that maps normalised images (B, C, H, W) to logits (B, K).
+
+    Args:
+        spec: Only its sizes count.
+        module: The module. Its weights are shared.
+    """
+
+    no_maps = "is a module of your own, which states no attention weights"
+
+    def __init__(self, spec: ModelSpec, module: nn.Module) -> None:
+        super().__init__(spec)
+        self.module = module
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.module(images)
+        shape, wanted = getattr(logits, "shape", None), (len(images), self.num_classes)
+        if shape != wanted:
+            kind = type(self.module).__name__
+            got = type(logits).__name__ if shape is None else tuple(shape)
+            raise ValueError(f"{kind} must return logits of the shape {wanted}, returned {got}")
+        return logits
 
 
 class OwnModel(ImageModel):

@@ -1,5 +1,7 @@
 """How a user's own parts become rows of the tables."""
 
+import ast
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,14 +11,50 @@ from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.rows import Row
 
-PYTHON = "python"
-"""Source of parts that are defined neither in a file of ``code`` nor in an installed package."""
-_source = PYTHON
+PYTHON = "python:"
+"""Begins the source of a part that is defined neither in a file that Python imports by its name
+nor in an installed package; the name of the part follows."""
+PARTS: dict[Any, str] = {}
+"""Class or function -> the name of the part."""
+TEXTS: dict[str, str] = {}
+"""Source -> its text when the part was defined; empty if Python does not know it."""
+_source = ""
 
 
-def source() -> str:
-    """Return the source of the parts that are defined now."""
-    return _source
+def source_of(build: Callable[..., Any], name: str) -> str:
+    """Return the source of a part that is defined now, and note its name and text.
+
+    That is the file or package that is being loaded, the file that is being imported, or the part
+    itself, for example in a notebook.
+    """
+    PARTS[build] = name
+    if _source:
+        return _source
+    module = inspect.getmodule(build)
+    is_file = (
+        module is not None
+        and "." not in module.__name__ != "__main__"
+        and "<locals>" not in build.__qualname__
+        and (getattr(module, "__file__", None) or "").endswith(".py")
+    )
+    source = f"{build.__module__}.py" if is_file else f"{PYTHON}{name}"
+    TEXTS[source] = _text_of(module if is_file else build)
+    return source
+
+
+def _text_of(part: Any) -> str:
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsource(part)
+    with contextlib.suppress(OSError, TypeError, SyntaxError, StopIteration):
+        # Python does not find a class of a notebook, but the cell with its methods.
+        method = next(each for each in vars(part).values() if inspect.isfunction(each))
+        lines, _ = inspect.findsource(method)
+        nodes = ast.walk(ast.parse("".join(lines)))
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        found = next(node for node in classes if node.name == part.__name__)
+        first = min([found.lineno, *(each.lineno for each in found.decorator_list)])
+        return "".join(lines[first - 1 : found.end_lineno])
+    return ""
 
 
 @contextmanager
@@ -63,7 +101,7 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
     found = table.get(name)
     if not name.isidentifier():
         raise ValueError(f"a part's name is letters, digits and _, got {name!r}")
-    if found and found.source != row.source:
+    if found and found.source != row.source and not found.source.startswith(PYTHON):
         owner = found.source or "vitcli"
         raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
     table[name] = row

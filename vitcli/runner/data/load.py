@@ -120,7 +120,7 @@ def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSe
     mean, std = spec.mean or found.mean, spec.std or found.std
     if {len(mean), len(std)} != {found.in_chans}:
         raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
-    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std)
+    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
     if spec.val_split and data.val is None:
         if groups:
             is_held = hold_out_groups(data.train, spec.val_split / len(data.train), groups)

@@ -52,6 +52,8 @@ class Setup:
     """Pin each trial on this machine to CPU cores of its own."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
+    in_process: bool = False
+    """Train in this process, one trial at a time."""
     driver: int = 0
     """Number of the driver, if several train the trials of one folder."""
     cluster: Cluster = field(default_factory=Cluster)

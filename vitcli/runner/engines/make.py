@@ -5,14 +5,17 @@ from dataclasses import fields
 from pathlib import Path
 
 from vitcli.runner.engines.engine import Cluster, Engine, Job, Setup
+from vitcli.runner.engines.here import HereEngine
 from vitcli.runner.engines.local import LocalEngine
 from vitcli.runner.engines.ray import RayEngine, require_ray
 from vitcli.runner.engines.slurm import SlurmEngine, require_slurm
 from vitcli.runner.errors import ConfigError
 
 
-def make_local(root: Path, jobs: Sequence[Job], setup: Setup) -> LocalEngine:
-    """Return worker processes on this machine."""
+def make_local(root: Path, jobs: Sequence[Job], setup: Setup) -> Engine:
+    """Return worker processes on this machine, or this process."""
+    if setup.in_process:
+        return HereEngine(root, jobs, setup)
     return LocalEngine(
         root,
         jobs,

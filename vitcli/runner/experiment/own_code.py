@@ -1,22 +1,23 @@
 """Own code of a user: load it, hash it, and run nothing that the user has not named in this call.
 
-Files come from ``code:`` of an experiment file outside run folders, or from ``--code``. Each run
-folder has copies, in ``code/``. They run only with ``--trust-code``, or in a worker, whose driver
-has named the files.
+Files come from ``code:`` of an experiment file outside run folders, from ``--code``, or from an
+import in Python. Each run folder has copies, in ``code/``. They run only with ``--trust-code``, or
+in a worker, whose driver has named the files. A part that is defined in Python, but in no such
+file, exists in this process only.
 """
 
-import ast
+import contextlib
 import hashlib
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points
-from importlib.util import find_spec, spec_from_loader
+from importlib.metadata import entry_points, version
+from importlib.util import spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -25,9 +26,11 @@ from pydantic import BaseModel
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
 from vitcli.runner.files import commit, make_folder, read_bounded
 from vitcli.runner.text import printable, quoted
 
@@ -36,20 +39,6 @@ FOLDER = "code"
 GROUP = "vitcli.parts"
 """Entry point of installed packages with parts."""
 MAX_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class CodeFile:
-    """A file of own code, as it was read and run."""
-
-    path: Path
-    content: bytes
-    imports: frozenset[str]
-    """Names of the other files of own code that it imports."""
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass
@@ -91,22 +80,50 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
     new = {}
     for name, (path, content) in contents.items():
         old = state.files.get(name)
-        if old and old.content != content:
+        if _is_imported(path):
+            _refuse_later_change(path, content)
+        elif old and old.content != content:
             raise OwnCodeError(
                 f"{path}: another version of {name} is loaded already, from {old.path}"
             )
-        if not old:
-            new[name] = _checked(path, content, {*contents, *state.files})
+        elif not old and hides_module(path.stem):
+            raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
+        if not old or old.content != content:
+            new[name] = check_file(path, content, {*contents, *state.files})
     state.files |= new
     try:
         for name in new:
             _import(name)
     except BaseException:
-        for name in new:
-            sys.modules.pop(Path(name).stem, None)
+        for name, file in new.items():
+            if not _is_imported(file.path):
+                sys.modules.pop(Path(name).stem, None)
             del state.files[name]
         raise
     return {name: state.files[name].sha256 for name in contents}
+
+
+def _is_imported(path: Path) -> bool:
+    """Return whether the user has imported a file by its name, as Python does it."""
+    module = sys.modules.get(path.stem)
+    file = getattr(module, "__file__", None)
+    is_ours = getattr(module, "__loader__", None) is _finder
+    return bool(file) and not is_ours and Path(str(file)).resolve() == path.resolve()
+
+
+def _refuse_later_change(path: Path, content: bytes) -> None:
+    imported = TEXTS.get(path.name, "").splitlines()
+    if imported and imported != content.decode(errors="replace").splitlines():
+        raise OwnCodeError(
+            f"{path} was changed after it was imported; type importlib.reload({path.stem})"
+        )
+
+
+def _load_imported(name: str) -> None:
+    """Take a file with parts that Python has imported into the loaded files."""
+    module = sys.modules.get(Path(name).stem) if name in TEXTS else None
+    if file := getattr(module, "__file__", None):
+        load([Path(file)])
 
 
 def _read(path: Path) -> tuple[Path, bytes]:
@@ -116,49 +133,6 @@ def _read(path: Path) -> tuple[Path, bytes]:
         return path, read_bounded(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise OwnCodeError(f"code: {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _checked(path: Path, content: bytes, names: set[str]) -> CodeFile:
-    """Return a file, after a look at what it imports.
-
-    Raises:
-        OwnCodeError: It is not Python, it hides another module, or imports an unlisted file.
-    """
-    if _hides_module(path.stem):
-        raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
-    try:
-        tree = ast.parse(content, str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
-    used = set()
-    for line, module in _imports(tree):
-        beside = path.parent / module
-        if f"{module}.py" in names:
-            used.add(f"{module}.py")
-        elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
-            raise OwnCodeError(
-                f"{path}:{line}: imports {module}, a file beside it; list it too:"
-                f" code: [{path.name}, {module}.py]"
-            )
-    return CodeFile(path, content, frozenset(used - {path.name}))
-
-
-def _hides_module(name: str) -> bool:
-    """Return whether a module of Python or of a package has this name; files here do not count."""
-    if name in sys.stdlib_module_names or name in sys.modules:
-        return True
-    found = find_spec(name)
-    return bool(found and found.origin and Path(found.origin).parent.resolve() != Path.cwd())
-
-
-def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and the first name of each imported module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, each.name.partition(".")[0]) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.lineno, node.module.partition(".")[0]
 
 
 class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in importlib itself
@@ -174,8 +148,6 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        from vitcli.core.spec.own import registering
-
         with registering(f"{module.__name__}.py"):
             super().exec_module(module)
 
@@ -202,8 +174,6 @@ def load_packages() -> bool:
         return False
     state.packages = set()
     for point in entry_points(group=GROUP):
-        from vitcli.core.spec.own import registering
-
         name = point.dist.name if point.dist else point.name
         try:
             with registering(name):
@@ -236,23 +206,38 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
         load_files(found)
     elif missing:
         raise OwnCodeError(needed(missing, copies))
-    for name, digest in files.items():
-        if state.files[name].sha256 != digest:
+    for name, digest in code.items():
+        if name not in (state.packages or ()) and _identity(name) != digest:
+            part, file = name.removeprefix(PYTHON), state.files.get(name)
             raise OwnCodeError(
-                f"{state.files[name].path}: differs from the {name} of the run (SHA-256"
+                f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
-                + (f", or {copies / name}" if copies else "")
+                + (f", or {copies / name}" if copies and file else "")
             )
 
 
 def missing_code(code: Mapping[str, str]) -> list[str]:
-    """Return the files that are not loaded, and the packages that are not installed."""
-    if not all(name.endswith(".py") for name in code):
+    """Return the files and parts that are not loaded, and the packages that are not installed."""
+    if not all(name.endswith(".py") or name.startswith(PYTHON) for name in code):
         load_packages()
-    return [name for name in code if name not in state.files and name not in (state.packages or ())]
+    for name in code:
+        with contextlib.suppress(OwnCodeError):  # changed since its import: it is missing
+            _load_imported(name)
+    parts = {name for name in TEXTS if name.startswith(PYTHON)}
+    return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
+
+
+def exists_only_here(code: Mapping[str, str]) -> bool:
+    """Return whether own code has a part that no other process can load."""
+    return any(name.startswith(PYTHON) for name in code)
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
+    if parts := [name.removeprefix(PYTHON) for name in missing if name.startswith(PYTHON)]:
+        return (
+            f"{', '.join(parts)}: defined in Python, and not in this process; define it here first,"
+            " or train with parts from a file to use the run anywhere"
+        )
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
     names = " ".join(f"--code {quoted(name)}" for name in missing)
@@ -315,6 +300,7 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
+            _load_imported(name)
             todo += state.files[name].imports if name in state.files else []
     return {name: _identity(name) for name in sorted(seen)}
 
@@ -322,12 +308,12 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 def _identity(source: str) -> str:
     if source in state.files:
         return state.files[source].sha256
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
+    if not source.startswith(PYTHON):
         return version(source)
-    except PackageNotFoundError:
-        return "defined in Python"
+    if text := TEXTS.get(source):
+        return hashlib.sha256(text.encode()).hexdigest()
+    part = source.removeprefix(PYTHON)
+    raise OwnCodeError(f"{part}: Python does not know its source text; define it in a file")
 
 
 def save_copies(code: Mapping[str, str], folder: Path) -> None:
@@ -345,7 +331,8 @@ def texts(code: Mapping[str, str]) -> dict[str, str]:
 
 def blame(error: BaseException) -> str:
     """Return file, line and text of an error inside own code; empty if it is not from there."""
-    paths = {str(file.path): file for file in state.files.values()}
+    paths = {str(file.path) for file in state.files.values()}
+    paths |= {place_of(part).rpartition(":")[0] for part in PARTS}
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in paths]
     if not frames:
         return ""

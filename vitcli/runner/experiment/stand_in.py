@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, Spec, TaskSpec
 from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.own import PYTHON
 from vitcli.core.spec.readers import DATA_READERS
 from vitcli.core.spec.slots import SLOTS
 from vitcli.core.spec.task import DEFAULT_TASK
@@ -39,7 +40,7 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
         if isinstance(name, str) and name not in table:
             facts = {"own": _AnyOptions, **facts}
             table[name] = replace(
-                table[like], about="own code", build=refuse, source=missing[0], **facts
+                table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
             )
 
     parts = {key: value for key, value in raw.items() if isinstance(value, Mapping)}

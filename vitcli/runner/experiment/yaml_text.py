@@ -42,6 +42,7 @@ class Document:
         self.origin = origin
         self.loader = loader
         self.lines: dict[FieldPath, int] = {}
+        """Field -> its line; 0 for fields that were not read from a file."""
         if len(text.encode(errors="surrogateescape")) > MAX_BYTES:
             raise ConfigError(f"{origin}: larger than {MAX_BYTES} bytes")
         node = self._compose(text)
@@ -92,10 +93,14 @@ class Document:
         return out
 
     def where(self, path: FieldPath) -> str:
-        """Return ``file:line`` of a field, or of the nearest field that contains it."""
+        """Return ``file:line`` of a field, or of the nearest field that contains it.
+
+        A field without a line is in the origin alone.
+        """
         while path and path not in self.lines:
             path = path[:-1]
-        return f"{self.origin}:{self.lines.get(path, 1)}"
+        line = self.lines.get(path, 1)
+        return f"{self.origin}:{line}" if line else self.origin
 
 
 def scalar(text: str) -> Any:
@@ -150,6 +155,13 @@ _Dumper.add_representer(str, _represent_text)
 def dump(data: Any) -> str:
     """Return plain data as YAML that ``Document`` reads back unchanged."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
+
+
+def document_of(data: Any, origin: str) -> Document:
+    """Return plain data as a document, whose fields have no lines."""
+    document = Document(dump(data), origin)
+    document.lines = dict.fromkeys(document.lines, 0)
+    return document
 
 
 def format_value(value: Any) -> str:

@@ -145,9 +145,10 @@ class RunDir:
         if len(parts) != 3:
             return _parsed(path)
         before, seed, after = parts
-        if (before, after) not in _parsed_before:
-            _parsed_before[before, after] = _parsed(path)
-        return _parsed_before[before, after].model_copy(update={"seed": int(seed)})
+        spec = _parsed_before.get((before, after)) or _parsed(path)
+        if not own_code.missing_code(spec.code):  # else its parts may be loaded later
+            _parsed_before[before, after] = spec
+        return spec.model_copy(update={"seed": int(seed)})
 
     def status(self) -> dict[str, Any]:
         """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""

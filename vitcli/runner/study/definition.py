@@ -19,6 +19,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
+    experiment_files,
     find_experiment,
     flatten,
     load_experiment,
@@ -31,7 +32,7 @@ from vitcli.runner.experiment.places import Places, in_files
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.sizes import fit_to_data
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
 from vitcli.runner.text import did_you_mean, setting_text
@@ -164,10 +165,31 @@ def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None =
         ConfigError: The file is no study, or one of its fields is wrong.
     """
     path = find_experiment(name)
-    document = read_mapping(path)
+    return study_of(read_mapping(path), path, seeds, {} if data is None else {"data.name": data})
+
+
+def study_of(
+    document: Document,
+    path: Path,
+    seeds: Sequence[int] | None = None,
+    typed: Mapping[str, Any] | None = None,
+) -> Study:
+    """Return the checked study of a document.
+
+    Args:
+        document: The content of the file, or of a call in Python.
+        path: The file; its name is that of the study.
+        seeds: Seeds that replace those of the document.
+        typed: Dotted field -> value that replaces that of every variant.
+
+    Raises:
+        ConfigError: The document is no study, or one of its fields is wrong.
+    """
+    typed = dict(typed or {})
     documents = with_bases(document, path)
     raw, places = with_code(documents), in_files(documents)
     if "variants" not in raw:
+        name = path.stem if path in experiment_files().values() else str(path)
         raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
     if "seed" in document.data:
         raise ConfigError(
@@ -186,7 +208,6 @@ def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None =
     if fields.design == "factorial":
         parts = tuple(named)[1:]
         named = crossed_variants(named, fields.tune, places)
-    typed: dict[str, Any] = {} if data is None else {"data.name": data}
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places)
         for name, changes in named.items()
@@ -211,7 +232,7 @@ def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None =
         equivalence_margin=fields.equivalence_margin,
         parts=parts,
         file_seeds=tuple(fields.seeds),
-        data=data,
+        data=typed.get("data.name"),
     )
 
 

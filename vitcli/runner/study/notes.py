@@ -1,5 +1,6 @@
 """Notes below a study's table: method, uncertainty, environment and source."""
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -279,7 +280,7 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 
 def _one_trial(doc: StudyResult) -> str:
-    if len(doc.rows) < 2 or not doc.rows[1].trials or " --" in doc.command:
+    if len(doc.rows) < 2 or not doc.rows[1].trials or re.search(r" --|\(", doc.command):
         return ""
     row = doc.rows[1]
     only = f"--only {shlex.quote(row.variant)} --seeds {row.trials[0].seed}"

@@ -96,6 +96,7 @@ def _set_up(
         pin = options.pin and pick_device(options.device).type == "cpu"
     return Setup(
         threads=plan.study.threads,
+        in_process=any(own_code.exists_only_here(t.spec.code) for t in plan.trials),
         count=count,
         pin=pin,
         request=options.request(),

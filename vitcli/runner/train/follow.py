@@ -86,7 +86,8 @@ def train_order(
     with resource_errors(), chosen_kernels(device, spec.train.deterministic):
         trainer = join_training(processes, order, spec, request, device)
         with contextlib.suppress(StoppedError, DivergedError):  # rank 0 raises the same
-            trainer.train(stop, order["stop_after"])
+            for _ in trainer.train(stop, order["stop_after"]):
+                pass
         processes.part()
 
 

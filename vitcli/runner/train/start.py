@@ -149,7 +149,8 @@ def start(
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request):
-                        trainer.train(stop, request.stop_after)
+                        for _ in trainer.train(stop, request.stop_after):
+                            pass
                     request.processes.part()
                     if trainer.step < trainer.training.num_steps and not trainer.stopped_at:
                         reached, reason = finish_early(trainer)

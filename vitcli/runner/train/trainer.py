@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +146,11 @@ class Trainer:
         newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
-    def train(self, stop: StopFlag, stop_after: int | None = None) -> None:
-        """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError.
+    def train(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Take the remaining steps, and yield the record of each epoch.
 
         Args:
-            stop: Notes the signals.
+            stop: Notes the signals. After one, a checkpoint is saved and StoppedError is raised.
             stop_after: The epoch to stop after; by default the last.
         """
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
@@ -165,6 +165,7 @@ class Trainer:
                 if self._ends_at_best():
                     break
                 self._train_epoch(epoch, stop)
+                yield self.records[-1]
             if self._ends_at_best():
                 self._return_to_best()
         finally:

@@ -11,13 +11,16 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vitcli.core.data.source import PORTION, DataSet, Images
+from vitcli.runner.data.arrays import arranged
 from vitcli.runner.data.listing import (
     SPLITS,
     PictureFolder,
@@ -219,6 +222,32 @@ def _digest(arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def data_of_arrays(
+    name: str, splits: Mapping[str, tuple[Any, Any] | None], class_names: Sequence[str] = ()
+) -> DataSet:
+    """Return images and labels in memory as a data set.
+
+    Args:
+        name: Name of the data set.
+        splits: ``train``, ``test`` and perhaps ``val``: images and labels, see ``list_arrays``.
+        class_names: Name of each label; empty for the labels themselves.
+
+    Raises:
+        InputError: The arrays are of another kind, or do not fit together.
+    """
+    arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
+    given = {split: pair for split, pair in splits.items() if pair is not None}
+    for split, (images, labels) in given.items():
+        arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
+    folder = list_arrays(Path(name), arrays, name)
+    found, first = dict[str, Any](), 0
+    for split, images in zip(given, folder.arrays, strict=True):
+        labels = torch.tensor(folder.labels[first : first + images.shape[0]])
+        found[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
+        first += images.shape[0]
+    return replace(arranged(folder.class_names, **found), name=name)
 
 
 class ImageArray:

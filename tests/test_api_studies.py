@@ -1,0 +1,213 @@
+"""Studies from Python: parts of cells and imported files, the same results as the command."""
+
+import importlib
+import json
+import linecache
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import vitcli
+from tests.cli import commands
+from tests.own_code import as_new_process, forget
+from tests.same_run import assert_same_run
+from vitcli.runner.experiment import own_code
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study import from_python
+
+__all__ = ["forget"]
+PART = """
+import torch
+from vitcli.parts import attention
+
+@attention(time="N^2")
+class Scaled(torch.nn.Module):
+    share = 0.5
+
+    def __init__(self, shape, *, power: float = 1.0):
+        super().__init__()
+        self.power = power
+
+    def forward(self, q, k, v):
+        return self.share * v**self.power
+"""
+
+
+def run_cell(text: str, number: int) -> dict[str, Any]:
+    """Run a text as a notebook does; return the names that it defines."""
+    name = f"<cell {number}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), names)  # noqa: S102
+    return names
+
+
+@pytest.fixture
+def study(tiny) -> Callable[..., vitcli.ResultTable]:
+    """Return a function that runs a small study of the given second variant."""
+
+    def run(changes: dict[str, Any], **options: Any) -> vitcli.ResultTable:
+        variants = {"full": {}, "mine": changes}
+        given: dict[str, Any] = {"seeds": 1, "name": "s", "epochs": 1, "device": "cpu"}
+        return vitcli.ablate(str(tiny), variants, **given | options)
+
+    return run
+
+
+def states_of(capsys) -> str:
+    return capsys.readouterr().err.partition("\n")[0].rpartition(": ")[2]
+
+
+def test_a_study_is_that_of_the_command_and_its_workers(study, tiny):
+    table = study({"model.depth": 1}, seeds=[3], workers=1)
+    assert table.folder == Path("runs/s")
+    Path("s.yaml").write_text(
+        f"base: {tiny}\nseeds: [3]\ntrain: {{epochs: 1}}\n"
+        "variants: {full: {}, mine: {model.depth: 1}}\n"
+    )
+    files = {path: path.stat().st_mtime_ns for path in Path("runs/s").rglob("*.*")}
+    code, shown, _ = commands.vitcli("ablate", "./s.yaml", "--format", "json")
+    theirs, ours = json.loads(shown), json.loads(table.render("json"))
+    assert (code, theirs.pop("command")) == (0, "vitcli ablate s.yaml")
+    assert ours.pop("command").startswith("vitcli.ablate(base=")
+    assert ours == theirs
+    assert {"results.json", "report.html", "table.tex", "forest.svg"} <= {f.name for f in files}
+    for path in (Path("runs/s/plan.json"), *Path("runs/s").glob("*/seed3/*.npz")):
+        assert path.stat().st_mtime_ns == files[path], "nothing was trained again"
+    assert "<table" in table._repr_html_()
+    assert "<script" not in table._repr_html_()
+    assert str(table) == table.render()
+
+    study({"model.attention": run_cell(PART, 1)["Scaled"]}, seeds=[3], output="here")
+    assert_same_run(RunDir(Path("here/full/seed3")), RunDir(Path("runs/s/full/seed3")))
+
+
+def test_a_call_in_the_document_gives_the_same_study(study, capsys):
+    command = study({"model.attention": run_cell(PART, 1)["Scaled"]}).document.command
+    assert "'Scaled'" in command
+    capsys.readouterr()
+    eval(command)  # noqa: S307
+    assert states_of(capsys) == "2 finished"
+
+
+def test_a_part_of_a_cell_is_trained_here_and_is_stale_after_a_change(study, capsys):
+    study({"model.attention": run_cell(PART, 1)["Scaled"]})
+    assert states_of(capsys) == "2 missing"
+    assert not list(Path("runs/s/logs").glob("worker*"))
+    study({"model.attention": run_cell(PART, 2)["Scaled"]})
+    assert states_of(capsys) == "2 finished"
+    study({"model.attention": run_cell(PART.replace("0.5", "0.25"), 3)["Scaled"]})
+    assert states_of(capsys) == "1 finished, 1 stale"
+    as_new_process()
+    code, _, talk = commands.vitcli("eval", "s/mine/seed0")
+    assert (code, "Scaled: defined in Python" in talk) == (2, True)
+    assert commands.vitcli("runs", "ls")[0] == 0
+    run_cell(PART, 4)
+    with pytest.raises(vitcli.UserError, match="differs from the Scaled of the run"):
+        vitcli.load_model("s/mine/seed0")
+    run_cell(PART.replace("0.5", "0.25"), 5)
+    vitcli.load_model("s/mine/seed0")
+
+
+def test_an_imported_file_is_copied_so_that_workers_can_load_it(study, monkeypatch, capsys):
+    Path("scaled_file.py").write_text(PART)
+    monkeypatch.syspath_prepend(".")
+    part = importlib.import_module("scaled_file").Scaled
+    with monkeypatch.context() as patch:
+        patch.setattr(own_code, "exists_only_here", lambda code: True)  # a worker takes seconds
+        study({"model.attention": {"name": part, "power": 2.0}})
+    assert Path("runs/s/code/scaled_file.py").read_text() == PART
+    as_new_process()
+    assert commands.vitcli("eval", "s/mine/seed0", "--code", "scaled_file.py")[0] == 0
+    as_new_process()
+    module = importlib.import_module("scaled_file")
+    Path("scaled_file.py").write_text(f"{PART}\n# longer\n")
+    with pytest.raises(vitcli.UserError, match=r"changed after it was imported.*reload"):
+        study({"model.attention": module.Scaled})
+    monkeypatch.setattr(from_python, "run_study", lambda plan, options, show: plan.states)
+    capsys.readouterr()
+    study({"model.attention": {"name": importlib.reload(module).Scaled, "power": 2.0}})
+    assert states_of(capsys) == "1 finished, 1 stale"
+    study({"model.attention": {"name": "Scaled", "power": 2.0}}, code=["scaled_file.py"])
+
+
+def test_a_signal_stops_a_training_in_this_process_and_the_call_continues(study, monkeypatch):
+    scaled = {"model.attention": run_cell(PART, 1)["Scaled"]}
+    study(scaled, epochs=3, output="calm")
+    monkeypatch.setattr(from_python, "LINE_SECONDS", 0.0)
+
+    def interrupt(text: str) -> None:
+        if "mine/seed0  epoch 1 " in text:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(vitcli.UserError, match=r"of 2 trials done. Continue: vitcli\.ablate"):
+        study(scaled, epochs=3, output="stopped", on_message=interrupt)
+    assert RunDir(Path("stopped/mine/seed0")).status()["state"] in ("interrupted", "finished")
+    study(scaled, epochs=3, output="stopped")
+    assert_same_run(RunDir(Path("calm/mine/seed0")), RunDir(Path("stopped/mine/seed0")))
+
+
+def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
+    scaled = run_cell(PART.replace("v**self.power", "v + q[..., :1].new_empty(3)"), 1)["Scaled"]
+    table = study({"model.attention": scaled})
+    assert "<cell 1>:14: in forward: RuntimeError" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
+    full, mine = table.to_pandas()
+    assert (full["variant"], full["state"], full["seed"]) == ("full", "finished", 0)
+    assert 0 <= full["accuracy"] <= 1
+    assert (mine["state"], mine["accuracy"], mine["model.attention"]) == ("missing", None, "Scaled")
+    rows = {row["name"]: row for row in vitcli.runs()}
+    assert rows["s/full/seed0"]["test_accuracy"] == full["accuracy"]
+
+
+def test_frames_are_those_of_pandas(study):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    scaled = run_cell(PART, 1)["Scaled"]
+    frame = study({"model.attention": {"name": scaled, "power": 2.0}}, seeds=2).to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.groupby("variant").size().to_dict() == {"full": 2, "mine": 2}
+    assert len(vitcli.runs()) == 4
+
+
+def test_a_frame_without_pandas_is_refused_in_one_line(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(vitcli.UserError, match="type: pip install pandas"):
+        vitcli.runs()
+
+
+class PurePart:
+    """A class without a decorator."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"model.dept": 1}, {}, "ablate: variant 'mine': unknown field 'model.dept'"),
+        ({"model.attention": PurePart}, {}, "ablate: .*PurePart.* a decorator of vitcli.parts"),
+        ({"model.depth": 1}, {"seeds": [1, 1]}, "seed 1 appears twice"),
+        ({"model.depth": 1}, {"name": "a/b"}, "name 'a/b': use letters"),
+        ({"model.depth": 1}, {"code": ["nope.py"]}, "nope.py: No such file"),
+        ({"model.attention": "Scaled"}, {"workers": 2}, "workers=2: a part is defined in this"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_mistake_is_one_line(study, changes, options, message):
+    run_cell(PART, 1)
+    with pytest.raises(vitcli.UserError, match=message) as caught:
+        study(changes, **options)
+    assert "\n" not in str(caught.value)
+    assert not Path("runs/s").exists()
+
+
+def test_a_part_whose_source_text_is_unknown_is_refused(study):
+    linecache.cache.pop("<nowhere>", None)
+    names = {"__name__": "__main__"}
+    exec(compile(PART, "<nowhere>", "exec"), names)  # noqa: S102
+    with pytest.raises(vitcli.UserError, match="does not know its source text"):
+        study({"model.attention": names["Scaled"]})

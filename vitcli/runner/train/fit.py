@@ -1,0 +1,131 @@
+"""A training that Python drives, one epoch at a time, with a model and images from anywhere."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitcli.core.data.source import DataSet
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.own import GivenModel
+from vitcli.core.spec.families import model_spec
+from vitcli.runner.errors import ConfigError, DivergedError
+from vitcli.runner.experiment.config import SIZES, Experiment
+from vitcli.runner.files import commit_json, make_output_folder
+from vitcli.runner.machine.device import environment
+from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.run.record import run_metadata
+from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.exactness import configuration_record
+from vitcli.runner.train.finish import finish
+from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.trainer import Trainer
+
+Epoch = dict[str, float]
+
+
+def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
+    """Return a model that takes the images of a data set and returns logits of its classes.
+
+    Raises:
+        ConfigError: The sizes of the model differ, or another module does not return logits.
+    """
+    sizes = {name: getattr(data, name) for name in SIZES}
+    if not isinstance(model, ImageModel):
+        if not any(each.requires_grad for each in model.parameters()):
+            raise ConfigError(f"fit: {type(model).__name__} has no parameter to train")
+        given = GivenModel(model_spec(family="resnet18", **sizes), model)
+        pixels = data.test.pixels[:2].to(next(model.parameters()).device)
+        was_training = model.training
+        try:
+            with torch.no_grad():
+                given.eval()(data.normalize(pixels))
+        except (ValueError, RuntimeError, TypeError) as error:
+            shape = "x".join(map(str, pixels.shape[1:]))
+            raise ConfigError(f"fit: images of {shape} (channels first): {error}") from error
+        finally:
+            given.train(was_training)
+        return given
+    for name, theirs in sizes.items():
+        if (ours := getattr(model.spec, name)) != theirs:
+            raise ConfigError(
+                f"fit: the model has {name}={ours}, but data set {data.name} has {theirs};"
+                f" use build_model({name}={theirs})"
+            )
+    return model
+
+
+def epochs(built: BuiltTraining) -> Iterator[Epoch]:
+    """Train, and yield the numbers of each epoch; write no files."""
+    training, task, headline = built.training, built.task, built.spec.task.row.headline.name
+    for epoch in range(built.spec.train.epochs):
+        task.module.train()
+        with built.settings():
+            for _ in training.run_epoch(epoch):
+                pass
+        loss = training.take_means()["loss"]
+        task.module.eval()
+        try:
+            measured = task.measure(task.outputs(task.module, built.data.test))
+        except ValueError as error:
+            raise DivergedError(
+                f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
+            ) from error
+        yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
+
+
+def saved_epochs(
+    built: BuiltTraining, folder: Path, on_message: Callable[[str], None]
+) -> Iterator[Epoch]:
+    """Train into a run folder, and yield the numbers of each epoch.
+
+    Raises:
+        ConfigError: The folder is not empty, or the module is none of vitcli.
+    """
+    run, spec, headline = RunDir(folder), built.spec, built.spec.task.row.headline.name
+    if isinstance(built.task.module, GivenModel):
+        raise ConfigError(
+            "fit: save needs a model that can be built again; register its class with"
+            " @vitcli.parts.model and take build_model(family=...)"
+        )
+    if folder.exists() and not is_effectively_empty(folder):
+        raise ConfigError(f"fit: {folder} is not empty; choose another folder")
+    make_output_folder(folder)
+    if built.data.spec is None:
+        on_message(
+            f"note: {folder} has no images, so vitcli eval cannot measure it; to keep them, write"
+            " them with numpy.savez and read them with load_data('npz:FILE')"
+        )
+    trainer = Trainer(
+        built=built,
+        run=run,
+        resume_command=run.command("train --resume"),
+        on_message=on_message,
+    )
+    experiment = Experiment(folder.name, spec, folder / "config.yaml")
+    facts: dict[str, Any] = {"precision": built.precision, "kernels": built.kernels}
+    facts |= {"compiled": False, **environment(built.device)}
+    meta = run_metadata(experiment, built.data, facts, {}, f"vitcli.fit(save={str(folder)!r})")
+    meta["inexact"] = ["from step 0: the initial weights are those of a model in Python"]
+    with run.lock():
+        run.create(spec)
+        commit_json(folder / "meta.json", meta | configuration_record(spec))
+        run.set_status("running", 0)
+        records = trainer.train(StopFlag())
+        while record := _next(records, built):
+            split = "test" if f"test_{headline}" in record else "val"
+            names = ("epoch", "train_loss", f"{split}_{headline}")
+            yield {name: record[name] for name in names}
+        with built.settings():
+            finish(trainer)
+
+
+def _next(records: Iterator[dict[str, Any]], built: BuiltTraining) -> dict[str, Any] | None:
+    """Return the record of one more epoch; the caller gets the model in eval mode."""
+    built.task.module.train()
+    with built.settings():
+        record = next(records, None)
+    built.task.module.eval()
+    return record
