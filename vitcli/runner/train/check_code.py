@@ -67,11 +67,10 @@ def check_code() -> list[PartReport]:
         if row.source in own_code.state.files
     ]
     metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
-    whole = [_check_part(DEFAULT_TASK, "task.name") for _ in metrics[:1]]
-    return found + [
-        replace(_check_part(DEFAULT_TASK, "task.name"), part=name, field="metric")
-        for name in metrics
-    ]
+    if not metrics:
+        return found
+    report = _check_part(DEFAULT_TASK, "task.name")
+    return found + [replace(report, part=name, field="metric") for name in metrics]
 
 
 def _check_part(name: str, field: str) -> PartReport:
