@@ -117,6 +117,19 @@ def test_every_kind_of_part_passes_the_check(here):
     assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
 
 
+def test_the_other_parts_of_the_page_pass_the_check(here):
+    found = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    Path("page.py").write_text("\n".join(found))
+    reports = json.loads(vitcli("experiments check --code page.py --json"))
+    assert {each["part"]: each["problem"] for each in reports} == {
+        "Confident": "",
+        "first_class": "",
+    }
+    vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
+    wrong = vitcli("train --code page.py -s task.name=Confident -s task.wait=1", 2)
+    assert "did you mean 'task.weight'" in wrong
+
+
 def test_a_bad_part_is_named_with_its_line(here):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")

@@ -118,6 +118,7 @@ def cp(
 
 
 @commands.command()
+@with_code
 def validate(
     names: Annotated[
         list[str],
@@ -164,6 +165,7 @@ def check(json: Json = False) -> None:
       vitcli experiments check --code part.py
     """
     from vitcli.runner.errors import CheckError, ConfigError
+    from vitcli.runner.experiment import own_code
     from vitcli.runner.train.check_code import check_code
 
     reports = check_code()
@@ -182,7 +184,8 @@ def check(json: Json = False) -> None:
         raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")
     first = reports[0]
     if "." in first.field:
-        say(f"next: vitcli train --code FILE.py -s {first.field}={first.part}")
+        words = ["vitcli", "train", *own_code.options(), "-s", f"{first.field}={first.part}"]
+        say(f"next: {shlex.join(words)}")
 
 
 @commands.command()

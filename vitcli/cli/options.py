@@ -1,7 +1,8 @@
 """Options that several commands share, and the Typer groups that hold commands."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -160,6 +161,20 @@ def run_folder(name: str | None, output: Path | None) -> Path | None:
     return named_folder(name)
 
 
+def typed_files(options: Mapping[str, Any]) -> set[str]:
+    """Return the experiment files among the arguments of a command."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.config import find_experiment
+
+    found = set()
+    for name in ("experiment", "study", "name", "names"):
+        value = options.get(name)
+        for each in [value] if isinstance(value, str) else value or ():
+            with suppress(ConfigError):  # the command says what is wrong
+                found.add(str(find_experiment(each)))
+    return found
+
+
 def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that also takes ``--code`` and ``--trust-code``."""
 
@@ -170,6 +185,7 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
         from vitcli.runner.experiment import own_code
 
         own_code.state.trusts_copies = trust_code
+        own_code.state.typed = typed_files(options)
         own_code.load(code or [])
         return command(*args, **options)
 

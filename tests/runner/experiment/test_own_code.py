@@ -1,5 +1,6 @@
 """Own code that is damaged, hostile or not named: nothing runs by itself, and nothing is lost."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
+from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 
 __all__ = ["forget"]
@@ -48,7 +51,7 @@ def test_a_downloaded_run_is_read_and_runs_nothing(downloaded, command):
 @pytest.mark.parametrize("command", RUNNING)
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, command):
     talk = vitcli(command, 2)
-    assert "own code is needed: own.py; type --code 'own.py', or --trust-code" in talk
+    assert "own code is needed: own.py; type --code own.py, or --trust-code" in talk
     assert not Path("canary").exists()
 
 
@@ -67,6 +70,41 @@ def test_code_is_trusted_or_named_again(downloaded):
     assert "No such file" in vitcli("eval own --trust-code", 2)
 
 
+@pytest.mark.parametrize("file", ["e.yaml", "sub/e.yaml"])
+@pytest.mark.parametrize("has_marks", [True, False])
+def test_no_file_in_a_run_folder_names_code(downloaded, tiny, file, has_marks):
+    (downloaded / "sub").mkdir()
+    (downloaded / file).write_text(f"code: [{downloaded.resolve()}/code/own.py]\nbase: {tiny}\n")
+    Path("mine.yaml").write_text(f"base: {downloaded / file}\n")
+    if not has_marks:
+        (downloaded / "status.json").unlink()
+        (downloaded / "meta.json").unlink()
+    for typed in (downloaded / file, "mine.yaml"):
+        assert "in a run folder cannot name code" in vitcli(f"train {typed} --dry-run", 2)
+    assert not Path("canary").exists()
+
+
+def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
+    Path("evil.py").write_text(CANARY)
+    Path("e.yaml").write_text(f"code: [evil.py]\nbase: {tiny}\n")
+    config = downloaded / "config.yaml"
+    text = config.read_text()
+    code = re.search(r"^code:\n  own.py: \w+$", text, re.M)
+    assert code
+    config.write_text(f"base: {Path('e.yaml').resolve()}\n" + text.replace(code[0], "code: {}"))
+    vitcli("train --resume own", 2)
+    config.write_text(text.replace(code[0], f"code: [{Path('evil.py').resolve()}]"))
+    vitcli("train --resume own", 2)
+    config.write_text(text)
+    meta = json.loads((downloaded / "meta.json").read_text())
+    (downloaded / "meta.json").write_text(json.dumps(meta | {"experiment": "e.yaml"}))
+    commands.vitcli("runs", "record", "own", "-o", "rec.json")
+    vitcli("runs ls")
+    with pytest.raises(OwnCodeError, match="that nobody has typed cannot name code"):
+        load_experiment("e.yaml")  # as completion does
+    assert not Path("canary").exists()
+
+
 def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
     (downloaded / "config.yaml").write_text(f"code: [code/own.py]\nbase: {tiny}\n")
     assert "a file in a run folder cannot name code" in vitcli("train runs/own/config.yaml", 2)
@@ -76,6 +114,18 @@ def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
 @pytest.mark.parametrize(
     ("name", "body", "problem"),
     [
+        ("ends.py", "import sys\nsys.exit(0)\n", "ends.py:2: in <module>: SystemExit"),
+        (
+            "default.py",
+            "from vitcli.parts import schedule\n@schedule\n"
+            "def s(progress, steps: int = 'three'): ...\n",
+            "s: default of 'steps': Input should be a valid integer",
+        ),
+        (
+            "word.py",
+            "from vitcli.parts import schedule\n@schedule(name='null')\ndef s(progress): ...\n",
+            "no word of YAML: 'null'",
+        ),
         ("missing.py", None, "missing.py: No such file"),
         ("notes.txt", "", "notes.txt is not a Python file"),
         ("random.py", "", "random.py has the name of another module"),

@@ -8,7 +8,7 @@ from torch import Tensor
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import TaskSpec
-from vitcli.core.spec.own import options_of_signature
+from vitcli.core.spec.own import check_defaults, options_of_signature
 
 
 class OwnTaskSpec(TaskSpec):
@@ -21,12 +21,21 @@ class OwnTaskSpec(TaskSpec):
             )
 
 
+def is_ours(kind: type) -> bool:
+    """Return whether vitcli or Python defines a class, whose annotations are no options."""
+    return kind.__module__.partition(".")[0] in ("vitcli", "builtins", "abc")
+
+
 def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
     """Return the class of an objective, and its options: name -> (type, default)."""
     if isinstance(build, type):
         hints = get_type_hints(build, include_extras=True)
-        own = {each: hints[each] for each in vars(build).get("__annotations__", {})}
+        kinds = [kind for kind in reversed(build.__mro__) if not is_ours(kind)]
+        own = {
+            each: hints[each] for kind in kinds for each in vars(kind).get("__annotations__", {})
+        }
         fields = {each: (kind, getattr(build, each, ...)) for each, kind in own.items()}
+        check_defaults(build.__name__, fields)
         for each in fields:  # an attribute of the instance is the value in the experiment
             setattr(build, each, property(attrgetter(f"spec.task.{each}")))
         return build, fields

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, get_origin, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
+
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.rows import Row
@@ -89,7 +91,23 @@ def options_of_signature(
         kind = hints.get(each.name, type(each.default))
         kind = Annotated[kind, AcceptsList] if get_origin(kind) is tuple else kind
         fields[each.name] = (kind, ... if each.default is each.empty else each.default)
+    check_defaults(build.__name__, fields)
     return fields
+
+
+def check_defaults(name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a default that its own type does not allow.
+
+    Raises:
+        TypeError: A default is of another type.
+    """
+    for field, (kind, default) in fields.items():
+        try:
+            if default is not ...:
+                TypeAdapter(kind).validate_python(default, strict=True)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise TypeError(f"{name}: default of {field!r}: {problem}, got {default!r}") from error
 
 
 def add_row(table: Any, row: Row | Metric, name: str) -> None:
@@ -99,8 +117,8 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
         ValueError: vitcli or another source has a part of this name.
     """
     found = table.get(name)
-    if not name.isidentifier():
-        raise ValueError(f"a part's name is letters, digits and _, got {name!r}")
+    if not name.isidentifier() or name.lower() in ("null", "true", "false"):
+        raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")
     if found and found.source != row.source and not found.source.startswith(PYTHON):
         owner = found.source or "vitcli"
         raise ValueError(f"{owner} has a part {name!r} already; give yours another name")

@@ -99,6 +99,14 @@ def _list_names(table: Table) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def unknown_name(key: str, name: Any, table: Table) -> ValidationError:
+    """Return the error of a field ``key`` that names no row of the table."""
+    wrong = InitErrorDetails(
+        type="literal_error", loc=(key,), input=name, ctx={"expected": _list_names(table)}
+    )
+    return ValidationError.from_exception_data(key, [wrong])
+
+
 @dataclass(frozen=True, eq=False)
 class RowOf:
     """Annotation of a field that holds the name of a row."""
@@ -124,7 +132,9 @@ class RowOf:
             options = dict(value)
             name = options.pop("name", None)
         if not isinstance(name, str) or name not in self.table:
-            raise PydanticKnownError("literal_error", {"expected": _list_names(self.table)})
+            if not isinstance(value, Mapping):
+                raise PydanticKnownError("literal_error", {"expected": _list_names(self.table)})
+            raise unknown_name("name", name, self.table)
         own = self.table[name].own
         if own is None:
             if options:
@@ -185,13 +195,7 @@ class SpecOf:
             raise PydanticKnownError("dict_type")
         name = value.get(self.key, self.default)
         if not isinstance(name, str) or name not in self.table:
-            wrong = InitErrorDetails(
-                type="literal_error",
-                loc=(self.key,),
-                input=name,
-                ctx={"expected": _list_names(self.table)},
-            )
-            raise ValidationError.from_exception_data(self.key, [wrong])
+            raise unknown_name(self.key, name, self.table)
         spec = self.table[name].spec_class
         return spec.model_validate(self.prepare(spec, value) if self.prepare else value)
 

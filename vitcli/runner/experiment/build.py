@@ -7,7 +7,8 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, OwnCodeError
+from vitcli.runner.experiment import own_code
 
 
 def new_module(spec: ExperimentSpec) -> nn.Module:
@@ -23,6 +24,10 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
             return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
+    except TypeError as error:  # an own part that takes other arguments
+        if not spec.code or own_code.blame(error):
+            raise
+        raise OwnCodeError(f"{', '.join(sorted(spec.code))}: {error}") from error
 
 
 def filled_module(spec: ExperimentSpec, data: DataSet) -> nn.Module:

@@ -168,12 +168,20 @@ def lay(documents: Sequence[Document]) -> dict[str, Any]:
     return laid
 
 
-def with_code(documents: Sequence[Document]) -> dict[str, Any]:
-    """Return ``lay``; the own code that the files name is loaded."""
+def with_code(documents: Sequence[Document], typed: str | None = None) -> dict[str, Any]:
+    """Return ``lay``; the own code that the files name is loaded, if the user has typed the first.
+
+    Args:
+        documents: The file and its bases.
+        typed: Another file that leads to the first, such as a study.
+    """
     laid = lay(documents)
     code: dict[str, str] = {}
+    is_typed = (typed or documents[0].origin) in own_code.state.typed
     for document in reversed(documents):
-        code |= own_code.name_code(document.data.get("code"), Path(document.origin))
+        code |= own_code.name_code(
+            document.data.get("code"), Path(document.origin), is_typed=is_typed
+        )
     return laid | ({"code": code} if code else {})
 
 

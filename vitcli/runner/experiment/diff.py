@@ -25,7 +25,7 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
     found: dict[str, Change] = {}
     if one == other:
         return found
-    for name in [*dict.fromkeys((*type(one).model_fields, *type(other).model_fields))]:
+    for name in dict.fromkeys((*_names(one), *_names(other))):
         left, right = getattr(one, name, None), getattr(other, name, None)
         if _is_unset(one, name, other) or _is_unset(other, name, one):
             continue
@@ -38,6 +38,11 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
         elif left != right:
             found |= _differing_choices(left, right, prefix + name)
     return found
+
+
+def _names(spec: BaseModel) -> list[str]:
+    """Return the fields of a spec, and the options of an own part whose code is not loaded."""
+    return [*type(spec).model_fields, *(spec.model_extra or {})]
 
 
 def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:

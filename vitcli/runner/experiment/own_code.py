@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import inspect
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
 from vitcli.runner.files import commit, make_folder, read_bounded
-from vitcli.runner.text import printable, quoted
+from vitcli.runner.text import printable
 
 FOLDER = "code"
 """Folder inside a run folder with the copies."""
@@ -49,6 +50,8 @@ class _State:
     """File name, such as ``sigmoid.py`` -> the file."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
+    typed: set[str] = field(default_factory=set)
+    """Experiment files that the user has typed in this call; only they may name code."""
     packages: set[str] | None = None
     """Installed packages whose parts are loaded; None before the first look."""
 
@@ -148,7 +151,7 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        with registering(f"{module.__name__}.py"):
+        with registering(f"{module.__name__}.py"), contextlib.redirect_stdout(sys.stderr):
             super().exec_module(module)
 
 
@@ -164,7 +167,7 @@ def _import(name: str) -> None:
         __import__(stem)
     except OwnCodeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise OwnCodeError(blame(error) or f"{name}: {type(error).__name__}: {error}") from error
 
 
@@ -240,15 +243,16 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
         )
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
-    names = " ".join(f"--code {quoted(name)}" for name in missing)
+    names = " ".join(shlex.join(["--code", name]) for name in missing)
     hint = f", or --trust-code to run the copy in {copies}" if copies else ""
     return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
 
 
-def name_code(value: Any, origin: Path) -> dict[str, str]:
+def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
     """Load the files that ``code`` of an experiment file names; return their hashes.
 
     Args:
+        is_typed: Whether the user has typed this file, or one that it is the base of.
         value: A list of paths, relative to the file; or the name and hash of each file, as the
             configuration of a run has them.
         origin: The experiment file.
@@ -264,12 +268,28 @@ def name_code(value: Any, origin: Path) -> dict[str, str]:
         return hashes
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
-    if any((origin.parent / name).exists() for name in ("status.json", "meta.json", "plan.json")):
-        raise OwnCodeError(
-            f"{origin}: a file in a run folder cannot name code; type --code"
-            f" {quoted(str(value[0]))}"
-        )
+    what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
+    if not is_typed or is_below_run(origin):
+        files = shlex.join(["--code", str(origin.parent / value[0])]) if value else "--code FILE"
+        raise OwnCodeError(f"{origin}: {what} cannot name code; type {files}")
     return load([origin.parent / each for each in value])
+
+
+def is_below_run(path: Path) -> bool:
+    """Return whether a file is in a folder, or below one, that vitcli or a sender made a run."""
+    marks = ("status.json", "meta.json", "checkpoints", FOLDER)
+    return any(
+        (parent / "plan.json").exists()
+        or ((parent / "config.yaml").exists() and any((parent / mark).exists() for mark in marks))
+        for parent in path.resolve().parents
+    )
+
+
+def options() -> list[str]:
+    """Return the options of this call that name its own code, for the next command."""
+    if state.trusts_copies:
+        return ["--trust-code"]
+    return [word for each in state.files.values() for word in ("--code", str(each.path))]
 
 
 def sources_of(spec: BaseModel) -> set[str]:

@@ -287,7 +287,7 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
         documents = with_bases(read_mapping(path), path)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    raw = with_code(documents)
+    raw = with_code(documents, str(study))
     if "variants" in raw:
         raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
     return raw, in_files(documents)

@@ -78,6 +78,7 @@ def define_study(
         raise ConfigError(f"{CALL}: name {name!r}: use letters, digits and . _ + - only")
     fields = base if isinstance(base, Mapping) else {"base": base}
     chosen = list(range(seeds)) if isinstance(seeds, int) else seeds
+    own_code.state.typed.add(CALL)
     document = document_of(plain({**fields, "seeds": chosen, "variants": variants}), CALL)
     return study_of(document, Path(f"{name}.yaml"), None, typed)
 

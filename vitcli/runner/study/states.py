@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, OwnCodeError
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
@@ -103,7 +103,8 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     try:
         stored = run.spec()
     except ConfigError as error:
-        return TrialState(state="stale", reason=f"its config.yaml cannot be read: {error}")
+        what = "" if isinstance(error, OwnCodeError) else "its config.yaml cannot be read: "
+        return TrialState(state="stale", reason=f"{what}{error}")
     raw = run.read("meta.json")
     meta = Meta.model_validate(raw)
     for name, (there, here) in differences(

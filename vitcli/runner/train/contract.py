@@ -14,7 +14,7 @@ from vitcli.core.data.batches import Batch
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import place_of
+from vitcli.runner.experiment.own_code import blame, place_of
 
 Shape = tuple[int, ...]
 
@@ -106,6 +106,22 @@ def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def errors_are_named(task: Task) -> Iterator[None]:
+    """Name the own code in an error of the block that has no line in it, as a wrong signature.
+
+    Raises:
+        OwnCodeError: The block raises such an error.
+    """
+    try:
+        yield
+    except TypeError as error:
+        if blame(error):
+            raise
+        files = ", ".join(sorted(task.spec.code))
+        raise OwnCodeError(f"{files}: {error}") from error
+
+
 @torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
     """Pass a batch through the module twice, in evaluation mode, and check each own part.
@@ -119,7 +135,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     for _ in range(2):
         seed_step(batch["images"].device, seed, 0)
         seen: list[Tensor] = []
-        with watched(task, seen):
+        with watched(task, seen), errors_are_named(task):
             numbers = task.losses(batch)
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
