@@ -126,7 +126,7 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
         "first_class": "",
     }
     vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
-    wrong = vitcli("train --code page.py -s task.name=Confident -s task.wait=1", 2)
+    wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'task.weight'" in wrong
 
 
