@@ -100,12 +100,15 @@ def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
 
 
-@pytest.mark.slow
+SHORTER = {"bench": " --lengths 64 --rounds 1", "visualize": " --num-images 4"}
+
+
+@pytest.mark.ci
 def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
     for command in tutorial:
         as_new_process()
         if command.startswith(("experiments check", "bench", "export", "visualize")):
-            vitcli(command)
+            vitcli(command + SHORTER.get(command.split()[0], ""))
         elif command.startswith("train") and "--name cosine" in command:
             vitcli(f"{command} --epochs 1")
 
