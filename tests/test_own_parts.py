@@ -130,7 +130,7 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
     }
     vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
-    assert "did you mean 'task.weight'" in wrong
+    assert "did you mean 'weight'" in wrong
 
 
 def test_a_bad_part_is_named_with_its_line(here):

@@ -30,7 +30,7 @@ class ExperimentSpec(Spec):
     pretrain: PretrainSpec | None = None
     """Training that comes first and whose encoder this training starts from; unset trains nothing
     first. In a file, ``experiment: NAME`` takes its fields from an experiment."""
-    code: FrozenMapping = Frozen()
+    code: FrozenMapping = Field(default_factory=Frozen)
     """Own code that the experiment uses: name of a file -> its SHA-256, or name of an installed
     package -> its version. A file lists paths, such as ``[part.py]``."""
     seed: int = Field(0, ge=0, lt=2**31)
