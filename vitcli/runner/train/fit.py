@@ -113,8 +113,9 @@ def saved_epochs(
         run.create(spec)
         commit_json(folder / "meta.json", meta | configuration_record(spec))
         run.set_status("running", 0)
-        records = trainer.train(StopFlag())
-        while record := _next(records, built):
+        epochs = trainer.train(StopFlag())
+        while _next(epochs, built):
+            record = trainer.records[-1]
             split = "test" if f"test_{headline}" in record else "val"
             names = ("epoch", "train_loss", f"{split}_{headline}")
             yield {name: record[name] for name in names}
@@ -122,10 +123,10 @@ def saved_epochs(
             finish(trainer)
 
 
-def _next(records: Iterator[dict[str, Any]], built: BuiltTraining) -> dict[str, Any] | None:
-    """Return the record of one more epoch; the caller gets the model in eval mode."""
+def _next(epochs: Iterator[int], built: BuiltTraining) -> int | None:
+    """Train one more epoch and return its number; the caller gets the model in eval mode."""
     built.task.module.train()
     with built.settings():
-        record = next(records, None)
+        epoch = next(epochs, None)
     built.task.module.eval()
-    return record
+    return epoch

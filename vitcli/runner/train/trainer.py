@@ -146,8 +146,8 @@ class Trainer:
         newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
-    def train(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Take the remaining steps, and yield the record of each epoch.
+    def train(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[int]:
+        """Take the remaining steps, and yield the number of each epoch, from 1, after it.
 
         Args:
             stop: Notes the signals. After one, a checkpoint is saved and StoppedError is raised.
@@ -165,7 +165,7 @@ class Trainer:
                 if self._ends_at_best():
                     break
                 self._train_epoch(epoch, stop)
-                yield self.records[-1]
+                yield epoch + 1
             if self._ends_at_best():
                 self._return_to_best()
         finally:
