@@ -30,6 +30,7 @@ from vitcli.runner.experiment.yaml_text import (
     FAST_LOADER,
     MAX_DEPTH,
     Document,
+    document_of,
     dump,
     format_value,
     read_mapping,
@@ -340,3 +341,15 @@ def test_the_name_of_a_run_is_answered_with_its_experiment(here):
         load_experiment("mine")
     file = str(caught.value).split("'")[-2]
     assert load_experiment(file).spec == load_experiment("quickstart").spec
+
+
+def test_a_model_that_timm_lacks_is_blamed_on_its_field():
+    pytest.importorskip("timm")
+    with pytest.raises(ConfigError, match=r"--set: .*no model 'test_vat'; did you mean 'test_vit'"):
+        load_experiment("quickstart", {"model.family": "timm", "model.name": "test_vat"})
+
+
+def test_plain_data_is_a_document_whose_fields_have_no_lines():
+    document = document_of({"a": {"b": [1, "x"]}}, "call")
+    assert document.data == {"a": {"b": [1, "x"]}}
+    assert document.where(("a", "b")) == "call"

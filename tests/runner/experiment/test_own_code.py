@@ -159,3 +159,54 @@ def test_files_that_are_listed_import_each_other(tiny):
         f"train {tiny} --epochs 1 --code own.py --code helper.py -s model.attention=Uniform -o run"
     )
     assert RunDir(Path("run")).spec().code.keys() == {"own.py", "helper.py"}
+
+
+class Package:
+    """An installed package whose entry point adds a schedule."""
+
+    name = "half"
+
+    class dist:  # noqa: N801  (the name of the library's attribute)
+        name = "half-rate"
+
+    @staticmethod
+    def load() -> None:
+        from vitcli.parts import schedule
+
+        @schedule
+        def half(progress):
+            return 0.5
+
+
+def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny, monkeypatch):
+    found = {"vitcli.parts": [Package]}
+    monkeypatch.setattr(own_code, "entry_points", lambda group: found[group])
+    monkeypatch.setattr(own_code, "version", {"half-rate": "1.2"}.__getitem__)
+    vitcli(f"train {tiny} -s optim.schedule=half --stop-after 1 -o run")
+    assert RunDir(Path("run")).spec().code == {"half-rate": "1.2"}
+    as_new_process()
+    found["vitcli.parts"] = []
+    assert "half" in vitcli("runs show run")
+    assert "install the package half-rate" in vitcli("train --resume run", 2)
+    as_new_process()
+    assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
+
+
+def test_a_package_that_cannot_be_loaded_is_named(tiny, monkeypatch):
+    def fail() -> None:
+        raise ImportError("no libfoo")
+
+    monkeypatch.setattr(Package, "load", fail)
+    monkeypatch.setattr(own_code, "entry_points", lambda group: [Package])
+    talk = vitcli(f"train {tiny} -s optim.schedule=half", 2)
+    assert "package half-rate: its parts cannot be loaded: ImportError: no libfoo" in talk
+
+
+def test_an_option_is_set_beside_a_name_in_the_file(tiny):
+    Path("every.py").write_text(EVERY)
+    Path("mine.yaml").write_text(f"code: [every.py]\nbase: {tiny}\nmodel: {{attention: Uniform}}\n")
+    vitcli("train mine.yaml -s model.attention.share=2 --epochs 1 -o run")
+    assert RunDir(Path("run")).spec().model.model_dump()["attention"] == {
+        "name": "Uniform",
+        "share": 2.0,
+    }
