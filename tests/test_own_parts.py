@@ -11,7 +11,8 @@ from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import parts
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.models.build import build_model
+from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
@@ -188,6 +189,14 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch,
     vitcli("train --resume stopped --trust-code")
     assert_same_run(calm, RunDir(Path("stopped")))
     assert "every.py" in calm.spec().code or "net.py" in calm.spec().code
+
+
+def test_an_own_model_has_the_weights_of_its_seed(tutorial):
+    own_code.load([Path("net.py")])
+    spec = model_spec(family="TinyNet", img_size=(8, 8), in_chans=3, num_classes=2)
+    one, same, other = (build_model(spec, seed).head.weight for seed in (0, 0, 1))
+    assert one.equal(same)
+    assert not one.equal(other)
 
 
 def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
