@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.stopping import stop_after
 from vitcli import parts
 from vitcli.core.models.build import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
@@ -254,6 +256,29 @@ def test_options_are_in_hash_and_differences(tiny):
     assert hashes[0] == hashes[1] != hashes[2]
     assert differences(specs[0], specs[2]) == {"model.attention.share": (None, 2.0)}
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
+
+
+def test_options_reach_the_parts(tiny):
+    Path("every.py").write_text(EVERY)
+    own_code.load([Path("every.py")])
+    fields = {
+        "model.attention": {"name": "Uniform", "share": 0.5},
+        "optim.schedule": {"name": "stairs", "steps": 1},
+        **{"model.img_size": 8, "model.in_chans": 3, "model.num_classes": 2},
+    }
+    spec = load_experiment(str(tiny), fields).spec
+    model: Any = build_model(spec.model, 0)
+    assert model.blocks[0].attn.inner.attend.share == 0.5
+    schedule = spec.optim.schedule
+    assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
+
+
+def test_a_run_has_copies_that_are_removed_with_it(tiny):
+    Path("every.py").write_text(EVERY)
+    vitcli(f"train {tiny} --epochs 1 --code every.py -o runs/own")
+    assert Path("runs/own/code/every.py").read_text() == EVERY
+    vitcli("runs rm own --yes")
+    assert not Path("runs/own").exists()
 
 
 def test_a_metric_is_measured_and_belongs_to_the_configuration(tiny):
