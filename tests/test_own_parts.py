@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
@@ -271,6 +272,15 @@ def test_options_reach_the_parts(tiny):
     assert model.blocks[0].attn.inner.attend.share == 0.5
     schedule = spec.optim.schedule
     assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
+
+
+def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here):
+    Path("every.py").write_text(EVERY)
+    own_code.load([Path("every.py")])
+    sizes = {"img_size": (8, 8), "in_chans": 3, "num_classes": 2, "depth": 1}
+    model: Any = build_model(model_spec(attention="Uniform", pool="cls", **sizes), 0)
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(model.features(images), model.forward_features(images)[:, 0])
 
 
 def test_a_run_has_copies_that_are_removed_with_it(tiny):

@@ -84,6 +84,15 @@ def test_no_file_in_a_run_folder_names_code(downloaded, tiny, file, has_marks):
     assert not Path("canary").exists()
 
 
+def test_no_file_in_the_folder_of_a_study_names_code(tiny):
+    Path("study/sub").mkdir(parents=True)
+    Path("study/plan.json").write_text("{}")
+    Path("own.py").write_text(CANARY)
+    Path("study/sub/e.yaml").write_text(f"code: [../../own.py]\nbase: {tiny}\n")
+    assert "in a run folder cannot name code" in vitcli("train study/sub/e.yaml --dry-run", 2)
+    assert not Path("canary").exists()
+
+
 def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     Path("evil.py").write_text(CANARY)
     Path("e.yaml").write_text(f"code: [evil.py]\nbase: {tiny}\n")
