@@ -26,7 +26,7 @@ from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
 
 from experiments.claims.claims import TABLES as CLAIMS
-from experiments.gates.tables import gates, rejection, tunings
+from experiments.gates.tables import TUNINGS, gates, rejection, tunings
 from experiments.search.tables import samplers, samplers_say
 from experiments.statistics.tables import fold_levels, levels, simulation
 from vitcli.runner.search.result import SearchResult, best_table
@@ -126,7 +126,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **CLAIMS,
     "gates": gates,
     "rejection": rejection,
-    "tunings": tunings,
+    "tunings": lambda: f"{tunings()}\n\n{studies.costs(*TUNINGS)}",
     "pretraining": studies.pretraining,
     "simulation": simulation,
     "slots": slots,

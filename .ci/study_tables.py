@@ -62,7 +62,8 @@ def study_short(name: str) -> str:
     doc = document(name)
     seeds = max(len(row.trials) for row in doc.rows)
     brief = doc.model_copy(update={"hypothesis": ""})
-    return f"{_columns(brief, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+    length = f"{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+    return f"{_columns(brief, SHORT)}\n\n{length}\n\n{costs(name)}"
 
 
 def study_brief(name: str) -> str:
@@ -86,6 +87,17 @@ def study_says(name: str) -> str:
     """Return what the rows of a study show, as a list of sentences."""
     doc = document(name)
     return listed(study_sentences(compare(doc), same_setting=bool(doc.same_setting)))
+
+
+def costs(*names: str) -> str:
+    """Return how much compute each study took, and the command that repeats one of its trials."""
+    said = []
+    for doc in map(document, names):
+        every = notes(doc, compare(doc))
+        what, _, command = every.get("one trial", "").partition(": ")
+        again = f" {what}: `{command}`" if command else ""
+        said.append(f"`{doc.name}`: {every['compute'].removeprefix('Compute: ')}{again}")
+    return listed(said)
 
 
 def listed(sentences: Sequence[str]) -> str:
@@ -128,7 +140,7 @@ def lengths_say() -> str:
         said = [f"{_difference(row)} after {epochs} epochs" for epochs, row in rows.items()]
         intervals = [interval_of(rows[epochs]) for epochs in (min(rows), max(rows))]
         sentences.append(f"`{name}`: {join_words(said)}. {_change(*intervals)}")
-    return listed(sentences)
+    return f"{listed(sentences)}\n\n{costs(LENGTHS[1])}"
 
 
 def _difference(row: RowStatistics) -> str:
@@ -180,7 +192,8 @@ def pretraining() -> str:
         " difference from training from scratch with its 95 % t interval, paired by seed and not"
         f" corrected for the number of variants. {hardware}; {precision}; commits {commits}."
     )
-    return f"{markdown_grid(header, rows)}\n\n{listed([*lines, *pooled])}\n\n{note}"
+    shown = listed([*lines, *pooled])
+    return f"{markdown_grid(header, rows)}\n\n{shown}\n\n{note}\n\n{costs(*OF_LABELS.values())}"
 
 
 def _cell(row: RowStatistics) -> str:
