@@ -68,7 +68,8 @@ NOT_RUN = {
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import timm:": (4, "vit.pt: not a file"),
-    "vitcli attn-map photo.jpg --model": (4, ": not a file"),
+    "vitcli attn-map vit.pt": (4, ": not a file"),
+    "vitcli attn-map timm:": (4, ": not a file"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),

@@ -33,9 +33,9 @@ READING = (
     *("runs watch parts", "data ls", "data info imagefolder:pictures"),
     *("experiments ls", "experiments show quickstart", "experiments show tiny.yaml --resolved"),
     *("experiments validate tiny.yaml", "experiments schema", "doctor", "eval mapped"),
-    *("eval mapped --probe knn", "eval captions --zero-shot", "predict x.png --run mapped"),
+    *("eval mapped --probe knn", "eval captions --zero-shot", "predict mapped x.png"),
     *(
-        "explain scale --run mapped",
+        "explain scale mapped",
         "train tiny.yaml --dry-run",
         "ablate mine.yaml --table-only --format json",
     ),
@@ -124,7 +124,7 @@ def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
 def test_matplotlib_does_not_talk_about_its_cache(here, environment):
     save_picture("x.png", (32, 32))
     home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
-    words = ["attn-map", "x.png", "--run", "cifar10-pocket", "-o", "map.png"]
+    words = ["attn-map", "cifar10-pocket", "x.png", "-o", "map.png"]
     done = subprocess.run(
         [sys.executable, "-m", "vitcli", *words],
         env=environment | home,

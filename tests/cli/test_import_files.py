@@ -277,9 +277,9 @@ def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatc
         save_picture(name, (8, 8))
     for words in (
         ["eval", "mine"],
-        ["predict", "x.png", "--run", "mine", "--json"],
-        ["attn-map", "x.png", "--run", "mine", "-o", "map.png"],
-        ["attn-map", "x.png", "--run", "mine", "-o", "map.html", "--live"],
+        ["predict", "mine", "x.png", "--json"],
+        ["attn-map", "mine", "x.png", "-o", "map.png"],
+        ["attn-map", "mine", "x.png", "-o", "map.html", "--live"],
     ):
         code, out, talk = commands.vitcli(*words)
         assert (code, out) == (4, "")
@@ -287,14 +287,14 @@ def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatc
     assert not [*Path().glob("map.*")]
     found = torch.tensor([[0.0, 1], [torch.inf, 0]])
     monkeypatch.setattr(predict, "logits_and_labels", lambda *_: (found, None))
-    assert commands.vitcli("predict", "x.png", "y.png", "--run", "mine")[0] == 3
+    assert commands.vitcli("predict", "mine", "x.png", "y.png")[0] == 3
 
 
 def test_features_that_are_not_finite_are_not_explained(tiny, here):
     model = theirs()
     torch.nn.init.constant_(model.blocks[1].mlp.fc2.weight, 3e38)
     assert vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)[0] == 0
-    code, _, talk = commands.vitcli("explain", "scale", "--run", "mine")
+    code, _, talk = commands.vitcli("explain", "scale", "mine")
     assert (code, "mine: a feature of the model is infinite or NaN" in talk) == (4, True)
 
 

@@ -1,4 +1,4 @@
-"""`vitcli import timm:NAME` and `attn-map --model`: weights of timm, and nothing in their place."""
+"""`vitcli import timm:NAME` and `attn-map FILE`: weights of timm, and nothing in their place."""
 
 import json
 import shlex
@@ -241,8 +241,8 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     model = theirs(**options)
     variant(**{key: value for key, value in options.items() if key == "pre_norm"})
     picture, file = save_picture("x.png", (160, 160)), save(model)
-    chosen = ("--model", "timm:test_vit", "--weights", file) if options else ("--model", file)
-    words = ("attn-map", picture, *chosen)
+    chosen = ("timm:test_vit", "--weights", file) if options else (file,)
+    words = ("attn-map", *chosen, picture)
     code, out, talk = vitcli(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
     assert code == 0, talk
     config = model.pretrained_cfg
@@ -263,7 +263,7 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
 
 def error_of_model(model: str) -> str:
     """The error of attn-map for weights."""
-    code, _, talk = vitcli("attn-map", save_picture("x.png", (8, 8)), "--model", model)
+    code, _, talk = vitcli("attn-map", model, save_picture("x.png", (8, 8)))
     assert code == 4, talk
     return talk
 
@@ -272,10 +272,10 @@ def test_weights_without_a_name_in_timm_are_told_apart(here):
     """A plain ViT becomes a run first; an export has its run; other files cannot be drawn."""
     plain = timm.models.VisionTransformer(img_size=8, patch_size=4, embed_dim=12, num_heads=2)
     talk = error_of_model(save(plain, "plain.safetensors"))
-    run = "make a run: vitcli import plain.safetensors -e EXPERIMENT --name NAME; then use --run"
+    run = "make a run: vitcli import plain.safetensors -e EXPERIMENT --name NAME; then name the run"
     assert ("has exactly these tensors" in talk, run in talk) == (True, True), talk
     assert "not a Vision Transformer with" in error_of_model(save(timm.create_model("resnet18")))
     words = ("export", "cifar10-pocket", "--to", "safetensors")
     assert vitcli(*words)[0] == 0
     talk = error_of_model("cifar10-pocket.safetensors")
-    assert "an export of vitcli, and no model of timm; use its run with --run, or make" in talk
+    assert "an export of vitcli, and no model of timm; name its run, or make" in talk

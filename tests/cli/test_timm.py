@@ -58,7 +58,7 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
         None: has_gradcam,
     }.items():
         chosen = ["--method", method] if method else []
-        code, _, talk = vitcli("attn-map", picture, "--run", "run", *chosen, "-o", "x.png")
+        code, _, talk = vitcli("attn-map", "run", picture, *chosen, "-o", "x.png")
         assert code == (0 if works else 2), talk
         reason = "try --method gradcam" if method else "and no feature map"
         assert works or f"has no attention between all patches{'; ' if method else ', '}" in talk

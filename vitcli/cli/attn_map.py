@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli import complete
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
-    ChosenRun,
     Device,
     FitOption,
-    Images,
     Json,
     Offline,
+    Pictures,
+    RunOf,
     WeightsFile,
-    refuse_empty,
 )
 from vitcli.runner.text import percent
 
@@ -51,16 +50,6 @@ class Format(StrEnum):
     html = "html"
 
 
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="FILE|timm:NAME",
-        help="Weights of a ViT of timm, instead of a run.",
-        show_default=False,
-        autocompletion=complete.weights,
-    ),
-]
 MethodOption = Annotated[
     Method | None,
     typer.Option(help="Method that computes the map.", show_default="one that fits the model"),
@@ -107,9 +96,8 @@ Output = Annotated[
 
 
 def attn_map(
-    images: Images,
-    run: ChosenRun = None,
-    model: ModelOption = None,
+    run: RunOf = None,
+    pictures: Pictures = None,
     weights: WeightsFile = None,
     method: MethodOption = None,
     layer: Layers = "",
@@ -127,25 +115,27 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    --model takes weights of timm's Vision Transformers. For a FILE, vitcli guesses the
-    timm model from the shapes of its tensors. To name the model: timm:NAME --weights FILE.
+    RUN also takes weights of timm's Vision Transformers: timm:NAME, or a file, whose model is
+    guessed from the shapes of its tensors. To name the model of a file: timm:NAME --weights FILE.
 
     \b
     Example:
       vitcli attn-map photo.jpg
       vitcli attn-map photo.jpg --format html
       vitcli attn-map photo.jpg --format html --live
-      vitcli attn-map photo.jpg --model vit.pt
+      vitcli attn-map quickstart photo.jpg
+      vitcli attn-map vit.pt photo.jpg
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import ConfigError
 
+    run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     form = format_of(form, output)
     if live and form is not Format.html:
         raise ConfigError("--live needs --format html")
     explainer = Explainer(
-        choose_model(run, model, weights, device, offline),
+        choose_model(run, weights, device, offline),
         method=method and method.value,
         layers=parse_numbers("--layer", layer),
         heads=None if head == "mean" else parse_numbers("--head", head),
@@ -169,53 +159,29 @@ def attn_map(
     draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
 
 
-def choose_model(
-    run: str | None, model: str | None, weights: Path | None, device: str, offline: bool
-) -> "Predictor":
-    """Return the model of ``--model`` or ``--run``, or the default run, and say which it is.
+def choose_model(run: str | None, weights: Path | None, device: str, offline: bool) -> "Predictor":
+    """Return the model of a run or of weights, or that of the default run, and say which it is.
 
     Raises:
-        ConfigError: Both options are given, or ``--weights`` without a name.
+        ConfigError: ``--weights`` without a name of timm.
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.run.folder import WEIGHTS, find_run
+    from vitcli.runner.weights.timm_weights import refuse_weights_option
 
-    if model is None:
-        if weights is not None:
-            raise ConfigError(f"--weights {weights} needs a model: --model timm:NAME")
+    refuse_weights_option(run or "", weights)
+    is_file = run is not None and Path(run).suffix in WEIGHTS and not Path(run).is_dir()
+    if run is None or not (run.startswith(PREFIX) or is_file):
         predictor = Predictor(find_run(run) if run is not None else default_run(), device)
         say(describe_model(predictor))
         return predictor
-    if run is not None:
-        raise ConfigError("--run and --model both name the model; leave out one of them")
-    refuse_empty("--model", model)
     from vitcli.runner.weights.timm_predictor import timm_predictor
-    from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
+    from vitcli.runner.weights.timm_weights import find_timm
 
-    refuse_weights_option(model, weights)
-    refuse_run(model)
-    found = find_timm(model, weights, offline=offline, on_message=say)
+    found = find_timm(run, weights, offline=offline, on_message=say)
     return timm_predictor(found, device, on_message=say)
-
-
-def refuse_run(model: str) -> None:
-    """Refuse the name of a run as ``--model``.
-
-    Raises:
-        InputError: ``model`` is not a file, but names a run.
-    """
-    from vitcli.runner.errors import InputError, UserError
-    from vitcli.runner.run.folder import find_run
-
-    if Path(model).is_file():
-        return
-    try:
-        run = find_run(model)
-    except UserError:
-        return
-    raise InputError(f"--model {model}: not a file; for a run: --run {run.name}")
 
 
 def encoder(

@@ -89,21 +89,19 @@ Track = Annotated[
         help="Also show the run in this tracker while it trains; may be repeated.",
     ),
 ]
-Images = Annotated[
-    list[str],
-    typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
+Pictures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PICTURE", help="Picture files or folders; - is standard input."),
 ]
-ChosenRun = Annotated[
+RunOf = Annotated[
     str | None,
-    typer.Option(
-        "--run",
+    typer.Argument(
+        metavar="RUN",
         help="Run folder, name under runs/, or bundled model.",
         show_default="the newest classifier of real pictures, or cifar10-pocket",
         autocompletion=complete.run,
     ),
 ]
-
-
 WeightsFile = Annotated[
     Path | None,
     typer.Option(

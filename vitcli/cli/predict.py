@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_measured, say
-from vitcli.cli.options import ChosenRun, Device, FitOption, Images, Json
+from vitcli.cli.options import Device, FitOption, Json, Pictures, RunOf
 from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import percent, quantity, shorten
 
@@ -47,8 +48,8 @@ Coverage = Annotated[
 
 
 def predict(
-    images: Images,
-    run: ChosenRun = None,
+    run: RunOf = None,
+    pictures: Pictures = None,
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
@@ -62,6 +63,7 @@ def predict(
     \b
     Example:
       vitcli predict photo.jpg --top 3
+      vitcli predict quickstart pictures --format csv
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
@@ -72,6 +74,7 @@ def predict(
 
     if reject is not None and coverage is not None:
         raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
+    run, images = run_and_pictures("predict", [run, *(pictures or ())])
     chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))

@@ -272,15 +272,6 @@ def diff(
     say("note: these are single runs; a different random seed also changes the numbers")
 
 
-@commands.command(hidden=True)
-def compare(runs: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Name the command that compares two runs."""
-    from vitcli.runner.errors import ConfigError
-
-    two = shlex.join(runs) if runs and len(runs) == 2 else "A B"
-    raise ConfigError(f"there is no 'runs compare'; type: vitcli runs diff {two}")
-
-
 def format_difference(name: str, a: Any, b: Any) -> str:
     """Return the difference of two numbers with its sign."""
     if a is None or b is None:

@@ -26,8 +26,8 @@ READING = (
     "runs verify own",
 )
 RUNNING = ("eval own", "visualize own", "export own --to safetensors",
-           "predict photo.jpg --run own",
-           "attn-map photo.jpg --run own", "train --resume own")  # fmt: skip
+           "predict own photo.jpg",
+           "attn-map own photo.jpg", "train --resume own")  # fmt: skip
 
 
 @pytest.fixture

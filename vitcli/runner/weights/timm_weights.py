@@ -232,13 +232,13 @@ def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
     """Return why timm has no model of these tensors, and how to use them."""
     run = f"make a run: vitcli import {shlex.quote(str(file))} -e EXPERIMENT --name NAME"
     if "vitcli" in read_metadata(file):
-        return f"an export of vitcli, and no model of timm; use its run with --run, or {run}"
+        return f"an export of vitcli, and no model of timm; name its run, or {run}"
     some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
     if not is_vit(tensors):
         return f"not a Vision Transformer with the names of timm or vitcli ({some})"
     return (
-        f"no VisionTransformer of timm has exactly these tensors ({some})\n{run}; then use --run"
-        f" NAME. If timm converts the names: {PREFIX}NAME --weights {file}"
+        f"no VisionTransformer of timm has exactly these tensors ({some})\n{run}; then name the"
+        f" run. If timm converts the names: {PREFIX}NAME --weights {file}"
     )
 
 
