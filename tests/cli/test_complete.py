@@ -92,7 +92,7 @@ OFFERS = {
     "vitcli eval cifar10-p": ["cifar10-pocket"],
     "vitcli runs rm cifar10-p": [],
     "vitcli runs rm ph": ["photos"],
-    "vitcli predict ph": ["photos"],
+    "vitcli predict ph": ["photo.jpg", "photos"],
     "vitcli train --init ph": ["photos"],
     "vitcli train --resume ": ["auto", "photos", "quickstart", *TWICE],
     "vitcli train --data cifar": ["cifar10", "cifar100"],
@@ -149,7 +149,7 @@ KEYS = {
     "train --set=model.attention=\tlinf\t": "<train><--set=model.attention=linformer>",
     "train -s model.dep\t\t": "<train><-s><model.depth=4>",
     "train --data imagefolder:pic\t": "<train><--data><imagefolder:pictures>",
-    "predict phot\t": "<predict><photo.jpg>",
+    "predict photo.\t": "<predict><photo.jpg>",
 }
 """Keys pressed after "vitcli " -> the words of the line after that."""
 
