@@ -23,10 +23,10 @@ WRITING = {
     "visualize": ("visualize cifar10-pocket --what filters", "figures"),
     "attn-map": ("attn-map x.png -o maps/x.png", "maps"),
     "explain": ("explain scale -o made/scale.txt", "made"),
-    "export": (f"export cifar10-pocket --to safetensors -o {WEIGHTS}", "made"),
+    "export": (f"export cifar10-pocket --format safetensors -o {WEIGHTS}", "made"),
     "page": ("runs page mine -o made/index.html", "made"),
     "bench": ("bench attention -o made/growth.png", "made"),
-    "trace": ("bench data --profile -o made/trace.json", "made"),
+    "trace": ("bench data --trace -o made/trace.json", "made"),
 }
 READING = (
     *("runs ls", "runs show mapped", "runs diff mapped captions", "runs verify mapped"),
@@ -109,7 +109,7 @@ def test_a_missing_folder_is_created(command):
     "words",
     [
         *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
-        *("visualize", "experiments show", "data info", "export --to safetensors", "train -o"),
+        *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
     ],
 )
 def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):

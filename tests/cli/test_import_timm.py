@@ -116,7 +116,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     name, model = "test_vit", theirs(num_classes=2, **options)
     file = save(model)
     code, out, talk = vitcli(
-        *("import", f"timm:{name}", "--weights", file, "-e", tiny, "-o", "mine"), *LARGE
+        *("import", f"timm:{name}", "--weights", file, tiny, "-o", "mine"), *LARGE
     )
     assert code == 0, talk
     assert ("resized" in talk, "dropped" in talk, "new_head" in talk) == (False, False, False)
@@ -127,7 +127,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     data = json.loads((Path("mine") / "meta.json").read_text())
     assert (data["imported"], data["timm"]) == (file, name)
     assert tuple(RunDir(Path("mine")).spec().data.mean) == config["mean"]
-    assert vitcli("export", "mine", "--to", "safetensors", "-o", "back.safetensors")[0] == 0
+    assert vitcli("export", "mine", "--format", "safetensors", "-o", "back.safetensors")[0] == 0
     if {"norm_layer", "mlp_layer"} & options.keys() and "pre_norm" not in options:
         return  # these have no plain name in timm
     back = timm.create_model(name, num_classes=2, **options).eval()
@@ -137,7 +137,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
 
 def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
     file = save(theirs(num_classes=2))
-    code, _, talk = vitcli("import", "timm:auto", "--weights", file, "-e", tiny, "-o", "mine")
+    code, _, talk = vitcli("import", "timm:auto", "--weights", file, tiny, "-o", "mine")
     assert code == 0, talk
     lines = talk.splitlines()
     assert lines[0].startswith("note: the shapes fit timm:test_vit. To choose another model")
@@ -153,7 +153,7 @@ def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
 def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here, classes):
     file = save(theirs(num_classes=classes))
     code, out, talk = vitcli(
-        "import", "timm:test_vit", "--weights", file, "-e", tiny, "-o", "mine", *SMALL
+        "import", "timm:test_vit", "--weights", file, tiny, "-o", "mine", *SMALL
     )
     assert code == 0, talk
     dropped = "dropped: head.weight (7, 64), head.bias (7,); the data set has 2 classes\n"
@@ -163,7 +163,7 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     assert following == (
         "train mine/config.yaml --name mine-tuned -s optim.name=adamw --lr 3e-4 --init mine"
     )
-    code, _, talk = vitcli("export", "mine", "--to", "card", "-o", "card.md")
+    code, _, talk = vitcli("export", "mine", "--format", "card", "-o", "card.md")
     assert (code, talk.endswith(f"train the imported weights first: vitcli {following}\n")) == (
         4,
         True,
@@ -186,7 +186,7 @@ REFUSED_FILES = [
 @pytest.mark.parametrize(("source", "code", "message"), REFUSED_FILES)
 def test_a_refusal_names_the_part(tiny, here, source, code, message):
     save(theirs())
-    words = ("import", source, "--weights", "vit.safetensors", "-e", tiny, "-o", "mine")
+    words = ("import", source, "--weights", "vit.safetensors", tiny, "-o", "mine")
     found, _, talk = vitcli(*words, *SMALL)
     assert (found, message in talk) == (code, True), talk
     assert not Path("mine").exists()
@@ -194,7 +194,7 @@ def test_a_refusal_names_the_part(tiny, here, source, code, message):
 
 def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     model = theirs(num_classes=2)
-    words = ("import", "timm:test_vit", "--weights", save(model), "-e", tiny, "-o", "mine", *SMALL)
+    words = ("import", "timm:test_vit", "--weights", save(model), tiny, "-o", "mine", *SMALL)
     code, _, talk = vitcli(*words, "-s", "model.depth=3")
     assert (code, "-s model.depth=3: timm:test_vit has 6; leave it out" in talk) == (2, True)
     state = model.state_dict()
@@ -210,7 +210,7 @@ def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkey
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    words = ("import", "timm:test_vit", "-e", tiny, "-o", "mine", *SMALL)
+    words = ("import", "timm:test_vit", tiny, "-o", "mine", *SMALL)
     monkeypatch.setenv("VITCLI_OFFLINE", "0")
     code, _, talk = vitcli(*words)
     assert (code, "its weights cannot be downloaded (" in talk, talk.count("\n")) == (4, True, 1)
@@ -272,10 +272,10 @@ def test_weights_without_a_name_in_timm_are_told_apart(here):
     """A plain ViT becomes a run first; an export has its run; other files cannot be drawn."""
     plain = timm.models.VisionTransformer(img_size=8, patch_size=4, embed_dim=12, num_heads=2)
     talk = error_of_model(save(plain, "plain.safetensors"))
-    run = "make a run: vitcli import plain.safetensors -e EXPERIMENT --name NAME; then name the run"
+    run = "make a run: vitcli import plain.safetensors EXPERIMENT --name NAME; then name the run"
     assert ("has exactly these tensors" in talk, run in talk) == (True, True), talk
     assert "not a Vision Transformer with" in error_of_model(save(timm.create_model("resnet18")))
-    words = ("export", "cifar10-pocket", "--to", "safetensors")
+    words = ("export", "cifar10-pocket", "--format", "safetensors")
     assert vitcli(*words)[0] == 0
     talk = error_of_model("cifar10-pocket.safetensors")
     assert "an export of vitcli, and no model of timm; name its run, or make" in talk

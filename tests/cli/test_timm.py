@@ -64,7 +64,7 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
         assert works or f"has no attention between all patches{'; ' if method else ', '}" in talk
         assert works or reason in talk
     for form in ("safetensors", "onnx") if name not in ALWAYS else ("safetensors",):
-        code, _, talk = vitcli("export", "run", "--to", form)
+        code, _, talk = vitcli("export", "run", "--format", form)
         assert code == 0, talk
     with safe_open("run.safetensors", "pt") as file:
         arguments = json.loads(file.metadata()["timm"])

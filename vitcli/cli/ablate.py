@@ -1,6 +1,5 @@
 """`vitcli ablate`: the trials of a study and the table of their results."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,8 +42,15 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="VARIANT",
-        help="Train this variant and the baseline only; may be repeated. first: only the first"
-        " trial, on this machine, to try a study before it goes to a cluster.",
+        help="Train this variant and the baseline only; may be repeated.",
+    ),
+]
+First = Annotated[
+    bool,
+    typer.Option(
+        "--first",
+        help="Train only the first trial, on this machine, to try a study before it goes to a"
+        " cluster.",
     ),
 ]
 Seeds = Annotated[
@@ -121,6 +127,7 @@ class Request:
 def ablate(
     study: Name = STUDY,
     only: Only = None,
+    first: First = False,
     seeds: Seeds = None,
     data: Data = None,
     *,
@@ -154,8 +161,7 @@ def ablate(
         check_name(data, "--data: ")
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None, data)
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
-    only_first = is_first(only, chosen)
-    names = select(chosen, () if only_first else only or ())
+    names = select(chosen, only or ())
     request = Request(
         study=chosen,
         root=output or default_root(chosen),
@@ -171,15 +177,10 @@ def ablate(
         show_status(chosen, request.root, names, saved_trials(save))
     elif table_only:
         print_table(request)
-    elif only_first:
+    elif first:
         run_first(request, options, dry_run=dry_run)
     else:
         run(request, options, dry_run=dry_run)
-
-
-def is_first(only: Sequence[str] | None, study: "Study") -> bool:
-    """Return whether ``--only first`` asks for the first trial, not for a variant of this name."""
-    return list(only or ()) == ["first"] and "first" not in [v.name for v in study.variants]
 
 
 def print_table(request: Request) -> None:
@@ -234,7 +235,7 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     states = train(plan, here, request.save)
     refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
     say(f"the trial counts: its result is part of the study in {root}")
-    say(f"next    {re.sub(r' --only[ =]first', '', options.command)}")
+    say(f"next    {options.command.replace(' --first', '')}")
 
 
 def check_options(form: str, save: Path | None, checklist: Path | None) -> None:

@@ -12,6 +12,14 @@ OLD_SPELLINGS = (
     ("attn-map", "--model RUN", "RUN ..."),
     ("explain", "--run RUN", "... RUN"),
     ("explain", "--image PICTURE", "... PICTURE"),
+    ("import", "--experiment EXPERIMENT", "... EXPERIMENT"),
+    ("import", "-e EXPERIMENT", "... EXPERIMENT"),
+    ("export", "--to", "--format"),
+    ("runs export", "--to", "--format"),
+    ("runs ls", "--experiment", "--of"),
+    ("ablate", "--only first", "--first"),
+    ("bench train", "--profile", "--trace"),
+    ("bench data", "--profile", "--trace"),
 )
 """Command, its old spelling, and its spelling today. An option whose value is an argument now moves
 it to the place that ``...``, the other arguments, leaves."""

@@ -77,6 +77,8 @@ OnData = Annotated[
 OfExperiment = Annotated[
     str | None,
     typer.Option(
+        "--of",
+        metavar="EXPERIMENT",
         help="List runs of this experiment.",
         show_default="all",
         autocompletion=complete.experiment,

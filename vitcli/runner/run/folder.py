@@ -376,7 +376,7 @@ def describe_unknown(text: str) -> str:
     """Return that there is no run of this name, and what was probably meant."""
     unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
     if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
-        command = f"vitcli import {shlex.quote(text)} -e EXPERIMENT --name NAME"
+        command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"
         return f"{unknown}; to make a run from a weights file, type: {command}"
     return f"{unknown} ('vitcli runs ls' lists them)"
 

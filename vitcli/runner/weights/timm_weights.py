@@ -230,7 +230,7 @@ def is_vit(tensors: Mapping[str, Tensor]) -> bool:
 
 def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
     """Return why timm has no model of these tensors, and how to use them."""
-    run = f"make a run: vitcli import {shlex.quote(str(file))} -e EXPERIMENT --name NAME"
+    run = f"make a run: vitcli import {shlex.quote(str(file))} EXPERIMENT --name NAME"
     if "vitcli" in read_metadata(file):
         return f"an export of vitcli, and no model of timm; name its run, or {run}"
     some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
