@@ -207,6 +207,22 @@ def test_rejected_pictures_are_marked_in_every_format(run, photos):
     assert found["text"][2].endswith(f"accepted {sum(accepted)} of 5 pictures\n")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ({"temperature": 2.0}, ""),
+        ({}, "data.val_split"),
+        ({"set_threshold_0.9": 0.1, "val_accuracy": 1.0}, "were right"),
+        ({"set_threshold_0.9": 0.1, "val_accuracy": 0.5}, "too little"),
+    ],
+)
+def test_predict_says_why_a_probability_is_not_calibrated(run, photos, numbers, reason):
+    Path(run, "result.json").write_text(json.dumps(numbers))
+    code, _, talk = predict(photos, "--run", run, "--reject", 0.8)
+    assert (code, "not calibrated" in talk) == (0, bool(reason))
+    assert reason in talk
+
+
 @pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
 def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
     for temperature in (1.0, 999.0):  # which changes the probability, but no set

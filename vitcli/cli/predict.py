@@ -71,6 +71,7 @@ def predict(
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.record import why_uncalibrated
 
     if reject is not None and coverage is not None:
         raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
@@ -93,6 +94,8 @@ def predict(
     rows = csv_rows(done, judged)
     emit_measured(Format.json if json else form, documents, [shown_table(done, shown)], rows)
     if judged:
+        if reject is not None and (reason := why_uncalibrated(chosen)):
+            say(f"note: the probabilities are not calibrated: {reason}")
         accepted = sum(each.is_accepted for each in done)
         say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")
     if failures:

@@ -31,7 +31,7 @@ from vitcli.cli.options import (
     run_folder,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
-from vitcli.runner.text import duration, percent, quantity
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
@@ -328,6 +328,8 @@ def run(
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
     """Print the result of a training."""
+    from vitcli.runner.run.record import describe_temperature
+
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
@@ -336,14 +338,11 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
         which = "the probe; tuning did not beat it"
     emit(f"{f'test {headline.label}':<13}  {score} ({which})")
     show_balance(run, spec)
-    if temperature := result.get("temperature"):
-        error = ""
-        if (better := result.get("calibrated_calibration_error")) is not None:
-            error = f"; calibration error {percent(result['calibration_error'])}, with it"
-            error += f" {percent(better)}"
-        emit(f"temperature    {temperature:.2f}, used by predict{error}")
+    if any(name.startswith("set_threshold") for name in result):
+        emit(f"temperature    {describe_temperature(run)}")
     epochs = quantity(result["epochs"], "epoch")
-    emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")
+    what = "kept           the weights after" if "stopped_at" in result else "trained       "
+    emit(f"{what} {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")

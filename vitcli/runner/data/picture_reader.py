@@ -392,5 +392,6 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
         ]
         if pairs:
             count = f"{len(pairs):,} of {len(getattr(data, split)):,}"
-            notes.append(f"note: {count} {what}:\n{listed(pairs, NUM_SHOWN)}")
+            more = "; 'vitcli data check' looks for more" if row == "near" else ""
+            notes.append(f"note: {count} {what}{more}:\n{listed(pairs, NUM_SHOWN)}")
     return notes

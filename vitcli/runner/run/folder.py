@@ -31,7 +31,7 @@ from vitcli.runner.files import (
     sha256,
     write_only_while_same,
 )
-from vitcli.runner.text import shorten
+from vitcli.runner.text import did_you_mean, shorten
 from vitcli.version import PACKAGE
 
 RUNS = Path("runs")
@@ -378,7 +378,8 @@ def describe_unknown(text: str) -> str:
     if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
         command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"
         return f"{unknown}; to make a run from a weights file, type: {command}"
-    return f"{unknown} ('vitcli runs ls' lists them)"
+    known = [*bundled_models(), *(run.name for run in list_runs(RUNS))]
+    return f"{unknown} ('vitcli runs ls' lists them){did_you_mean(text, known)}"
 
 
 def bundled_models() -> list[str]:

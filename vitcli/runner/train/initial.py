@@ -23,7 +23,7 @@ from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.experiment.listing import base_spec, list_experiments
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import join_words
+from vitcli.runner.text import join_words, quantity
 from vitcli.runner.train.probe_features import probe_features
 from vitcli.runner.weights.timm_start import load_timm
 
@@ -81,8 +81,11 @@ def start_head_from_probe(
         head.weight.copy_(layer[:-1].T)
         head.bias.copy_(layer[-1])
     unseen = cross_validated(features, train.labels, count)
-    text = "to measure it, each class needs five training images"
-    if unseen is not None:
+    if unseen is None:
+        fewest, label = train.labels.bincount(minlength=count).min(0)
+        few = quantity(int(fewest), "training image")
+        text = f"not measured, because {data.class_names[label]} has {few}, not five"
+    else:
         found = score(unseen, train.labels)
         low, high = (f"{100 * each:.1f}" for each in found.accuracy_interval)
         text = (

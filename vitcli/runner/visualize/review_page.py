@@ -24,6 +24,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
+from vitcli.runner.run.record import why_uncalibrated
 from vitcli.runner.text import portable
 from vitcli.runner.visualize.explorer.page import picture_uri
 
@@ -67,6 +68,7 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
     script = pages.source("review.js")
     return pages.render(
         "review.html",
+        uncalibrated=why_uncalibrated(review.found.run),
         review=review,
         name=run.name,
         data_name=portable(spec.name),
