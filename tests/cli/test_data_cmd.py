@@ -176,14 +176,14 @@ def test_get_says_what_is_next(monkeypatch, here):
 
 def test_the_picture_is_written_as_png(pictures):
     name = f"imagefolder:{pictures}"
-    code, out, talk = vitcli("info", name, "--picture", "sheet.png", "--json")
+    code, out, talk = vitcli("info", name, "-o", "sheet.png", "--json")
     assert code == 0
     assert json.loads(out)["picture"] == "sheet.png"
     assert "wrote sheet.png" in talk
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"
         before = np.asarray(sheet)
-    vitcli("info", name, "--picture", "again.png")
+    vitcli("info", name, "-o", "again.png")
     assert Path("sheet.png").read_bytes() == Path("again.png").read_bytes()
     assert before.std() > 10
 

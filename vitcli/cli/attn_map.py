@@ -52,7 +52,11 @@ class Format(StrEnum):
 
 MethodOption = Annotated[
     Method | None,
-    typer.Option(help="Method that computes the map.", show_default="one that fits the model"),
+    typer.Option(
+        metavar="METHOD",
+        help=f"Method: {', '.join(Method)}.",
+        show_default="one that fits",
+    ),
 ]
 Layers = Annotated[
     str,
@@ -77,9 +81,14 @@ About = Annotated[
 
 FormatOption = Annotated[
     Format | None,
-    typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help=f"Format: {', '.join(Format)}.",
+        show_default="suffix of -o, or png",
+    ),
 ]
-Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")]
+Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.", hidden=True)]
 Live = Annotated[
     bool,
     typer.Option(
@@ -90,7 +99,11 @@ Live = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", help="File or folder to write to.", show_default="current folder"
+        "-o",
+        "--output",
+        metavar="FILE|FOLDER",
+        help="File or folder to write.",
+        show_default="current folder",
     ),
 ]
 
@@ -115,13 +128,12 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    RUN also takes weights of timm's Vision Transformers: timm:NAME, or a file, whose model is
-    guessed from the shapes of its tensors. To name the model of a file: timm:NAME --weights FILE.
+    RUN also takes weights of timm's Vision Transformers: a file, or timm:NAME.
+    To name the model of a file: timm:NAME --weights FILE.
 
     \b
     Example:
       vitcli attn-map photo.jpg
-      vitcli attn-map photo.jpg --format html
       vitcli attn-map photo.jpg --format html --live
       vitcli attn-map quickstart photo.jpg
       vitcli attn-map vit.pt photo.jpg

@@ -157,7 +157,9 @@ def attention(
     ] = "auto",
     embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
     num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of sequences per batch.")] = 8,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Number of images or sequences per step.")
+    ] = 8,
     lengths: Lengths = None,
     threads: Annotated[
         int | None,

@@ -31,6 +31,25 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
     }
 
 
+def collect_changes(
+    sets: list[str] | None, shortcuts: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return all changed fields, and which option changed a field; ``--set`` where absent.
+
+    Args:
+        sets: The values of ``--set``.
+        shortcuts: Field -> value of its own option; None if the option is not given.
+    """
+    from vitcli.runner.data.find import check_name
+    from vitcli.runner.experiment.config import parse_sets
+
+    given = {field: value for field, value in shortcuts.items() if value is not None}
+    changes, options = parse_sets(sets) | given, option_names(given)
+    if isinstance(data := changes.get("data.name"), str):
+        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
+    return changes, options
+
+
 def adopt_model(
     name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool, place: Path
 ) -> "tuple[dict[str, Any], RunDir | None]":

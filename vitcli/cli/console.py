@@ -15,12 +15,16 @@ import typer
 from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
 from vitcli.runner.text import printable, wrap_line
 
+QUIET = "VITCLI_QUIET"
+"""Variable that leaves only results and errors."""
 MIN_WIDTH = 40
 """Width of the narrowest terminal for which tables are laid out."""
 
 
 def say(text: str) -> None:
     """Print a message to stderr. A closed stderr is ignored, so that the work continues."""
+    if os.environ.get(QUIET) and not text.startswith("error"):
+        return
     text = wrapped(text, sys.stderr)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(text, err=True)
@@ -65,6 +69,8 @@ def emit_json(value: Any) -> None:
 
 def is_live(stream: Any = None) -> bool:
     """Return whether a progress display can be redrawn on the stream (default: stderr)."""
+    if stream is None and os.environ.get(QUIET):
+        return False
     stream = stream or sys.stderr
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 

@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import DataDir, Json, Offline, SkipBad, group
+from vitcli.cli.options import DATA_HELP, DataDir, Json, Offline, SkipBad, group
 from vitcli.runner.text import listed, percent, quantity
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ commands = group(help="List, describe and download data sets.", example="vitcli 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME",
-        help="Data set or your own pictures: 'vitcli data ls' lists both.",
+        metavar="DATASET",
+        help=DATA_HELP,
         autocompletion=complete.data_set,
     ),
 ]
@@ -49,7 +49,7 @@ def ls(json: Json = False) -> None:
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
     say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
-    say("next: vitcli data get NAME, vitcli data info NAME")
+    say("next: vitcli data get DATASET, vitcli data info DATASET")
 
 
 def info_document(info: "DataInfo") -> dict[str, Any]:
@@ -96,6 +96,8 @@ def info(
     picture: Annotated[
         Path | None,
         typer.Option(
+            "-o",
+            "--output",
             metavar="FILE.png",
             help="Draw ten images of each class into this PNG file.",
             show_default=False,

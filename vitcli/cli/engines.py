@@ -26,19 +26,24 @@ Jobs = Annotated[
         "--jobs",
         min=1,
         max=256,
-        help="Number of trials to train at once.",
-        show_default="one per core or GPU; on a cluster, as many as fit",
+        help="Number of trials at once.",
+        show_default=False,
     ),
 ]
 Pin = Annotated[
     bool,
-    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
+    typer.Option(
+        "--pin/--no-pin",
+        help="Pin trials that run at once to CPU cores of their own.",
+        hidden=True,
+    ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         help="Where to train: local (this machine), ray or slurm.",
         autocompletion=complete.engine,
+        hidden=True,
     ),
 ]
 Address = Annotated[
@@ -47,6 +52,7 @@ Address = Annotated[
         metavar="HOST:PORT",
         help="Ray: address of a running cluster; auto finds the one of this machine.",
         show_default="RAY_ADDRESS, or a new Ray on this machine",
+        hidden=True,
     ),
 ]
 Cpus = Annotated[
@@ -55,6 +61,7 @@ Cpus = Annotated[
         min=1,
         help="Ray, Slurm: CPU cores of each trial.",
         show_default="the threads of the study",
+        hidden=True,
     ),
 ]
 Gpus = Annotated[
@@ -63,6 +70,7 @@ Gpus = Annotated[
         min=0,
         help="Ray, Slurm: GPUs of each trial. With Ray, 0.25 lets four trials share a GPU.",
         show_default="Ray: 1 if there are GPUs",
+        hidden=True,
     ),
 ]
 Memory = Annotated[
@@ -72,11 +80,14 @@ Memory = Annotated[
         metavar="GB",
         help="Ray, Slurm: memory of each trial in GB.",
         show_default="not limited by vitcli",
+        hidden=True,
     ),
 ]
 Partition = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Slurm: partition.", show_default="the cluster's own"),
+    typer.Option(
+        metavar="NAME", help="Slurm: partition.", show_default="the cluster's own", hidden=True
+    ),
 ]
 TimeLimit = Annotated[
     str | None,
@@ -85,6 +96,7 @@ TimeLimit = Annotated[
         help="Slurm: time limit of each job (m, h or d). A trial that needs longer continues in"
         " another job.",
         show_default="1h",
+        hidden=True,
     ),
 ]
 Sbatch = Annotated[
@@ -92,6 +104,7 @@ Sbatch = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         help="Slurm: another option of sbatch, such as account=vision; may be repeated.",
+        hidden=True,
     ),
 ]
 
@@ -101,6 +114,7 @@ Budget = Annotated[
         metavar="2h",
         help="Stop after this time (s, m, h or d); the next call continues.",
         show_default="no limit",
+        hidden=True,
     ),
 ]
 

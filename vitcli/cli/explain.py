@@ -23,6 +23,7 @@ class Format(StrEnum):
 
     text = "text"
     html = "html"
+    json = "json"
 
 
 Topic = Annotated[
@@ -46,7 +47,13 @@ FormatOption = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="File to write.", show_default="explain.html for html"),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="File to write.",
+        show_default="explain.html for html",
+    ),
 ]
 
 
@@ -78,10 +85,11 @@ def explain(
         raise ConfigError(f"one picture is explained at a time, got {len(pictures)}")
     chosen = None if run is None else find_run_or_topic(run, topic)
     names = [topic] if topic else list(TOPICS)
+    json = json or form is Format.json
     if json and (form is Format.html or output is not None):
         raise ConfigError("--json prints numbers, not a file; leave out --format html and -o")
-    form = format_of(form, output, topic)
-    if form is Format.text and not topic and not json:
+    form = Format.json if json else format_of(form, output, topic)
+    if form is Format.text and not topic:
         if words:
             raise ConfigError(f"name a topic, such as: vitcli explain scale {shlex.join(words)}")
         emit(overview())

@@ -18,6 +18,8 @@ OLD_SPELLINGS = (
     ("runs export", "--to", "--format"),
     ("runs ls", "--experiment", "--of"),
     ("ablate", "--only first", "--first"),
+    ("table", "--seed", "--pairs"),
+    ("data info", "--picture", "-o"),
     ("bench train", "--profile", "--trace"),
     ("bench data", "--profile", "--trace"),
 )

@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_measured, say
-from vitcli.cli.options import Device, FitOption, Json, Pictures, RunOf
+from vitcli.cli.options import TOP_HELP, Device, FitOption, Json, Pictures, RunOf, exclude
 from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import percent, quantity, shorten
 
@@ -28,7 +28,7 @@ Top = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Number of classes to show per picture; CSV always has two.",
+        help=TOP_HELP,
         show_default="5, or 1 for several pictures",
     ),
 ]
@@ -67,14 +67,13 @@ def predict(
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import ConfigError, summarize_failures
+    from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.record import why_uncalibrated
 
-    if reject is not None and coverage is not None:
-        raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
+    exclude({"--reject": reject, "--coverage": coverage})
     run, images = run_and_pictures("predict", [run, *(pictures or ())])
     chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)

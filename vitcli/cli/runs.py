@@ -11,7 +11,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_exactly, emit_json, say, section, table
-from vitcli.cli.options import Json, Run, group
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, group
 from vitcli.cli.run_table import run_table
 from vitcli.runner.text import duration, printable
 
@@ -57,7 +57,7 @@ class Sort(StrEnum):
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="NAME",
+        metavar="RUN",
         help="Runs, folders under runs/, or 'pets*'.",
         show_default="all",
         autocompletion=complete.own_run,
@@ -69,7 +69,7 @@ OfState = Annotated[
 OnData = Annotated[
     str | None,
     typer.Option(
-        help="List runs on this data set, such as cifar10 or imagefolder.",
+        help=DATA_HELP,
         show_default="all",
         autocompletion=complete.data_set,
     ),
@@ -95,9 +95,7 @@ Order = Annotated[
 Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
 Top = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Number of runs to list: those with the best results.", show_default="all"
-    ),
+    typer.Option(min=1, help=TOP_HELP, show_default="all"),
 ]
 
 
@@ -361,7 +359,9 @@ def record(
     runs: Runs,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write.", show_default="stdout"),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File to write.", show_default="stdout"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -16,7 +16,13 @@ def page(
     ] = Path("runs"),
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write.", show_default="FOLDER/index.html"),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="File to write.",
+            show_default="FOLDER/index.html",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

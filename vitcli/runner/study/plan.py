@@ -12,12 +12,13 @@ from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import UserError
-from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.config import Experiment, config_hash
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
-from vitcli.runner.study.definition import Study, Trial, model_sizes
+from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.study.validate import model_sizes
 from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
@@ -79,9 +80,11 @@ class StudyPlan:
 
 
 def default_root(study: Study) -> Path:
-    """Return the study's folder if the user names none: another one for each typed data set."""
+    """Return the study's folder if the user names none: another one for what the user changed."""
     data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
-    return RUNS / "-".join(filter(None, [study.name, data]))
+    is_changed = study.typed.keys() - {"data.name"}
+    changes = config_hash(study.baseline.spec)[:8] if is_changed else ""
+    return RUNS / "-".join(filter(None, [study.name, data, changes]))
 
 
 def plan_study(

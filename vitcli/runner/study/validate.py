@@ -9,7 +9,8 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.experiment.resolve import resolve_by_name
-from vitcli.runner.study.definition import load_study, model_sizes
+from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.text import quantity
 
 
@@ -50,3 +51,26 @@ def _validate_study(name: str) -> Validation:
     size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
     detail = f"a study of {size}; parameters: {counts}"
     return Validation(name=name, ok=True, detail=detail, parameters=sizes[study.baseline.name])
+
+
+def model_sizes(study: Study) -> dict[str, int]:
+    """Return variant -> number of parameters.
+
+    Every model is built without memory, so mistakes are found before training.
+
+    Raises:
+        ConfigError: A variant does not fit its data set.
+    """
+    from vitcli.core.inspect.cost import count_parameters
+    from vitcli.runner.data.load import describe_data
+    from vitcli.runner.experiment.build import abstract_module
+
+    sizes: dict[str, int] = {}
+    for variant in study.variants:
+        try:
+            for _, spec in variant.settings:
+                fitted = fit_to_data(spec, describe_data(spec.data))
+                sizes[variant.name] = count_parameters(abstract_module(fitted))
+        except ConfigError as error:
+            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    return sizes
