@@ -1,6 +1,8 @@
 """docs/grammar.md: every command follows its rules, and old spellings still work."""
 
+import json
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from tests.cli.commands import save_picture, vitcli
 from tests.fabricated import make_run
@@ -230,10 +233,15 @@ def test_a_planted_breach_is_found(planted, told):
     assert found.startswith(told)
 
 
+TERMINAL = 78
+"""Columns of a help in a terminal of 80."""
+
+
 def test_every_help_fits_a_screen_and_the_whole_help_shows_the_rest():
     hidden = 0
     for path, command in commands_of(typer.main.get_command(app)):
-        short = vitcli(*path.split(), "--help")[1].splitlines()
+        asked = [*path.split(), "--help"]
+        short = CliRunner().invoke(app, asked, terminal_width=TERMINAL).stdout.splitlines()
         assert len(short) <= 40, path
         assert max(map(len, short)) <= 80, path
         whole = vitcli(*path.split(), "--help-all")[1]
@@ -269,3 +277,47 @@ def test_two_ways_that_exclude_each_other_are_named(here, words):
     first, second = [word for word in words.split() if word.startswith("--")]
     told = f"error: {first} and {second} exclude each other; leave out one of them\n"
     assert (code, out, talk) == (2, "", told)
+
+
+def test_the_folder_of_runs_can_be_elsewhere(here, environment):
+    make_run(0, folder=here / "elsewhere/pets")
+    done = subprocess.run(
+        [sys.executable, "-m", "vitcli", "runs", "ls", "--json"],
+        env=environment | {"VITCLI_RUNS": "elsewhere"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [run["name"] for run in json.loads(done.stdout)] == ["pets"]
+
+
+PROFILE = "engine: slurm\npartition: gpu\ncpus: 4\ntime-limit: 2h\nsbatch: [account=vision]\n"
+
+
+def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypatch):
+    """A check of the engine is the first to see them."""
+    seen: list[Any] = []
+    monkeypatch.setattr("vitcli.runner.engines.make.check_engine", seen.append)
+    (here / "slurm.yaml").write_text(PROFILE)
+    vitcli("ablate", "nothing", "--profile", "slurm.yaml", "--partition", "cpu")
+    (found,) = seen
+    assert (found.engine, found.partition, found.cpus, found.minutes) == ("slurm", "cpu", 4, 120)
+    assert found.sbatch == {"account": "vision"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "partitoin: gpu",
+            "slurm.yaml:1: no option of a cluster is called 'partitoin'; did you mean",
+        ),
+        ("dry-run: true", "slurm.yaml:1: no option of a cluster is called 'dry-run'"),
+        ("cpus: many", "--cpus takes a whole number of at least 1"),
+        ("cpus: 0", "--cpus takes a whole number of at least 1"),
+    ],
+)
+def test_a_mistake_in_a_profile_is_named(here, text, told):
+    (here / "slurm.yaml").write_text(text)
+    code, _, talk = vitcli("ablate", "--profile", "slurm.yaml", "--status")
+    assert (code, told in talk) == (2, True), talk

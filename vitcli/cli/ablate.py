@@ -164,8 +164,8 @@ def ablate(
 ) -> None:
     """Train the variants of a study and print their results.
 
-    Run the command again to train what has no result. Changes such as -s and --epochs change the
-    base of all variants, and such a study has a folder of its own.
+    Run it again to train what has no result. A study that is changed, such as with -s, has a
+    folder of its own.
 
     \b
     Example:

@@ -60,7 +60,7 @@ MethodOption = Annotated[
 ]
 Layers = Annotated[
     str,
-    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="the last"),
+    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last"),
 ]
 Heads = Annotated[
     str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
@@ -103,7 +103,7 @@ Output = Annotated[
         "--output",
         metavar="FILE|FOLDER",
         help="File or folder to write.",
-        show_default="current folder",
+        show_default=".",
     ),
 ]
 

@@ -121,3 +121,22 @@ def section(title: str, values: Mapping[str, str]) -> str:
     width = max(map(len, values), default=0)
     lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
     return "\n".join([title, *(lines or ["  nothing"])])
+
+
+def confirmed(command: str, things: Sequence[str]) -> bool:
+    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
+    from vitcli.runner.errors import ConfigError
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(
+            f"'vitcli {command}' asks for confirmation; without a terminal, type --yes"
+        )
+    question = f"remove {things[0]}?"
+    if len(things) > 1:
+        say("\n".join(things))
+        question = f"remove all {len(things)}?"
+    try:
+        return typer.confirm(printable(question), err=True)
+    except typer.Abort as error:
+        say("\nnothing was removed")
+        raise typer.Exit(130) from error

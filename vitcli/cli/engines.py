@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,43 @@ Address = Annotated[
         help="Ray: address of a running cluster; auto finds the one of this machine.",
         show_default="RAY_ADDRESS, or a new Ray on this machine",
         hidden=True,
+    ),
+]
+
+
+def read_profile(context: typer.Context, file: Path | None) -> None:
+    """Take the options of a profile as defaults, so that typed options win.
+
+    Raises:
+        ConfigError: The file cannot be read, or one of its keys is no option of a cluster.
+    """
+    if file is None:
+        return
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.yaml_text import read_mapping
+    from vitcli.runner.text import did_you_mean
+
+    parameters = inspect.signature(read_options).parameters.values()
+    known = [e.name.replace("_", "-") for e in parameters if e.kind is not e.KEYWORD_ONLY]
+    document = read_mapping(file)
+    for key in document.data:
+        if key not in known or key == "profile":
+            raise ConfigError(
+                f"{document.where((key,))}: no option of a cluster is called {key!r}"
+                f"{did_you_mean(str(key), known)}"
+            )
+    context.default_map = {key.replace("-", "_"): value for key, value in document.data.items()}
+
+
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        metavar="FILE.yaml",
+        callback=read_profile,
+        is_eager=True,
+        help="File with options of a cluster, without --.",
+        show_default=False,
     ),
 ]
 Cpus = Annotated[
@@ -131,6 +169,7 @@ def read_options(
     partition: Partition = None,
     time_limit: TimeLimit = None,
     sbatch: Sbatch = None,
+    profile: Profile = None,
     *,
     device: Device = "auto",
     data_dir: DataDir = None,

@@ -44,6 +44,7 @@ Save = Annotated[
         hidden=True,
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
 Epochs = Annotated[
     int | None,
     typer.Option(min=0, help="Number of training epochs.", show_default=False),
@@ -115,7 +116,7 @@ Sets = Annotated[
         "--set",
         "-s",
         metavar="FIELD=VALUE",
-        help="Change a field of the experiment; may be repeated.",
+        help="Change a field; may be repeated.",
         autocompletion=complete.field,
     ),
 ]

@@ -1,7 +1,6 @@
 """`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_exactly, emit_json, say, section, table
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, group
+from vitcli.cli.console import confirmed, emit, emit_exactly, emit_json, say, section, table
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, Yes, group
 from vitcli.cli.run_table import run_table
-from vitcli.runner.text import duration, printable
+from vitcli.runner.text import duration
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -314,7 +313,7 @@ def rm(
             autocompletion=complete.own_run,
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Remove runs and their checkpoints, or whole studies.
@@ -326,7 +325,7 @@ def rm(
     from vitcli.runner.study.remove import find_removal, remove
 
     found = [find_removal(run) for run in runs]
-    if not yes and not confirmed([each.describe() for each in found]):
+    if not yes and not confirmed("runs rm", [each.describe() for each in found]):
         say("nothing was removed")
         return
     for path in remove(found):
@@ -335,23 +334,6 @@ def rm(
         emit_json({"removed": [each.name for each in found]})
     else:
         emit("\n".join(f"removed {each.name}" for each in found))
-
-
-def confirmed(things: list[str]) -> bool:
-    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
-    from vitcli.runner.errors import ConfigError
-
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("'vitcli runs rm' asks for confirmation; without a terminal, type --yes")
-    question = f"remove {things[0]}?"
-    if len(things) > 1:
-        say("\n".join(things))
-        question = f"remove all {len(things)}?"
-    try:
-        return typer.confirm(printable(question), err=True)
-    except typer.Abort as error:
-        say("\nnothing was removed")
-        raise typer.Exit(130) from error
 
 
 @commands.command()

@@ -34,7 +34,8 @@ from vitcli.runner.files import (
 from vitcli.runner.text import did_you_mean, shorten
 from vitcli.version import PACKAGE
 
-RUNS = Path("runs")
+RUNS = Path(os.environ.get("VITCLI_RUNS") or "runs")
+"""The folder of runs and studies."""
 BUNDLED = PACKAGE / "pretrained"
 """The folder of the bundled models: run folders that are only read."""
 DEFAULT_RUN = Path("train/seed0")
