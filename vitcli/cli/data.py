@@ -323,9 +323,10 @@ def get(
 
 @commands.command()
 def rm(name: Name, yes: Yes = False, json: Json = False) -> None:
-    """Remove the files of a data set from the cache: downloads and decoded copies.
+    """Remove the files of a data set from the cache.
 
-    Your own pictures, and files outside the cache, stay.
+    They are its downloads and its decoded copies. Your own pictures, and files outside the cache,
+    stay.
 
     \b
     Example:
