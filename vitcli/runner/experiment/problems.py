@@ -22,6 +22,8 @@ FORMS = {
     "tuple_type": "a list",
 }
 """Type of an error in pydantic -> the form that a value needs."""
+KINDS = {"int": "an integer", "float": "a number", "str": "text"}
+"""Name that pydantic adds to the place of an error in a field of several types -> its form."""
 SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
 """Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
@@ -53,6 +55,9 @@ def describe(
         raw: The experiment.
         in_file: Whether a file sets the field, and not the command line.
     """
+    several = loc and loc[-1] in KINDS and _field_at(loc) is None and _field_at(loc[:-1])
+    if several:
+        loc = loc[:-1]
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
         return f"unknown field {field!r}{_suggest_field(loc, raw or {}, in_file=in_file)}"
@@ -64,6 +69,9 @@ def describe(
     if kind == "value_error":
         return f"{field}: {message}" if loc else message
     message = FORMS.get(kind) or message.removeprefix("Input should be ").strip()
+    if several:
+        names = (getattr(form, "__name__", "") for form in get_args(several.annotation))
+        message = " or ".join(KINDS[name] for name in names if name in KINDS)
     given = error["input"]
     shown = (
         repr(given)
