@@ -245,6 +245,23 @@ def test_options_are_checked_like_fields(tiny, settings, problem):
     assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
 
 
+@pytest.mark.parametrize(
+    ("setting", "takes_own_parts"),
+    [
+        ("model.attention=Cosine", True),
+        ("model.attention={name: Cosine}", True),
+        ("model.family=TinyNet", True),
+        ("task.name=poly1", True),
+        ("data.name=squares:500", True),
+        ("model.residual=Cosine", False),
+        ("train.precision=Cosine", False),
+    ],
+)
+def test_an_unknown_value_says_what_own_parts_need(tiny, setting, takes_own_parts):
+    (line,) = vitcli(f"train {tiny} -s '{setting}' --dry-run", 2).splitlines()
+    assert line.count("--code FILE.py") == takes_own_parts
+
+
 def test_options_are_in_hash_and_differences(tiny):
     Path("every.py").write_text(EVERY)
     own_code.load([Path("every.py")])

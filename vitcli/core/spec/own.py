@@ -10,9 +10,27 @@ from typing import Annotated, Any, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from vitcli.core.spec.base import AcceptsList
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
 from vitcli.core.spec.rows import Row
+from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.task import TASKS
 
+FIELDS: dict[str, Any] = {
+    **{
+        f"model.{slot}": SLOTS[slot]
+        for slot in ("attention", "ffn", "norm", "pos_embed", "patch_embed", "pool")
+    },
+    "model.family": FAMILIES,
+    "task.name": TASKS,
+    "optim.name": OPTIMIZERS,
+    "optim.schedule": SCHEDULES,
+    "data.augment.policy": POLICIES,
+}
+"""Field of an experiment that may name an own part -> the table of its rows."""
+NEEDS_CODE = "; own parts need --code FILE.py"
 PYTHON = "python:"
 """Begins the source of a part that is defined neither in a file that Python imports by its name
 nor in an installed package; the name of the part follows."""

@@ -1,6 +1,6 @@
 """`vitcli experiments check`: what vitcli requires of own parts, tried on small trainings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
-from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
@@ -28,15 +26,6 @@ from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.contract import own_parts
 from vitcli.runner.train.start import Request, start
 
-FIELDS: dict[str, Mapping[str, Any]] = {
-    **{f"model.{slot}": table for slot, table in SLOTS.items()},
-    "model.family": FAMILIES,
-    "task.name": TASKS,
-    "optim.name": OPTIMIZERS,
-    "optim.schedule": SCHEDULES,
-    "data.augment.policy": POLICIES,
-}
-"""Field of an experiment -> the table whose rows it names."""
 SIZES = {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "pool": "mean"}
 SMALL: dict[str, Any] = {
     "model": SIZES,
