@@ -161,6 +161,17 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     assert not own_code.state.files
 
 
+@pytest.mark.parametrize("command", ["train {0} --epochs 1 -o run", "train {0} --dry-run"])
+def test_what_own_code_prints_is_not_among_the_results(tiny, command):
+    shout = "print('loud')\n        print('louder')\n        return self.share"
+    Path("own.py").write_text("print('first')\n" + EVERY.replace("return self.share", shout))
+    words = f"{command.format(tiny)} --json --code own.py -s model.attention=Uniform"
+    code, out, talk = commands.vitcli(*words.split())
+    assert (code, "first" in talk) == (0, True)
+    assert "loud" in talk or "dry-run" in command
+    assert isinstance(json.loads(out), dict)
+
+
 def test_files_that_are_listed_import_each_other(tiny):
     Path("helper.py").write_text("SHARE = 0.5\n")
     Path("own.py").write_text("from helper import SHARE\n" + EVERY)

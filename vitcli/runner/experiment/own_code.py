@@ -151,7 +151,7 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        with registering(f"{module.__name__}.py"), contextlib.redirect_stdout(sys.stderr):
+        with registering(f"{module.__name__}.py"):
             super().exec_module(module)
 
 
