@@ -147,6 +147,12 @@ def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
             "vitcli has a part 'softmax' already",
         ),
         (
+            "twice.py",
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
+            "@schedule(name='s')\ndef t(progress): ...\n",
+            r"twice.py:4: in <module>: ValueError: \S*twice.py:2 has a part 's' already",
+        ),
+        (
             "untyped.py",
             "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
             "'steps' of s needs a type or a default",
@@ -170,6 +176,15 @@ def test_what_own_code_prints_is_not_among_the_results(tiny, command):
     assert (code, "first" in talk) == (0, True)
     assert "loud" in talk or "dry-run" in command
     assert isinstance(json.loads(out), dict)
+
+
+def test_parts_of_one_name_in_two_files_are_refused(here):
+    for name in ("one.py", "two.py"):
+        Path(name).write_text(
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
+        )
+    talk = vitcli("experiments check --code one.py --code two.py", 2)
+    assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
 
 
 def test_files_that_are_listed_import_each_other(tiny):
