@@ -55,6 +55,16 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, comman
     assert not Path("canary").exists()
 
 
+def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
+    vitcli("runs show own")
+    assert "Uniform" not in vitcli("experiments schema")
+    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
+    assert wrong.count("Unif") == 1, "the own part is no suggestion"
+    own = vitcli(f"train {tiny} -s model.attention=Uniform --dry-run", 2)
+    assert "no part is called 'Uniform'; own parts need --code FILE.py" in own
+    vitcli(f"train {tiny} --code runs/own/code/own.py -s model.attention=Uniform --dry-run")
+
+
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()

@@ -14,15 +14,17 @@ from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
-from vitcli.core.spec.rows import Row
-from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.rows import Row, Rows
+from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
 from vitcli.core.spec.task import TASKS
 
-FIELDS: dict[str, Any] = {
-    **{
-        f"model.{slot}": SLOTS[slot]
-        for slot in ("attention", "ffn", "norm", "pos_embed", "patch_embed", "pool")
-    },
+FIELDS: dict[str, Rows[Any]] = {
+    "model.attention": ATTENTIONS,
+    "model.ffn": FFNS,
+    "model.norm": NORMS,
+    "model.pos_embed": POS_EMBEDS,
+    "model.patch_embed": PATCH_EMBEDS,
+    "model.pool": POOLS,
     "model.family": FAMILIES,
     "task.name": TASKS,
     "optim.name": OPTIMIZERS,

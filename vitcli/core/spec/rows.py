@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
@@ -40,6 +40,21 @@ class Row:
 
 
 Table = Mapping[str, Row]
+RowT = TypeVar("RowT", bound=Row)
+
+
+class Rows(dict[str, RowT]):
+    """A table that own code may extend. What it iterates over are the rows that can be built."""
+
+    def __init__(self) -> None:
+        self.unlisted: dict[str, RowT] = {}
+        """Rows that stand for own parts whose code is not loaded. They can only be looked up."""
+
+    def __missing__(self, name: str) -> RowT:
+        return self.unlisted[name]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.unlisted
 
 
 class Choice(str):

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, registering
+from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
@@ -343,6 +343,8 @@ def _identity(source: str) -> str:
     if text := TEXTS.get(source):
         return hashlib.sha256(text.encode()).hexdigest()
     part = source.removeprefix(PYTHON)
+    if source not in TEXTS:  # a run that was read has it, but its code is not loaded
+        raise OwnCodeError(f"no part is called {part!r}{NEEDS_CODE}")
     raise OwnCodeError(f"{part}: Python does not know its source text; define it in a file")
 
 
