@@ -206,7 +206,10 @@ def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
     vitcli("ablate ./cosine-study.yaml -j 2 --only cosine")
     as_new_process()
     assert "cosine" in vitcli("runs ls")
-    assert "finished" in vitcli("runs show cosine-study/cosine/seed0")
+    shown = vitcli("runs show cosine-study/cosine/seed0")
+    assert "finished" in shown
+    (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
+    assert re.search(rf"^ +code +cosine\.py {digest[:12]}$", shown, re.M)
     Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
     as_new_process()
     shown = vitcli("ablate ./cosine-study.yaml --dry-run")
