@@ -329,6 +329,13 @@ def test_built_in_parts_keep_their_hash(tiny):
     assert (spec.code, config_hash(spec)) == ({}, before)
 
 
+def test_the_schema_has_the_parts_of_the_named_code(here):
+    Path("every.py").write_text(EVERY)
+    schema = json.loads(vitcli("experiments schema --code every.py"))
+    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
+    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
+
+
 def test_the_page_names_every_decorator():
     named = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.M))
     assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}

@@ -189,6 +189,7 @@ def check(json: Json = False) -> None:
 
 
 @commands.command()
+@with_code
 def schema(json: Json = False) -> None:
     """Print the JSON schema of experiment files.
 

@@ -41,6 +41,13 @@ class Row:
 
 Table = Mapping[str, Row]
 RowT = TypeVar("RowT", bound=Row)
+NAME_AND_OPTIONS = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}},
+    "description": "your own part, and its options",
+}
+"""JSON schema of an own part."""
 
 
 class Rows(dict[str, RowT]):
@@ -138,7 +145,9 @@ class RowOf:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         rows = [{"const": name, "description": row.about} for name, row in self.table.items()]
-        return {"type": "string", "oneOf": rows}
+        if not isinstance(self.table, Rows):
+            return {"type": "string", "oneOf": rows}
+        return {"oneOf": [*rows, NAME_AND_OPTIONS]}
 
     def _check(self, value: Any) -> str:
         """Return the name of a row, for an own row with its options."""
