@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import torchrun
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.same_run import assert_same_run
@@ -192,6 +193,20 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch,
     vitcli("train --resume stopped --trust-code")
     assert_same_run(calm, RunDir(Path("stopped")))
     assert "every.py" in calm.spec().code or "net.py" in calm.spec().code
+
+
+@pytest.mark.ci
+def test_the_other_ranks_run_the_code_of_rank_0(tiny):
+    """Only rank 0 reads the experiment file; a file of the same name lies where the ranks start."""
+    Path("beside").mkdir()
+    Path("beside/own.py").write_text(EVERY)
+    Path("own.py").write_text("from pathlib import Path\nPath('other').touch()\n" + EVERY)
+    Path("beside/mine.yaml").write_text(
+        f"code: [own.py]\nbase: {tiny.resolve()}\nmodel: {{attention: Uniform}}\n"
+    )
+    torchrun.run("train", "beside/mine.yaml", "--epochs", "1", "-o", "run")
+    assert RunDir(Path("run")).status()["state"] == "finished"
+    assert not Path("other").exists()
 
 
 def test_an_own_model_has_the_weights_of_its_seed(tutorial):
