@@ -123,6 +123,9 @@ def test_every_kind_of_part_passes_the_check(here):
     reports = json.loads(vitcli("experiments check --code every.py --json"))
     parts = re.findall(r"@\w+(?:\(.*\))?\n(?:class|def) (\w+)", EVERY)
     assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
+    as_new_process()
+    absent = vitcli("experiments check --code every.py --device cuda:99", 5)
+    assert "--device cuda:99: not on this machine" in absent
 
 
 def test_the_other_parts_of_the_page_pass_the_check(here):
