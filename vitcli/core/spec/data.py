@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
 from vitcli.core.spec.readers import list_own, split_name
-from vitcli.core.spec.rows import Row, RowOf
+from vitcli.core.spec.rows import Row, RowOf, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class PolicyRow(Row):
     """Number of uniform random numbers that an own row receives for each image."""
 
 
-POLICIES: dict[str, PolicyRow] = {
+POLICIES = Rows[PolicyRow]()
+POLICIES |= {
     "none": PolicyRow(about="no policy"),
     "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),
     "trivial_augment": PolicyRow(about="one random operation (Mueller and Hutter 2021)"),

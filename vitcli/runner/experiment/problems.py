@@ -8,7 +8,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.places import Place, is_shortcut
 from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath
@@ -84,8 +86,12 @@ def describe(
 
 
 def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
-    """Return the right form of a value that has the form of another language or of a share."""
+    """Return the right form of a value, or what own parts need where one may be named."""
     field = _field_at(loc)
+    name = ".".join(map(str, loc)).removeprefix("pretrain.")
+    may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
+    if kind == "literal_error" and may_be_own and not own_code.state.files:
+        return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"
     if kind == "bool_type" and str(given).lower() in ("true", "false"):
