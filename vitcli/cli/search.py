@@ -166,8 +166,8 @@ def run_final(
     from vitcli.cli.study_output import announce_saved
     from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
+    from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import plan_study
-    from vitcli.runner.study.publish import publish
 
     root, save = place.root, place.save
     study = load_final(chosen, doc, root, save)

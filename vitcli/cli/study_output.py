@@ -128,7 +128,7 @@ def show_table(
     else:
         emit_exactly(render(doc, form, line_width(), details=details))
     if publish_too:
-        from vitcli.runner.study.publish import publish
+        from vitcli.runner.study.page import publish
 
         publish(doc, root)
     if checklist is not None:

@@ -96,13 +96,14 @@ class Meta(Session):
     seed: int | None = None
     data_hash: str | None = None
     num_train: int | None = None
+    parameters: Count | None = None
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
 
 
 class Result(Numbers):
-    """The fields of result.json that a study reads. A diverged trial has none of them."""
+    """The fields of result.json that a study reads. A diverged trial has the parameters alone."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -240,7 +241,10 @@ def read_record(
         num_train=meta.num_train,
         epochs=records[-1]["epoch"] if records else 0,
         curve=headline_curve(records, spec),
-        result=read_result(run.read("result.json") if state == "finished" else {}, spec.task.row),
+        result=read_result(
+            run.read("result.json") if state == "finished" else {"parameters": meta.parameters},
+            spec.task.row,
+        ),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
     )

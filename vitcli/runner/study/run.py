@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.engines.drive import Drive
-from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.drivers import (
+    PLAN,
+    join_drivers,
+    other_drivers,
+    prepare_folder,
+    read_plan,
+)
 from vitcli.runner.engines.engine import Setup
-from vitcli.runner.engines.make import check_engine
-from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
@@ -43,8 +47,6 @@ def run_study(
     full_checkpoints = _find_full_checkpoints(plan)
     if not (plan.trials or full_checkpoints) and _is_written(plan):
         return plan.states
-    if plan.trials:
-        check_engine(options.cluster)
 
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
