@@ -186,6 +186,8 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
             return None
 
     def precision(spec: ExperimentSpec) -> str:
+        if spec.train.precision in ("fp32", "bf16"):  # every device has them: torch is not asked
+            return spec.train.precision
         from vitcli.runner.machine.device import name_precision, pick_device
 
         return name_precision(spec.train.precision, pick_device(options.device))
