@@ -18,13 +18,13 @@ from vitcli.cli.search_output import show_final, show_plan, show_result, show_st
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
+    from vitcli.runner.run.record import TrialState
     from vitcli.runner.search.definition import Search
     from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.result import SearchResult
     from vitcli.runner.search.storage import Place
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
-    from vitcli.runner.study.states import TrialState
     from vitcli.runner.train.events import TrialEvent
 
 Name = Annotated[

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
@@ -27,7 +27,10 @@ from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
+    from vitcli.runner.run.predictions import PerImage
 
+State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
+"""Of a trial. Only ``finished`` trials have numbers; they and ``diverged`` ones have a result."""
 MAX_EPOCH = 10**9
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
@@ -143,6 +146,21 @@ class Record(Spec):
     def precision(self) -> str | None:
         """Return the precision of the training, also for a diverged trial without a result."""
         return self.result.precision or self.sessions[0].precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialState:
+    """A trial's state, the reason for it, and the record if the trial has a result."""
+
+    state: State
+    reason: str = ""
+    record: Record | None = None
+    source: str = ""
+    """Folder of the saved trial with this record; empty for the trial's own folder."""
+    images: "PerImage | None" = field(default=None, compare=False)
+    """What the stored predictions of a finished trial say of each test image."""
+    predictions: str = field(default="", compare=False)
+    """The file with these predictions and, after a colon, their folder in it."""
 
 
 COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")

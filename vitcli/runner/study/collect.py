@@ -13,19 +13,18 @@ from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import Record, assign_fields
+from vitcli.runner.run.record import Record, State, TrialState, assign_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.margin import declared_margins
 from vitcli.runner.study.result import (
     Candidate,
-    State,
     StudyResult,
     TrialResult,
     VariantResult,
 )
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import portable, portable_fields
 
 States = Mapping[str, TrialState]

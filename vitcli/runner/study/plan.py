@@ -14,9 +14,10 @@ from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
+from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
