@@ -63,8 +63,8 @@ def adopt_model(
         return {k: v for k, v in changes.items() if k != "train.init"} | family, None
     made = None
     if asked != timm_name:
-        theirs = find_timm(asked, offline=offline, on_message=say)
-        made = import_timm(theirs, place / f"timm-{theirs.name}", say)
+        weights = find_timm(asked, offline=offline, on_message=say)
+        made = import_timm(weights, place / f"timm-{weights.name}", say)
     source = made or find_run(asked)
     first = f"pretrained/{source.path.name}" if made else source.name
     own = {field: value for field, value in changes.items() if field != "train.init"}
