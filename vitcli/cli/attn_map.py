@@ -55,7 +55,7 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
-        metavar="FILE|timm:NAME",
+        metavar="timm:NAME",
         help="Weights of a ViT of timm, instead of a run.",
         show_default=False,
         autocompletion=complete.weights,
@@ -127,15 +127,15 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    --model takes weights of timm's Vision Transformers. For a FILE, vitcli guesses the
-    timm model from the shapes of its tensors. To name the model: timm:NAME --weights FILE.
+    --model takes weights of timm's Vision Transformers, published ones or those of
+    --weights FILE.
 
     \b
     Example:
       vitcli attn-map photo.jpg
       vitcli attn-map photo.jpg --format html
       vitcli attn-map photo.jpg --format html --live
-      vitcli attn-map photo.jpg --model vit.pt
+      vitcli attn-map photo.jpg --model timm:vit_tiny_patch16_224
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
@@ -175,11 +175,12 @@ def choose_model(
     """Return the model of ``--model`` or ``--run``, or the default run, and say which it is.
 
     Raises:
-        ConfigError: Both options are given, or ``--weights`` without a name.
+        ConfigError: Both options are given, or ``--weights`` or a file without a name.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.run.folder import find_run
 
     if model is None:
@@ -191,31 +192,15 @@ def choose_model(
     if run is not None:
         raise ConfigError("--run and --model both name the model; leave out one of them")
     refuse_empty("--model", model)
+    if not model.startswith(PREFIX):
+        raise ConfigError(
+            f"--model {model}: write timm:NAME, and --weights FILE for a file; a run is --run RUN"
+        )
     from vitcli.runner.weights.timm_predictor import timm_predictor
-    from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
+    from vitcli.runner.weights.timm_weights import find_timm
 
-    refuse_weights_option(model, weights)
-    refuse_run(model)
     found = find_timm(model, weights, offline=offline, on_message=say)
     return timm_predictor(found, device, on_message=say)
-
-
-def refuse_run(model: str) -> None:
-    """Refuse the name of a run as ``--model``.
-
-    Raises:
-        InputError: ``model`` is not a file, but names a run.
-    """
-    from vitcli.runner.errors import InputError, UserError
-    from vitcli.runner.run.folder import find_run
-
-    if Path(model).is_file():
-        return
-    try:
-        run = find_run(model)
-    except UserError:
-        return
-    raise InputError(f"--model {model}: not a file; for a run: --run {run.name}")
 
 
 def encoder(

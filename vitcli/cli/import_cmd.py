@@ -69,13 +69,13 @@ def import_(
     need another normalisation, set data.mean and data.std.
 
     With timm:NAME, timm describes the model and its normalisation, and resizes
-    positions and patches to those of the experiment. timm:auto guesses the name
-    from the shapes. Without --weights, the published weights are used.
+    positions and patches to those of the experiment. Without --weights, the published
+    weights are used.
 
     \b
     Example:
       vitcli import vit.pt -e cifar10-tiny --name theirs
-      vitcli import timm:auto --weights vit.pt -e cifar10-tiny --name theirs
+      vitcli import timm:vit_tiny_patch16_224 --weights vit.pt -e cifar10-tiny --name theirs
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets

@@ -375,20 +375,20 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def model_sizes(study: Study) -> dict[str, int]:
-    """Return variant -> number of parameters.
+def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict[str, int]:
+    """Return variant -> number of parameters, of all variants or of some.
 
     Every model is built without memory, so mistakes are found before training.
 
     Raises:
         ConfigError: A variant does not fit its data set.
     """
-    from vitcli.core.inspect.cost import count_parameters
-    from vitcli.runner.data.load import describe_data
-    from vitcli.runner.experiment.build import abstract_module
-
     sizes: dict[str, int] = {}
-    for variant in study.variants:
+    for variant in study.variants if variants is None else variants:
+        from vitcli.core.inspect.cost import count_parameters
+        from vitcli.runner.data.load import describe_data
+        from vitcli.runner.experiment.build import abstract_module
+
         try:
             for _, spec in variant.settings:
                 fitted = fit_to_data(spec, describe_data(spec.data))

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
-from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
+from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
@@ -114,7 +114,9 @@ def plan_study(
     trials = [
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
-    parameters = (None if trials else _planned_sizes(study, root)) or model_sizes(study)
+    measured = {} if trials else _measured_sizes(study, states)
+    unknown = [variant for variant in study.variants if variant.name not in measured]
+    parameters = measured | model_sizes(study, unknown)
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
@@ -130,16 +132,14 @@ def plan_study(
     )
 
 
-def _planned_sizes(study: Study, root: Path) -> dict[str, int] | None:
-    """Return variant -> number of parameters from the plan in ``root``; None for another study."""
-    try:
-        plan = read_plan(root)
-        hashes = {folder: each["config_hash"] for folder, each in plan["trials"].items()}
-        if any(hashes[trial.folder] != trial.config_hash for trial in study.trials()):
-            return None
-        return {each.name: int(plan["parameters"][each.name]) for each in study.variants}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def _measured_sizes(study: Study, states: Mapping[str, TrialState]) -> dict[str, int]:
+    """Return variant -> number of parameters, of the variants whose results state it."""
+    found = {
+        trial.variant: state.record.result.parameters
+        for trial in study.trials()
+        if (state := states.get(trial.folder)) and state.record
+    }
+    return {name: count for name, count in found.items() if count}
 
 
 class HasTrials(Protocol):
@@ -187,6 +187,8 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
             return None
 
     def precision(spec: ExperimentSpec) -> str:
+        if spec.train.precision in ("fp32", "bf16"):  # every device has them: torch is not asked
+            return spec.train.precision
         from vitcli.runner.machine.device import name_precision, pick_device
 
         return name_precision(spec.train.precision, pick_device(options.device))
