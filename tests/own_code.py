@@ -8,19 +8,13 @@ from typing import Any
 import pytest
 
 from tests.cli import commands
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
-from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec import DATA_READERS
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import PARTS, TEXTS
-from vitcli.core.spec.readers import DATA_READERS
-from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.own import FIELDS, PARTS, TEXTS
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run import folder as run_folder
 
-TABLES: list[Any] = [
-    *SLOTS.values(),
-    *(FAMILIES, TASKS, OPTIMIZERS, SCHEDULES, POLICIES, METRICS, DATA_READERS),
-]
+TABLES: list[Any] = [*FIELDS.values(), DATA_READERS]
 EVERY = """
 import torch
 from torch import nn
@@ -116,11 +110,11 @@ def vitcli(command: str, code: int = 0) -> str:
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
     """Forget own code after each test, as the end of a process does."""
-    before = [dict(table) for table in TABLES]
+    before = [dict(table) for table in (*TABLES, METRICS)]
     monkeypatch.setattr(own_code, "state", own_code._State())
     yield
     as_new_process()
-    for table, rows in zip(TABLES, before, strict=True):
+    for table, rows in zip((*TABLES, METRICS), before, strict=True):
         table.clear()
         table.update(rows)
 
@@ -133,6 +127,8 @@ def as_new_process() -> None:
     PARTS.clear()
     TEXTS.clear()
     for table in TABLES:
+        table.unlisted.clear()
+    for table in (*TABLES, METRICS):
         for name in [name for name, row in table.items() if row.source]:
             del table[name]
     run_folder._parsed_before.clear()

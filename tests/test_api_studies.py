@@ -64,8 +64,14 @@ def states_of(capsys) -> str:
     return capsys.readouterr().err.partition("\n")[0].rpartition(": ")[2]
 
 
-def test_a_study_is_that_of_the_command_and_its_workers(study, tiny):
-    table = study({"model.depth": 1}, seeds=[3], workers=1)
+@pytest.fixture
+def without_workers(monkeypatch):
+    """Train every study in this process, because a worker takes seconds."""
+    monkeypatch.setattr(own_code, "exists_only_here", lambda code: True)
+
+
+def test_a_study_is_that_of_the_command(study, tiny, without_workers):
+    table = study({"model.depth": 1}, seeds=[3])
     assert table.folder == Path("runs/s")
     Path("s.yaml").write_text(
         f"base: {tiny}\nseeds: [3]\ntrain: {{epochs: 1}}\n"
@@ -84,6 +90,10 @@ def test_a_study_is_that_of_the_command_and_its_workers(study, tiny):
     assert "<script" not in table._repr_html_()
     assert str(table) == table.render()
 
+
+@pytest.mark.ci
+def test_a_study_in_this_process_has_the_bits_of_a_worker(study):
+    study({"model.depth": 1}, seeds=[3], workers=1)
     study({"model.attention": run_cell(PART, 1)["Scaled"]}, seeds=[3], output="here")
     assert_same_run(RunDir(Path("here/full/seed3")), RunDir(Path("runs/s/full/seed3")))
 

@@ -68,7 +68,6 @@ NOT_RUN = {
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import timm:": (4, "vit.pt: not a file"),
-    "vitcli attn-map vit.pt": (4, ": not a file"),
     "vitcli attn-map timm:": (4, ": not a file"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,

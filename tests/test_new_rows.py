@@ -89,7 +89,7 @@ def test_it_is_in_the_schema(field, name):
     group, key = field.split(".")
     part = schema["properties"][group]
     spec = part["anyOf"][0] if "anyOf" in part else schema["$defs"]["OptimSpec"]
-    found = {row["const"]: row["description"] for row in spec["properties"][key]["oneOf"]}
+    found = {row.get("const"): row["description"] for row in spec["properties"][key]["oneOf"]}
     assert found[name] == {"key_only": new_rows.ATTENTION, "sign": new_rows.OPTIMIZER}[name].about
 
 

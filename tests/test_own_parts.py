@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests import torchrun
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.same_run import assert_same_run
@@ -122,6 +123,9 @@ def test_every_kind_of_part_passes_the_check(here):
     reports = json.loads(vitcli("experiments check --code every.py --json"))
     parts = re.findall(r"@\w+(?:\(.*\))?\n(?:class|def) (\w+)", EVERY)
     assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
+    as_new_process()
+    absent = vitcli("experiments check --code every.py --device cuda:99", 5)
+    assert "--device cuda:99: not on this machine" in absent
 
 
 def test_the_other_parts_of_the_page_pass_the_check(here):
@@ -194,6 +198,20 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch,
     assert "every.py" in calm.spec().code or "net.py" in calm.spec().code
 
 
+@pytest.mark.ci
+def test_the_other_ranks_run_the_code_of_rank_0(tiny):
+    """Only rank 0 reads the experiment file; a file of the same name lies where the ranks start."""
+    Path("beside").mkdir()
+    Path("beside/own.py").write_text(EVERY)
+    Path("own.py").write_text("from pathlib import Path\nPath('other').touch()\n" + EVERY)
+    Path("beside/mine.yaml").write_text(
+        f"code: [own.py]\nbase: {tiny.resolve()}\nmodel: {{attention: Uniform}}\n"
+    )
+    torchrun.run("train", "beside/mine.yaml", "--epochs", "1", "-o", "run")
+    assert RunDir(Path("run")).status()["state"] == "finished"
+    assert not Path("other").exists()
+
+
 def test_an_own_model_has_the_weights_of_its_seed(tutorial):
     own_code.load([Path("net.py")])
     spec = model_spec(family="TinyNet", img_size=(8, 8), in_chans=3, num_classes=2)
@@ -206,7 +224,10 @@ def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
     vitcli("ablate ./cosine-study.yaml -j 2 --only cosine")
     as_new_process()
     assert "cosine" in vitcli("runs ls")
-    assert "finished" in vitcli("runs show cosine-study/cosine/seed0")
+    shown = vitcli("runs show cosine-study/cosine/seed0")
+    assert "finished" in shown
+    (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
+    assert re.search(rf"^ +code +cosine\.py {digest[:12]}$", shown, re.M)
     Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
     as_new_process()
     shown = vitcli("ablate ./cosine-study.yaml --dry-run")
@@ -243,6 +264,23 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
 def test_options_are_checked_like_fields(tiny, settings, problem):
     Path("every.py").write_text(EVERY)
     assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
+
+
+@pytest.mark.parametrize(
+    ("setting", "takes_own_parts"),
+    [
+        ("model.attention=Cosine", True),
+        ("model.attention={name: Cosine}", True),
+        ("model.family=TinyNet", True),
+        ("task.name=poly1", True),
+        ("data.name=squares:500", True),
+        ("model.residual=Cosine", False),
+        ("train.precision=Cosine", False),
+    ],
+)
+def test_an_unknown_value_says_what_own_parts_need(tiny, setting, takes_own_parts):
+    (line,) = vitcli(f"train {tiny} -s '{setting}' --dry-run", 2).splitlines()
+    assert line.count("--code FILE.py") == takes_own_parts
 
 
 def test_options_are_in_hash_and_differences(tiny):
@@ -307,6 +345,13 @@ def test_built_in_parts_keep_their_hash(tiny):
     own_code.load([Path("every.py")])
     spec = load_experiment(str(tiny)).spec
     assert (spec.code, config_hash(spec)) == ({}, before)
+
+
+def test_the_schema_has_the_parts_of_the_named_code(here):
+    Path("every.py").write_text(EVERY)
+    schema = json.loads(vitcli("experiments schema --code every.py"))
+    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
+    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
 def test_the_page_names_every_decorator():

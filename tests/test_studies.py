@@ -15,7 +15,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
-from vitcli.runner.study.validate import model_sizes
+from vitcli.runner.study.plan import model_sizes
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))

@@ -29,8 +29,8 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import list_runs
 from vitcli.runner.run.listing import summarize_runs
 from vitcli.runner.study.from_python import call_text, define_study, run_here
+from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
-from vitcli.runner.study.publish import publish_outside
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results, read_text
 from vitcli.runner.study.table import render

@@ -117,7 +117,8 @@ def ask(name: str, known: Images, unknown: Mapping[str, Images]) -> dict[str, di
 def tuned(folder: Path, seed: int, unknown: Mapping[str, Images]) -> dict[str, dict[str, float]]:
     """Train ``finetune`` on the photos in ``folder/known``, and ask it."""
     photos = {name: f"imagefolder:{folder / name}" for name in ("known", "others")}
-    experiment = load_experiment("finetune", {"data.name": photos["known"], "seed": seed})
+    whole = {"data.val_split": 0, "train.early_stopping": None}
+    experiment = load_experiment("finetune", {"data.name": photos["known"], "seed": seed} | whole)
     run = start(experiment, Request(output=folder / f"seed{seed}")).run
     known, others = (load_data(DataSpec(name=n, resize=(32, 32))).test for n in photos.values())
     return ask(str(run.path), known, {f"classes {', '.join(OTHERS)}": others, **unknown})

@@ -25,8 +25,8 @@ from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, Trial, load_study
+from vitcli.runner.study.page import publish
 from vitcli.runner.study.plan import plan_study
-from vitcli.runner.study.publish import publish
 
 NUM_IMAGES, NUM_CLASSES = 10_000, 10
 COMMANDS = {

@@ -23,7 +23,7 @@ from tests.runner.explain.made_up import lessons
 from vitcli.runner.explain.lesson import page as explain_page
 from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
-from vitcli.runner.study.page import write_report
+from vitcli.runner.study.page import publish
 from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.explorer.page import page as explorer_page
 
@@ -62,7 +62,8 @@ def explain(copy_of_run) -> Path:
 def report(copy_of_run) -> Path:
     names = [*(f"{i}-{LONG}" for i in range(6)), *HOSTILE]
     doc = make_study(dict.fromkeys(names, (0.5, 0.6, 0.7)), reference=make_reference({"x": 1.0}))
-    return write_report(doc, Path().absolute())[-1]
+    publish(doc, Path().absolute())
+    return Path("report.html").absolute()
 
 
 def runs(copy_of_run) -> Path:

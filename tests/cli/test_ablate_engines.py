@@ -34,7 +34,8 @@ def engine(here, monkeypatch) -> Recorded:
     found = Recorded(train_here)
     monkeypatch.setattr(drive, "make_engine", found)
     monkeypatch.setattr(make, "REQUIRED", {})
-    monkeypatch.setattr(command, "show_table", lambda *_, **__: None)
+    monkeypatch.setattr(command, "show_table", lambda *_: None)
+    monkeypatch.setattr("vitcli.runner.study.page.publish", lambda *_: None)
     return found
 
 

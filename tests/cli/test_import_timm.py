@@ -47,52 +47,53 @@ def variant(monkeypatch):
     return change
 
 
-def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here):
-    """Two files of one model are two runs; an experiment from scratch takes no other model."""
+@pytest.fixture
+def published(here, monkeypatch):
+    """Return a function that puts weights of test_vit into the cache of the Hub."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
+
+    def put(**options) -> None:
+        place = here / "hub" / "models--timm--test_vit.r160_in1k"
+        (place / "refs").mkdir(parents=True)
+        (place / "refs" / "main").write_text("abc")
+        (place / "snapshots" / "abc").mkdir(parents=True)
+        save(theirs(**options), str(place / "snapshots" / "abc" / "model.safetensors"))
+
+    return put
+
+
+def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here, published):
+    """An experiment from scratch takes no other model; a dry run makes no run of the weights."""
+    published(num_classes=5)
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
-    for i in range(2):
-        file = save(theirs(num_classes=5), "theirs.safetensors")
-        typed = ("--init", file, "--name", f"run{i}", "-s", "data.resize=80")
-        code, out, talk = vitcli(*words, *typed)
-        assert code == 0, talk
-        assert out.endswith(f"next           vitcli eval --review run{i}\n")
-        run = RunDir(Path(f"runs/run{i}"))
-        spec, first = run.spec(), RunDir(Path("runs") / run.spec().train.init)
-        assert spec.model.depth == len(theirs().blocks)
-        assert spec.model.patch_size == 16
-        assert spec.model.drop_path == load_experiment("finetune").spec.model.drop_path
-        assert spec.data.resize == (80, 80), "typed, where the weights expect 160 pixels"
-        assert list(spec.data.mean) == list(timm.create_model("test_vit").pretrained_cfg["mean"])
-        own, other = (load_model(str(each.path)).state_dict() for each in (run, first))
-        same = [name for name, tensor in own.items() if tensor.equal(other[name])]
-        assert {*own} - {*same} == {"head.weight", "head.bias", "pos_embed.table"}
-        assert own["head.weight"].shape[0] == 2
-    assert len([*Path("runs/pretrained").iterdir()]) == 2
-    code, out, _ = vitcli("runs", "ls", "--json")
-    data = {row["name"]: row["data"] for row in json.loads(out)}
-    assert {name: value for name, value in data.items() if name.startswith("pre")} == dict.fromkeys(
-        (f"pretrained/{path.name}" for path in Path("runs/pretrained").iterdir()), None
-    )
-    assert data["run0"] == f"imagefolder:{pictures}"
-    code, _, talk = vitcli("train", "quickstart", *words[2:], "--init", file)
-    assert code == 2
-    assert "do not fit" in talk
-
-
-def test_a_dry_run_writes_no_run_of_weights_of_timm(pictures, here, monkeypatch):
-    file = save(theirs(num_classes=5), "theirs.safetensors")
-    words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--init", file)
-    code, out, talk = vitcli(*words, "--dry-run", "--json", "-s", "data.resize=80")
+    words += ("--init", "timm:test_vit", "-s", "data.resize=80")
+    code, out, talk = vitcli(*words, "--dry-run", "--json")
     assert code == 0, talk
     assert not Path("runs").exists()
     init = json.loads(out)["config"]["train"]["init"]
-    assert init.startswith("pretrained/theirs-")
-    code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "run")
+    code, out, talk = vitcli(*words, "--name", "run")
     assert code == 0, talk
-    assert RunDir(Path("runs/run")).spec().train.init == init
-    monkeypatch.setattr(timm_weights, "find_timm", None)
-    code, _, talk = vitcli(*words, "--epochs", "0", "-s", "data.resize=80", "--name", "again")
-    assert code == 0, talk
+    assert out.endswith("next           vitcli eval --review run\n")
+    run = RunDir(Path("runs/run"))
+    spec, first = run.spec(), RunDir(Path("runs") / init)
+    assert (spec.train.init, first.exists) == (init, True)
+    assert spec.model.depth == len(theirs().blocks)
+    assert spec.model.patch_size == 16
+    assert spec.model.drop_path == load_experiment("finetune").spec.model.drop_path
+    assert spec.data.resize == (80, 80), "typed, where the weights expect 160 pixels"
+    assert list(spec.data.mean) == list(timm.create_model("test_vit").pretrained_cfg["mean"])
+    own, other = (load_model(str(each.path)).state_dict() for each in (run, first))
+    same = [name for name, tensor in own.items() if tensor.equal(other[name])]
+    assert {*own} - {*same} == {"head.weight", "head.bias", "pos_embed.table"}
+    assert own["head.weight"].shape[0] == 2
+    code, out, _ = vitcli("runs", "ls", "--json")
+    data = {row["name"]: row["data"] for row in json.loads(out)}
+    assert data == {init: None, "run": f"imagefolder:{pictures}"}
+    code, _, talk = vitcli("train", "quickstart", *words[2:6], "--init", "timm:test_vit")
+    assert (code, "do not fit" in talk) == (2, True), talk
+    save(theirs())
+    code, _, talk = vitcli(*words[:6], "--init", "vit.safetensors")
+    assert (code, "vitcli import vit.safetensors EXPERIMENT" in talk) == (4, True), talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked
@@ -137,10 +138,9 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
 
 def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
     file = save(theirs(num_classes=2))
-    code, _, talk = vitcli("import", "timm:auto", "--weights", file, tiny, "-o", "mine")
+    code, _, talk = vitcli("import", "timm:test_vit", "--weights", file, tiny, "-o", "mine")
     assert code == 0, talk
     lines = talk.splitlines()
-    assert lines[0].startswith("note: the shapes fit timm:test_vit. To choose another model")
     assert "resized: pos_embed (1, 101, 64) -> (1, 5, 64)" in lines
     assert "resized: patch_embed.proj.weight (64, 3, 16, 16) -> (64, 3, 4, 4)" in lines
     sizes = {"img_size": 8, "patch_size": 4, "num_classes": 2}
@@ -202,24 +202,17 @@ def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     safetensors.torch.save_file(state, "vit.safetensors")
     code, _, talk = vitcli(*words)
     assert (code, "blocks.2.norm1.bias is missing" in talk) == (4, True), talk
-    code, _, talk = vitcli(*words[:1], "timm:auto", *words[2:])
-    assert (code, "no VisionTransformer of timm has exactly these tensors" in talk) == (4, True)
 
 
-def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch):
+def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, published):
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     words = ("import", "timm:test_vit", tiny, "-o", "mine", *SMALL)
     monkeypatch.setenv("VITCLI_OFFLINE", "0")
     code, _, talk = vitcli(*words)
     assert (code, "its weights cannot be downloaded (" in talk, talk.count("\n")) == (4, True, 1)
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
-    place = here / "hub" / "models--timm--test_vit.r160_in1k"
-    (place / "refs").mkdir(parents=True)
-    (place / "refs" / "main").write_text("abc")
-    (place / "snapshots" / "abc").mkdir(parents=True)
-    save(theirs(), str(place / "snapshots" / "abc" / "model.safetensors"))
+    published()
     code, _, talk = vitcli(*words)
     assert (code, "model.safetensors, read as timm:test_vit: mean [0.5, " in talk) == (0, True), (
         talk
@@ -241,8 +234,7 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     model = theirs(**options)
     variant(**{key: value for key, value in options.items() if key == "pre_norm"})
     picture, file = save_picture("x.png", (160, 160)), save(model)
-    chosen = ("timm:test_vit", "--weights", file) if options else (file,)
-    words = ("attn-map", *chosen, picture)
+    words = ("attn-map", "timm:test_vit", picture, "--weights", file)
     code, out, talk = vitcli(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
     assert code == 0, talk
     config = model.pretrained_cfg
@@ -261,21 +253,7 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     assert not Path("runs").exists(), "the import stays in memory"
 
 
-def error_of_model(model: str) -> str:
-    """The error of attn-map for weights."""
-    code, _, talk = vitcli("attn-map", model, save_picture("x.png", (8, 8)))
-    assert code == 4, talk
-    return talk
-
-
-def test_weights_without_a_name_in_timm_are_told_apart(here):
-    """A plain ViT becomes a run first; an export has its run; other files cannot be drawn."""
-    plain = timm.models.VisionTransformer(img_size=8, patch_size=4, embed_dim=12, num_heads=2)
-    talk = error_of_model(save(plain, "plain.safetensors"))
-    run = "make a run: vitcli import plain.safetensors EXPERIMENT --name NAME; then name the run"
-    assert ("has exactly these tensors" in talk, run in talk) == (True, True), talk
-    assert "not a Vision Transformer with" in error_of_model(save(timm.create_model("resnet18")))
-    words = ("export", "cifar10-pocket", "--format", "safetensors")
-    assert vitcli(*words)[0] == 0
-    talk = error_of_model("cifar10-pocket.safetensors")
-    assert "an export of vitcli, and no model of timm; name its run, or make" in talk
+def test_the_model_of_maps_is_a_name_of_timm(here):
+    words = ("attn-map", save(theirs()), save_picture("x.png", (8, 8)))
+    code, _, talk = vitcli(*words)
+    assert (code, "write timm:NAME, and --weights FILE" in talk) == (2, True), talk

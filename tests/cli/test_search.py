@@ -106,7 +106,7 @@ def refuse_another_winner() -> None:
 
 
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.study.run.run_study", lambda plan, *_: plan.states)
+    monkeypatch.setattr("vitcli.runner.study.run.run_study", lambda plan, *_, **__: plan.states)
     found = invoke("mine.yaml -j 1 -s search.trials=1")
     assert found.exit_code == 3
     assert re.search(r"^winner .* 0 ", found.stdout, re.M), found.stdout

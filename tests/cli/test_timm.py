@@ -40,9 +40,11 @@ def run_of(*words: object) -> RunDir:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, here):
-    size = 224 if name in LARGE else 32
+    size, count = (224, 4) if name in LARGE else (32, 20)
     words = ["train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 2]
-    words += family(name, f"data.resize={size}", "train.batch_size=20", "optim.layer_decay=0.8")
+    words += family(
+        name, f"data.resize={size}", f"train.batch_size={count}", "optim.layer_decay=0.8"
+    )
     words += ["--limit-batches", 1, "--precision", "fp32"]
     calm = run_of(*words, "--name", "calm")
     run = run_of(*words, "--name", "run", "--stop-after", 1)

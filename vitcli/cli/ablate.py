@@ -11,7 +11,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
-from vitcli.cli.console import say
+from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.engines import takes_options
 from vitcli.cli.options import (
     Data,
@@ -31,16 +31,15 @@ from vitcli.cli.study_output import (
     refuse_gaps,
     show_plan,
     show_status,
-    show_table,
 )
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
+    from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import Options, StudyPlan
+    from vitcli.runner.study.result import StudyResult
     from vitcli.runner.study.saved import SavedTrials
-    from vitcli.runner.study.states import TrialState
-    from vitcli.runner.train.events import TrialEvent
 
 STUDY = "ablation-quickstart"
 
@@ -212,29 +211,31 @@ def print_table(request: Request) -> None:
     saved = saved_trials(request.save)
     states = trial_states(request.study, request.root, request.names, saved)
     announce_saved(states, saved)
-    show(request, states, saved)
+    show_table(request, states, saved)
     refuse_gaps(states, "train them: leave out --table-only")
 
 
-def show(
-    request: Request,
-    states: "Mapping[str, TrialState]",
-    saved: "SavedTrials | None",
-    *,
-    publish_too: bool = False,
-) -> None:
-    """Print the table of a study; see ``show_table``."""
-    show_table(
-        request.study,
-        request.root,
-        request.names,
-        request.form,
-        request.checklist,
-        saved,
-        states=states,
-        publish_too=publish_too,
-        details=request.details,
-    )
+def show_table(
+    request: Request, states: "Mapping[str, TrialState]", saved: "SavedTrials | None"
+) -> "StudyResult":
+    """Print the table of a study, and write its checklist; return its document."""
+    from vitcli.runner.study.collect import read_results
+    from vitcli.runner.study.table import render
+
+    study = request.study
+    doc = read_results(study, request.root, request.names, saved, states=states)
+    if request.form == "trials":
+        from vitcli.runner.study.results_file import trials_csv
+
+        emit_exactly(trials_csv(study, doc, states))
+    else:
+        emit_exactly(render(doc, request.form, line_width(), details=request.details))
+    if request.checklist is not None:
+        from vitcli.runner.files import commit
+        from vitcli.runner.study.checklist import checklist as answers
+
+        commit(request.checklist, f"{answers(doc)}\n".encode())
+    return doc
 
 
 def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
@@ -273,6 +274,7 @@ def check_files(save: Path | None, checklist: Path | None) -> None:
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the trials without a result, then print the table and report missing results."""
+    from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import plan_study
 
     study, root, names = request.study, request.root, request.names
@@ -287,7 +289,9 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants)
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    show(request, states, saved, publish_too=whole)
+    doc = show_table(request, states, saved)
+    if whole:
+        publish(doc, root)
     refuse_gaps(states, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
@@ -298,23 +302,12 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
 
 
 def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":
-    """Train the trials of a plan, save each result as its trial ends, and return all states."""
+    """Train the trials of a plan and show their progress; return all states."""
     from vitcli.cli.trials import view
-    from vitcli.runner.files import make_folder
-    from vitcli.runner.study.run import run_study, save_results
-    from vitcli.runner.train.events import Ended
+    from vitcli.runner.study.run import run_study
 
-    if save:
-        make_folder(save)
-        save_results(plan, save)
     with view(plan, options) as screen:
-
-        def show(found: "TrialEvent") -> None:
-            screen.show(found)
-            if save and isinstance(found.event, Ended):
-                save_results(plan, save, found.folder)
-
-        return run_study(plan, options, show)
+        return run_study(plan, options, screen.show, save=save)
 
 
 def announce(plan: "StudyPlan") -> None:

@@ -128,15 +128,15 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    RUN also takes weights of timm's Vision Transformers: a file, or timm:NAME.
-    To name the model of a file: timm:NAME --weights FILE.
+    RUN may be timm:NAME: weights of timm's Vision Transformers, published ones or those of
+    --weights FILE.
 
     \b
     Example:
       vitcli attn-map photo.jpg
       vitcli attn-map photo.jpg --format html --live
       vitcli attn-map quickstart photo.jpg
-      vitcli attn-map vit.pt photo.jpg
+      vitcli attn-map timm:vit_tiny_patch16_224 photo.jpg
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
@@ -175,8 +175,9 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
     """Return the model of a run or of weights, or that of the default run, and say which it is.
 
     Raises:
-        ConfigError: ``--weights`` without a name of timm.
+        ConfigError: ``--weights`` or a file without a name of timm.
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.experiment.timm_names import PREFIX
@@ -184,8 +185,9 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
     from vitcli.runner.weights.timm_weights import refuse_weights_option
 
     refuse_weights_option(run or "", weights)
-    is_file = run is not None and Path(run).suffix in WEIGHTS and not Path(run).is_dir()
-    if run is None or not (run.startswith(PREFIX) or is_file):
+    if run is not None and Path(run).suffix in WEIGHTS and not Path(run).is_dir():
+        raise ConfigError(f"{run}: write timm:NAME, and --weights FILE for a file")
+    if run is None or not run.startswith(PREFIX):
         predictor = Predictor(find_run(run) if run is not None else default_run(), device)
         say(describe_model(predictor))
         return predictor

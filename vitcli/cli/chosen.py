@@ -57,7 +57,7 @@ def adopt_model(
 
     An experiment that starts from weights itself takes model, size of the pictures and
     normalisation from those of ``--init``, unless they are set in the command. Weights of a ViT of
-    timm, or in a file, become a run in ``place``. Other names are of the family timm and no run.
+    timm become a run in ``place``. Other names are of the family timm and no run.
 
     Args:
         name: The experiment.
@@ -70,17 +70,21 @@ def adopt_model(
     from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
+    from vitcli.runner.weights.convert import import_timm
     from vitcli.runner.weights.timm_model import is_plain
-    from vitcli.runner.weights.timm_weights import GUESS
+    from vitcli.runner.weights.timm_weights import find_timm
 
     asked = str(changes["train.init"])
     if changes.get("model.family") == "timm" and Path(asked).is_file():
         return dict(changes), None  # timm reads the file
     timm_name = asked.removeprefix(PREFIX)
-    if asked != timm_name and timm_name not in ("", GUESS) and not is_plain(timm_name):
+    if asked != timm_name and timm_name and not is_plain(timm_name):
         family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
         return {k: v for k, v in changes.items() if k != "train.init"} | family, None
-    made = imported_run(asked, offline, place)
+    made = None
+    if asked != timm_name:
+        weights = find_timm(asked, offline=offline, on_message=say)
+        made = import_timm(weights, place / f"timm-{weights.name}", say)
     source = made or find_run(asked)
     first = f"pretrained/{source.path.name}" if made else source.name
     own = {field: value for field, value in changes.items() if field != "train.init"}
@@ -94,25 +98,6 @@ def adopt_model(
         height, width = theirs.model.img_size or (0, 0)
         say(f"the model is that of {first}: {theirs.model.family}, {height}x{width} pixels")
     return taken | own, source
-
-
-def imported_run(asked: str, offline: bool, place: Path) -> "RunDir | None":
-    """Return the run in ``place`` of weights of timm or in a file; None for anything else."""
-    from vitcli.runner.experiment.timm_names import PREFIX
-    from vitcli.runner.files import sha256
-    from vitcli.runner.run.folder import RunDir
-    from vitcli.runner.weights.convert import import_timm
-    from vitcli.runner.weights.timm_weights import find_timm
-
-    if not (asked.startswith(PREFIX) or Path(asked).is_file()):
-        return None
-    name = ""
-    if not asked.startswith(PREFIX):
-        name = f"{Path(asked).stem}-{sha256(Path(asked).read_bytes())[:8]}"
-        if (known := RunDir(place / name)).exists:  # to guess the model takes seconds
-            return known
-    theirs = find_timm(asked, offline=offline, on_message=say)
-    return import_timm(theirs, place / (name or f"timm-{theirs.name}"), say)
 
 
 def shorten_pretraining(

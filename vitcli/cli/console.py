@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import TextIOWrapper
 from typing import Any, TextIO
@@ -19,6 +19,23 @@ QUIET = "VITCLI_QUIET"
 """Variable that leaves only results and errors."""
 MIN_WIDTH = 40
 """Width of the narrowest terminal for which tables are laid out."""
+_results: TextIO | None = None
+"""Stdout while ``only_results`` holds."""
+
+
+@contextlib.contextmanager
+def only_results() -> Iterator[None]:
+    """Send what other code prints in the block to stderr, so that stdout has only results."""
+    global _results
+    if sys.stdout is None:  # closed
+        yield
+        return
+    _results = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results = None
 
 
 def say(text: str) -> None:
@@ -32,13 +49,13 @@ def say(text: str) -> None:
 
 def emit(text: str, *, wrap: bool = True) -> None:
     """Print a result to stdout; ``wrap=False`` keeps lines whole that a program reads."""
-    emit_exactly(wrapped(text, sys.stdout) if wrap else printable(text, keep="\n"))
+    emit_exactly(wrapped(text, None) if wrap else printable(text, keep="\n"))
 
 
 def emit_exactly(text: str, *, nl: bool = True) -> None:
     """Print text to stdout as it is. If the reader has gone, the work continues without output."""
     try:
-        typer.echo(text, nl=nl)
+        typer.echo(text, file=_results, nl=nl)
     except BrokenPipeError:
         silence_stdout()
 
@@ -55,7 +72,7 @@ def silence_stdout() -> None:
 
 
 def wrapped(text: str, stream: TextIO | None) -> str:
-    """Return printable text; on a terminal, long lines wrap between words."""
+    """Return printable text; on a terminal (None: stdout), long lines wrap between words."""
     text, width = printable(text, keep="\n"), line_width(stream)
     if width is None:
         return text
@@ -80,7 +97,7 @@ def line_width(stream: TextIO | None = None) -> int | None:
 
     In files and pipes, lines are as long as they need to be, whatever the variable COLUMNS says.
     """
-    stream = stream or sys.stdout
+    stream = stream or _results or sys.stdout
     if stream is None or stream.closed or not stream.isatty():
         return None
     width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns

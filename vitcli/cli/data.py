@@ -259,8 +259,6 @@ def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> 
     words = ["vitcli", "train", "finetune", "--data", name]
     words += ["--skip-bad"] if found.unreadable else []
     words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []
-    if held_out := len(found.train) // 5:
-        words += ["-s", f"data.val_split={held_out}", "-s", "train.early_stopping=2"]
     return shlex.join(words)
 
 

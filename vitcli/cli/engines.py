@@ -182,9 +182,7 @@ def read_options(
         ConfigError: The engine is unknown, cannot start, or does not take an option.
     """
     from vitcli.runner.engines.engine import Cluster
-    from vitcli.runner.engines.make import check_engine
     from vitcli.runner.study.plan import Options
-    from vitcli.runner.trackers.live import check_trackers
 
     cluster = Cluster(
         engine=engine,
@@ -196,8 +194,14 @@ def read_options(
         minutes=parse_minutes(time_limit) if time_limit is not None else None,
         sbatch=dict(parse_sbatch(text) for text in sbatch or ()),
     )
-    check_engine(cluster)
-    check_trackers(track or ())
+    if cluster != Cluster():
+        from vitcli.runner.engines.make import check_engine
+
+        check_engine(cluster)
+    if track:
+        from vitcli.runner.trackers.live import check_trackers
+
+        check_trackers(track)
     return Options(
         jobs=jobs,
         cluster=cluster,

@@ -9,7 +9,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_exactly, emit_json, say, table
-from vitcli.cli.options import Json, group, with_code
+from vitcli.cli.options import Device, Json, group, with_code
 from vitcli.runner.text import printable, quantity
 
 commands = group(
@@ -154,7 +154,7 @@ def validate(
 
 @commands.command()
 @with_code
-def check(json: Json = False) -> None:
+def check(device: Device = "cpu", json: Json = False) -> None:
     """Check own parts on small trainings.
 
     The checks: shape and device of the output, finite gradients, an image's output without the
@@ -168,7 +168,7 @@ def check(json: Json = False) -> None:
     from vitcli.runner.experiment import own_code
     from vitcli.runner.train.check_code import check_code
 
-    reports = check_code()
+    reports = check_code(device)
     if not reports:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]
@@ -189,6 +189,7 @@ def check(json: Json = False) -> None:
 
 
 @commands.command()
+@with_code
 def schema(json: Json = False) -> None:
     """Print the JSON schema of experiment files.
 

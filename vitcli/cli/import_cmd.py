@@ -71,13 +71,13 @@ def import_(
     need another normalisation, set data.mean and data.std.
 
     With timm:NAME, timm describes the model and its normalisation, and resizes
-    positions and patches to those of the experiment. timm:auto guesses the name
-    from the shapes. Without --weights, the published weights are used.
+    positions and patches to those of the experiment. Without --weights, the published
+    weights are used.
 
     \b
     Example:
       vitcli import vit.pt cifar10-tiny
-      vitcli import timm:auto cifar10-tiny --weights vit.pt --name theirs
+      vitcli import timm:vit_tiny_patch16_224 cifar10-tiny --weights vit.pt
     """
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.experiment.timm_names import PREFIX

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import QUIET
+from vitcli.cli.console import QUIET, only_results
 
 
 class Fit(StrEnum):
@@ -278,8 +278,9 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
 
         own_code.state.trusts_copies = trust_code
         own_code.state.typed = typed_files(options)
-        own_code.load(code or [])
-        return command(*args, **options)
+        with only_results():
+            own_code.load(code or [])
+            return command(*args, **options)
 
     return _add_options(call, code=(Code, None), trust_code=(TrustCode, False))
 

@@ -201,6 +201,8 @@ def format_value(name: str, value: Any) -> str:
 
     if value is None:
         return "-"
+    if name == "code":  # hashes of files, versions of packages
+        return ", ".join(f"{source} {digest[:12]}" for source, digest in value.items()) or "-"
     metric = metric_of(name)
     if isinstance(value, float) and metric and metric.unit:
         return metric.text(value)

@@ -17,13 +17,13 @@ from vitcli.cli.search_output import show_final, show_plan, show_result, show_st
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
+    from vitcli.runner.run.record import TrialState
     from vitcli.runner.search.definition import Search
     from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.result import SearchResult
     from vitcli.runner.search.storage import Place
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
-    from vitcli.runner.study.states import TrialState
     from vitcli.runner.train.events import TrialEvent
 
 Name = Annotated[
@@ -159,8 +159,8 @@ def run_final(
     from vitcli.cli.study_output import announce_saved
     from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
+    from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import plan_study
-    from vitcli.runner.study.publish import publish
 
     root, save = place.root, place.save
     study = load_final(chosen, doc, root, save)

@@ -1,18 +1,18 @@
-"""What `vitcli ablate` prints about a study: plan, states, table and missing results."""
+"""What `vitcli ablate` prints about a study: its plan, states and missing results."""
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import emit, emit_exactly, emit_json, line_width, say, table
+from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
+    from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import StudyPlan
     from vitcli.runner.study.saved import SavedTrials
-    from vitcli.runner.study.states import TrialState
 
 
 def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
@@ -120,40 +120,6 @@ def show_status(
         emit(line)
     emit(count_states(states))
     announce_saved(states, saved)
-
-
-def show_table(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    form: str,
-    checklist: Path | None,
-    saved: "SavedTrials | None",
-    *,
-    states: "Mapping[str, TrialState]",
-    publish_too: bool,
-    details: bool,
-) -> None:
-    """Print the table. With ``publish_too``, also write the table and its page into ``root``."""
-    from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.table import render
-
-    doc = read_results(study, root, names, saved, states=states)
-    if form == "trials":
-        from vitcli.runner.study.results_file import trials_csv
-
-        emit_exactly(trials_csv(study, doc, states))
-    else:
-        emit_exactly(render(doc, form, line_width(), details=details))
-    if publish_too:
-        from vitcli.runner.study.publish import publish
-
-        publish(doc, root)
-    if checklist is not None:
-        from vitcli.runner.files import commit
-        from vitcli.runner.study.checklist import checklist as answers
-
-        commit(checklist, f"{answers(doc)}\n".encode())
 
 
 def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:

@@ -80,9 +80,9 @@ def table(
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
-    from vitcli.runner.study.publish import publish_outside
+    from vitcli.runner.run.record import TrialState
+    from vitcli.runner.study.page import publish_outside
     from vitcli.runner.study.results_file import Choices, read_results
-    from vitcli.runner.study.states import TrialState
     from vitcli.runner.study.table import render
 
     choices = Choices(

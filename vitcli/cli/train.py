@@ -85,7 +85,7 @@ Init = Annotated[
     str | None,
     typer.Option(
         metavar="RUN|FILE|timm:NAME",
-        help="Start from the weights of a run, of a file or of timm.",
+        help="Start from the weights of a run or of timm; family timm also from a file.",
         show_default=False,
         autocompletion=complete.run,
     ),

@@ -186,6 +186,13 @@ def test_an_added_row_is_valid_and_in_the_schema(monkeypatch):
         Basket(fruit="fig")
 
 
+@pytest.mark.parametrize(("slot", "takes_own_parts"), [("attention", True), ("residual", False)])
+def test_the_schema_takes_a_name_with_options_where_own_parts_are_possible(slot, takes_own_parts):
+    described = VitSpec.model_json_schema()["properties"][slot]["oneOf"]
+    mappings = [each for each in described if each.get("type") == "object"]
+    assert [each["required"] for each in mappings] == [["name"]] * takes_own_parts
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_the_target_of_a_row_exists_in_the_core(row):
     targets = [row.build, getattr(row, "heads", None)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.testing import assert_close
 
 from tests.runner.data.original_files import (
@@ -146,6 +147,24 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     assert data_hash([in_order(_joined(one.train, one.val))]) == data_hash([whole.train])
     assert one.data_hash == whole.data_hash
     assert one.mean == whole.mean
+
+
+def test_a_share_of_the_training_images_is_held_out_and_counted_before_they_are_read(pictures):
+    spec = DataSpec(name=f"imagefolder:{pictures}", val_split=0.26)
+    data, count = load_data(spec), load_data(spec.replace(val_split=21))
+    assert (len(data.train), len(data.val)) == (59, 21)
+    assert torch.equal(data.val.pixels, count.val.pixels)
+    info = describe_data(spec)
+    assert (info.num_train, info.num_val) == (59, 21)
+    few = DataSpec(name=f"imagefolder:{pictures}", val_split=0.001)
+    assert len(load_data(few).val) == 1
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, "0.2", True])
+def test_a_validation_split_is_a_whole_number_or_a_share(value):
+    with pytest.raises(ValidationError):
+        DataSpec(val_split=value)
+    assert repr(DataSpec(val_split=20.0).val_split) == "20"
 
 
 def _joined(*parts: Images) -> Images:

@@ -15,9 +15,14 @@ from tests.runner.engines.studies import ablate, table_of, talk, write_study
 from tests.runner.study import trials
 from tests.runner.study.trials import ROOT, fabricate
 from vitcli.runner.engines import drive
-from vitcli.runner.engines.drivers import join_drivers, no_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.drivers import (
+    join_drivers,
+    no_drivers,
+    other_drivers,
+    prepare_folder,
+    read_plan,
+)
 from vitcli.runner.engines.engine import Job, Setup
-from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import (
     InputError,
     InUseError,

@@ -11,9 +11,9 @@ import pytest
 from tests.fabricated import make_run
 from tests.patience import HANG
 from vitcli.runner.engines import local, node
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.node import CONTROL, EVENTS, SHARED, STOP, NodeTrial, Place
-from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.engines.worker import SharedData, run_trial
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir

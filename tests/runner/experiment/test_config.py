@@ -113,6 +113,11 @@ def failure(changes: dict) -> str:
     [
         ({"model.dept": 4}, "--set: unknown field 'model.dept'; did you mean 'depth'?"),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
+        (
+            {"data.val_split": "x"},
+            "--set: data.val_split: should be an integer or a number, got 'x'",
+        ),
+        ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
         ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
         ({"data.mean": "0.5, 0.4,.5"}, "got '0.5, 0.4,.5'; write [0.5,0.4,.5]"),
         ({"data.mean": "(0.5, 0.5)"}, "; write [0.5,0.5]"),
@@ -121,7 +126,7 @@ def failure(changes: dict) -> str:
         ({"data.resize": "None"}, "got 'None'; write null"),
         ({"data.class_names": "fox,cat"}, "; write [fox,cat]"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
-        ({"data.val_split": 0.2}, "got 0.2; it is the number"),
+        ({"data.labels": 0.2}, "got 0.2; it is the number"),
         ({"train.deterministic": "True"}, "got 'True'; write true"),
         ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
         ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),

@@ -55,6 +55,16 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, comman
     assert not Path("canary").exists()
 
 
+def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
+    vitcli("runs show own")
+    assert "Uniform" not in vitcli("experiments schema")
+    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
+    assert wrong.count("Unif") == 1, "the own part is no suggestion"
+    own = vitcli(f"train {tiny} -s model.attention=Uniform --dry-run", 2)
+    assert "no part is called 'Uniform'; own parts need --code FILE.py" in own
+    vitcli(f"train {tiny} --code runs/own/code/own.py -s model.attention=Uniform --dry-run")
+
+
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()
@@ -147,6 +157,12 @@ def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
             "vitcli has a part 'softmax' already",
         ),
         (
+            "twice.py",
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
+            "@schedule(name='s')\ndef t(progress): ...\n",
+            r"twice.py:4: in <module>: ValueError: \S*twice.py:2 has a part 's' already",
+        ),
+        (
             "untyped.py",
             "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
             "'steps' of s needs a type or a default",
@@ -159,6 +175,38 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
         Path(name).write_text(body)
     assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
     assert not own_code.state.files
+
+
+@pytest.mark.parametrize("command", ["train {0} --epochs 1 -o run", "train {0} --dry-run"])
+def test_what_own_code_prints_is_not_among_the_results(tiny, command):
+    shout = "print('loud')\n        print('louder')\n        return self.share"
+    Path("own.py").write_text("print('first')\n" + EVERY.replace("return self.share", shout))
+    words = f"{command.format(tiny)} --json --code own.py -s model.attention=Uniform"
+    code, out, talk = commands.vitcli(*words.split())
+    assert (code, "first" in talk) == (0, True)
+    assert "loud" in talk or "dry-run" in command
+    assert isinstance(json.loads(out), dict)
+
+
+def test_own_code_does_not_change_the_working_folder(tiny):
+    moves = "os.chdir('/')\n        return self.share"
+    Path("own.py").write_text("import os\n" + EVERY.replace("return self.share", moves))
+    words = "--code own.py -s model.attention=Uniform --epochs 1 -o run"
+    talk = vitcli(f"train {tiny} {words}", 2)
+    assert "own.py:14: in forward: RuntimeError: own code must not change the working" in talk
+    as_new_process()
+    Path("own.py").write_text("import os\nos.chdir('/')\n" + EVERY)
+    assert "own.py:2: in <module>: RuntimeError" in vitcli(f"train {tiny} {words}", 2)
+    assert Path("own.py").exists()
+
+
+def test_parts_of_one_name_in_two_files_are_refused(here):
+    for name in ("one.py", "two.py"):
+        Path(name).write_text(
+            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
+        )
+    talk = vitcli("experiments check --code one.py --code two.py", 2)
+    assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
 
 
 def test_files_that_are_listed_import_each_other(tiny):

@@ -11,10 +11,10 @@ from tests.fabricated_runs import STUDY, make_study_folder
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.progress import Watcher, find_watched
 from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, StudyPlan
 from vitcli.runner.study.run import write_plan
-from vitcli.runner.study.states import TrialState
 
 pytestmark = pytest.mark.usefixtures("here")
 STATES = {

@@ -102,7 +102,10 @@ def test_a_damaged_record_is_none(here, text):
     assert run.status()["state"] == "failed"
 
 
-@pytest.mark.parametrize("line", ['{"step": 1.0}', '{"step": NaN}', "[1]", "x", '{"loss": 1}'])
+@pytest.mark.parametrize(
+    "line",
+    ['{"step": 1.0}', '{"step": NaN}', "[1]", "x", '{"loss": 1}', '{"step": 2}, {"step": 2}'],
+)
 def test_a_line_that_is_no_record_is_named(line):
     text = f'{{"step": 1, "loss": 0.5}}\n{line}\n{{"step": 3}}'
     with pytest.raises(InputError, match=r"m\.jsonl:2: not a record"):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.engine import Job, Setup
-from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, make_folder

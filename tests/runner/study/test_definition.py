@@ -14,8 +14,7 @@ from vitcli.runner.study.definition import (
     parse_seeds,
     select,
 )
-from vitcli.runner.study.plan import default_root
-from vitcli.runner.study.validate import model_sizes
+from vitcli.runner.study.plan import default_root, model_sizes
 
 STUDY = """
 base: quickstart

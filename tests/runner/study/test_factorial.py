@@ -9,7 +9,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.combinations import cells
 from vitcli.runner.study.effects import build_effects, cell_scores, chance_score
 from vitcli.runner.study.factorial import alone, effects, higher_interactions
-from vitcli.runner.study.page import write_report
+from vitcli.runner.study.page import publish
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.table import build, read_document, render
 
@@ -175,6 +175,6 @@ def test_cells_are_not_compared_with_a_source():
 def test_effects_wait_for_a_second_seed_and_have_a_figure(tmp_path):
     doc = made(**{name: row[:1] for name, row in SCORES.items()})
     assert build_effects(doc).rows == ()
-    paths = {path.name for path in write_report(doc, tmp_path)}
+    paths = {path.name for path in publish(doc, tmp_path)}
     assert {"effects.png", "effects.svg", "curves.png", "report.html"} <= paths
     assert "forest.png" not in paths

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study

@@ -33,8 +33,7 @@ from vitcli.runner.study.figures import (
     spread,
 )
 from vitcli.runner.study.images import ImageScores, contrast
-from vitcli.runner.study.page import html
-from vitcli.runner.study.publish import publish
+from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build

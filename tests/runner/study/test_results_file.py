@@ -9,7 +9,7 @@ from tests.runner.study.tables import cell
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.study.publish import publish_outside
+from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.results_file import Choices, read_results, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states

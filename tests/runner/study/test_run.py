@@ -17,9 +17,9 @@ from tests.patience import HANG
 from tests.runner.study.trials import ROOT, timeless, write_study
 from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.engine import MAX_ATTEMPTS
 from vitcli.runner.engines.local import Worker
-from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.files import commit_json

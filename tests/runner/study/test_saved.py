@@ -21,7 +21,7 @@ from tests.runner.study.trials import (
 )
 from vitcli.cli.main import app
 from vitcli.runner.engines import drive
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.store import read_lines, read_store

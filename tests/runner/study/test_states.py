@@ -172,6 +172,14 @@ def test_the_document_ignores_stale_trials(study):
     assert doc.rows[0].parameters == 140618
 
 
+def test_results_state_the_parameters_where_no_training_needs_a_model(study):
+    for seed in (0, 1):
+        fabricate("full", seed, result={"parameters": 7})
+        fabricate("no-norm", seed, state="diverged", meta={"parameters": 8})
+    assert plan_study(study, ROOT, ()).parameters == {"full": 7, "no-norm": 8}
+    assert [row.parameters for row in read_results(study, ROOT).rows] == [7, 8]
+
+
 @pytest.mark.parametrize(
     ("seeds", "only", "words"),
     [([0, 1, 2, 3, 9], ["full"], " --seeds 0-3,9 --only full"), (None, ["full"], " --only full")],

@@ -145,6 +145,7 @@ json.dump(found, sys.stdout)
 """
 
 
+@pytest.mark.ci  # the import of mlflow takes seconds
 @pytest.mark.skipif(not find_spec("mlflow"), reason="needs pip install mlflow")
 def test_a_store_is_read_back_by_mlflow():
     runs = three_runs()

@@ -244,6 +244,7 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
         run(tiny, "diverged")
     folder = RunDir(here / "diverged")
     assert folder.status()["state"] == "diverged"
+    assert folder.read("meta.json")["parameters"] > 1000
     assert steps(folder.checkpoints)[0] == 10
     assert all(t.isfinite().all() for t in final_tensors(folder).values())
 

@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
 from vitcli.core.spec.readers import list_own, split_name
-from vitcli.core.spec.rows import Row, RowOf
+from vitcli.core.spec.rows import Row, RowOf, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class PolicyRow(Row):
     """Number of uniform random numbers that an own row receives for each image."""
 
 
-POLICIES: dict[str, PolicyRow] = {
+POLICIES = Rows[PolicyRow]()
+POLICIES |= {
     "none": PolicyRow(about="no policy"),
     "rand_augment": PolicyRow(about="random operations of one strength (Cubuk et al. 2019)"),
     "trivial_augment": PolicyRow(about="one random operation (Mueller and Hutter 2021)"),
@@ -64,6 +65,13 @@ GENERATED = ("scenes", "shapes", "gratings")
 DATA_SETS = (*GENERATED, "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
 
 
+def _count_or_share(value: float) -> float:
+    """Return a number of images as an integer, and a share below 1 as it is."""
+    if value >= 1 and value % 1:
+        raise ValueError("a number of images is whole, and a share is below 1")
+    return int(value) if value % 1 == 0 else value
+
+
 class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
@@ -76,10 +84,10 @@ class DataSpec(Spec):
     fit: Literal["crop", "pad", "stretch"] = "crop"
     """How pictures of a folder take this shape: ``crop`` keeps the largest central part, ``pad``
     adds black bars, ``stretch`` changes the aspect."""
-    val_split: int = Field(0, ge=0)
-    """Number of training images held out for validation, the same share of each class and chosen by
-    content; 0 holds out none. If your own pictures have a validation split of exactly this number,
-    it is used instead."""
+    val_split: Annotated[int | float, AfterValidator(_count_or_share)] = Field(0, ge=0)
+    """Number of training images held out for validation, or their share below 1; the same share of
+    each class, chosen by content. 0 holds out none. If your own pictures have a validation split of
+    exactly this number, or of any with a share, it is used instead."""
     folds: int | None = Field(None, ge=2, le=1000)
     """Number K of equal parts of the images: the run with seed s tests on part s mod K, and trains
     on the others. In a folder without test pictures, all pictures are divided; otherwise the
@@ -141,3 +149,8 @@ class DataSpec(Spec):
                     f"{field} is for your own pictures ({list_own()}), not {self.name}"
                 )
         return self
+
+    def num_val(self, num_train: int) -> int:
+        """Return how many of ``num_train`` images ``val_split`` holds out."""
+        split = self.val_split
+        return split if isinstance(split, int) else max(1, round(split * num_train))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
-from vitcli.core.spec.rows import SpecOf, SpecRow
+from vitcli.core.spec.rows import Rows, SpecOf, SpecRow
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"
@@ -125,7 +125,8 @@ class FamilyRow(SpecRow):
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
 MODELS = "vitcli.core.models"
-FAMILIES: dict[str, FamilyRow] = {
+FAMILIES = Rows[FamilyRow]()
+FAMILIES |= {
     "vit": FamilyRow(
         about="Vision Transformer (Dosovitskiy et al. 2021)",
         build=f"{MODELS}.vit:VisionTransformer",

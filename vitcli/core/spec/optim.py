@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from vitcli.core.spec.base import AcceptsList, Rate, Spec
-from vitcli.core.spec.rows import Row, RowOf
+from vitcli.core.spec.rows import Row, RowOf, Rows
 
 TRAIN = "vitcli.core.train"
 
@@ -21,7 +21,8 @@ class OptimizerRow(Row):
     """Whether the optimiser refuses models without matrices in transformer blocks."""
 
 
-OPTIMIZERS: dict[str, OptimizerRow] = {
+OPTIMIZERS = Rows[OptimizerRow]()
+OPTIMIZERS |= {
     "adamw": OptimizerRow(
         about="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
         build=f"{TRAIN}.optim:adamw",
@@ -45,7 +46,8 @@ OPTIMIZERS: dict[str, OptimizerRow] = {
     ),
 }
 
-SCHEDULES: dict[str, Row] = {
+SCHEDULES = Rows[Row]()
+SCHEDULES |= {
     "cosine": Row(
         about="half a period of a cosine (Loshchilov and Hutter 2017)",
         build=f"{TRAIN}.schedule:cosine",

@@ -10,9 +10,29 @@ from typing import Annotated, Any, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from vitcli.core.spec.base import AcceptsList
+from vitcli.core.spec.data import POLICIES
+from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
-from vitcli.core.spec.rows import Row
+from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
+from vitcli.core.spec.rows import Row, Rows
+from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
+from vitcli.core.spec.task import TASKS
 
+FIELDS: dict[str, Rows[Any]] = {
+    "model.attention": ATTENTIONS,
+    "model.ffn": FFNS,
+    "model.norm": NORMS,
+    "model.pos_embed": POS_EMBEDS,
+    "model.patch_embed": PATCH_EMBEDS,
+    "model.pool": POOLS,
+    "model.family": FAMILIES,
+    "task.name": TASKS,
+    "optim.name": OPTIMIZERS,
+    "optim.schedule": SCHEDULES,
+    "data.augment.policy": POLICIES,
+}
+"""Field of an experiment that may name an own part -> the table of its rows."""
+NEEDS_CODE = "; own parts need --code FILE.py"
 PYTHON = "python:"
 """Begins the source of a part that is defined neither in a file that Python imports by its name
 nor in an installed package; the name of the part follows."""
@@ -21,6 +41,8 @@ PARTS: dict[Any, str] = {}
 TEXTS: dict[str, str] = {}
 """Source -> its text when the part was defined; empty if Python does not know it."""
 _source = ""
+_places: dict[tuple[str, int, str], str] = {}
+"""Source, table and name of a part -> file and line of its decorator."""
 
 
 def source_of(build: Callable[..., Any], name: str) -> str:
@@ -63,6 +85,8 @@ def _text_of(part: Any) -> str:
 def registering(source: str) -> Iterator[None]:
     """Give the parts that the block defines this source."""
     global _source
+    for key in [key for key in _places if key[0] == source]:  # the source runs again
+        del _places[key]
     _source, before = source, _source
     try:
         yield
@@ -114,15 +138,27 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
     """Add a row to a table.
 
     Raises:
-        ValueError: vitcli or another source has a part of this name.
+        ValueError: vitcli, another source or the source that is being loaded has a part of this
+            name.
     """
     found = table.get(name)
     if not name.isidentifier() or name.lower() in ("null", "true", "false"):
         raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")
-    if found and found.source != row.source and not found.source.startswith(PYTHON):
-        owner = found.source or "vitcli"
-        raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
+    if found and not found.source.startswith(PYTHON):
+        place = _places.get((found.source, id(table), name))
+        if found.source != row.source or (_source and place):
+            owner = place or found.source or "vitcli"
+            raise ValueError(f"{owner} has a part {name!r} already; give yours another name")
+    _places[row.source, id(table), name] = _caller()
     table[name] = row
+
+
+def _caller() -> str:
+    """Return file and line of the code that calls vitcli."""
+    frame = inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").startswith("vitcli."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
 
 
 def parameters_of(build: Callable[..., Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vitcli.core.spec.rows import Row, Target
+from vitcli.core.spec.rows import Row, Rows, Target
 
 FORMATS = "vitcli.runner.data.formats"
 
@@ -26,7 +26,8 @@ class DataReader(Row):
     """Packages that it needs. They belong to the extra ``hub``."""
 
 
-DATA_READERS: dict[str, DataReader] = {
+DATA_READERS = Rows[DataReader]()
+DATA_READERS |= {
     "imagefolder": DataReader(
         about="a folder with train/<class>/*, test/<class>/* and val/<class>/*, or with <class>/*",
         build="vitcli.runner.data.folder:list_folder",
@@ -62,8 +63,7 @@ DATA_READERS: dict[str, DataReader] = {
 def split_name(name: str) -> tuple[DataReader, str] | None:
     """Return the row and the text after the prefix; None for a named data set, or without a row."""
     prefix, _, text = name.partition(":")
-    row = DATA_READERS.get(prefix)
-    return (row, text) if row and text else None
+    return (DATA_READERS[prefix], text) if prefix in DATA_READERS and text else None
 
 
 def list_own() -> str:

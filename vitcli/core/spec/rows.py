@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
@@ -40,6 +40,28 @@ class Row:
 
 
 Table = Mapping[str, Row]
+RowT = TypeVar("RowT", bound=Row)
+NAME_AND_OPTIONS = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}},
+    "description": "your own part, and its options",
+}
+"""JSON schema of an own part."""
+
+
+class Rows(dict[str, RowT]):
+    """A table that own code may extend. What it iterates over are the rows that can be built."""
+
+    def __init__(self) -> None:
+        self.unlisted: dict[str, RowT] = {}
+        """Rows that stand for own parts whose code is not loaded. They can only be looked up."""
+
+    def __missing__(self, name: str) -> RowT:
+        return self.unlisted[name]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.unlisted
 
 
 class Choice(str):
@@ -123,7 +145,9 @@ class RowOf:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         rows = [{"const": name, "description": row.about} for name, row in self.table.items()]
-        return {"type": "string", "oneOf": rows}
+        if not isinstance(self.table, Rows):
+            return {"type": "string", "oneOf": rows}
+        return {"oneOf": [*rows, NAME_AND_OPTIONS]}
 
     def _check(self, value: Any) -> str:
         """Return the name of a row, for an own row with its options."""

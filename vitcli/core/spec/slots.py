@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vitcli.core.spec.rows import Row, Table, Target
+from vitcli.core.spec.rows import Row, Rows, Table, Target
 
 NN = "vitcli.core.nn"
 
@@ -35,7 +35,8 @@ SCALED = {"scale": "attn_scale"}
 DROPPED = SCALED | {"dropout": "attn_drop"}
 CLAMPED = DROPPED | {"clamp": "attn_clamp"}
 
-ATTENTIONS: dict[str, AttentionRow] = {
+ATTENTIONS = Rows[AttentionRow]()
+ATTENTIONS |= {
     "softmax": AttentionRow(
         about="exact attention of each token to all tokens (Vaswani et al. 2017)",
         build=f"{NN}.softmax:Softmax",
@@ -146,7 +147,8 @@ class PosEmbedRow(Row):
         return self.biases_scores or not (self.build or self.heads)
 
 
-POS_EMBEDS: dict[str, PosEmbedRow] = {
+POS_EMBEDS = Rows[PosEmbedRow]()
+POS_EMBEDS |= {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
         about="a learned vector for each position", build=f"{NN}.pos_embed:Learned"
@@ -189,7 +191,8 @@ class PatchEmbedRow(Row):
     min_patch_size: int = 1
 
 
-PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
+PATCH_EMBEDS = Rows[PatchEmbedRow]()
+PATCH_EMBEDS |= {
     "linear": PatchEmbedRow(
         about="a linear map of each patch (Dosovitskiy et al. 2021)",
         build=f"{NN}.patch_embed:LinearPatches",
@@ -231,7 +234,8 @@ class FfnRow(Row):
     """Whether the network works only with all patches of the grid that the model was built for."""
 
 
-FFNS: dict[str, FfnRow] = {
+FFNS = Rows[FfnRow]()
+FFNS |= {
     "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
     "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
     "swiglu": FfnRow(
@@ -255,7 +259,8 @@ class NormRow(Row):
     """Whether the statistics cover all tokens and images of a batch."""
 
 
-NORMS: dict[str, NormRow] = {
+NORMS = Rows[NormRow]()
+NORMS |= {
     "layer_norm": NormRow(
         about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
     ),
@@ -316,7 +321,8 @@ class PoolRow(Row):
     has_cls_token: bool = False
 
 
-POOLS: dict[str, PoolRow] = {
+POOLS = Rows[PoolRow]()
+POOLS |= {
     "cls": PoolRow(
         about="the CLS token",
         build=f"{NN}.pool:ClsPool",

@@ -17,7 +17,7 @@ from vitcli.core.spec.metrics import (
     Metric,
 )
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import SpecOf, SpecRow
+from vitcli.core.spec.rows import Rows, SpecOf, SpecRow
 from vitcli.core.spec.train import TrainSpec
 
 
@@ -93,7 +93,8 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS: dict[str, TaskRow] = {
+TASKS = Rows[TaskRow]()
+TASKS |= {
     "classify": TaskRow(
         about="supervised classification with cross-entropy",
         build="vitcli.core.objectives.classify:Classify",

@@ -35,6 +35,7 @@ class DataInfo:
     class_names: tuple[str, ...]
     num_train: int
     num_test: int
+    num_val: int = 0
 
     @property
     def num_classes(self) -> int:

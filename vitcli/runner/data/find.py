@@ -15,6 +15,7 @@ from typing import Literal
 import platformdirs
 
 from vitcli.core.spec import DATA_READERS, DATA_SETS
+from vitcli.core.spec.own import NEEDS_CODE
 from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
@@ -106,7 +107,7 @@ def check_name(name: str, where: str = "") -> None:
         hint = f"; did you mean {quoted(f'{prefix}:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
-        hint += "" if hint.endswith("?") else f", {list_own()}"
+        hint += "" if hint.endswith("?") else f", {list_own()}{NEEDS_CODE}"
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 

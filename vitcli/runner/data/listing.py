@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from vitcli.core.spec.readers import split_name
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable, quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SPLITS = {
     "train": ("train", "training"),
@@ -33,7 +34,7 @@ class Pixels(Protocol):
     shape: tuple[int, int, int, int]
     """N, C, H, W."""
 
-    def parts(self, count: int) -> Iterator[Tensor]:
+    def parts(self, count: int) -> Iterator["Tensor"]:
         """Yield ``count`` images at a time, (n, C, H, W) uint8, and at last those that are left."""
 
 

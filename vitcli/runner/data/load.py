@@ -122,11 +122,12 @@ def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSe
         raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
     data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
     if spec.val_split and data.val is None:
+        count = spec.num_val(len(data.train))
         if groups:
-            is_held = hold_out_groups(data.train, spec.val_split / len(data.train), groups)
+            is_held = hold_out_groups(data.train, count / len(data.train), groups)
             train, val = data.train[~is_held], data.train[is_held]
         else:
-            train, val = hold_out(data.train, spec.val_split)
+            train, val = hold_out(data.train, count)
         data = replace(data, train=train, val=val)
     if spec.labels:
         train, unlabelled = keep_labels(data.train, spec.labels)
@@ -306,20 +307,21 @@ def describe_data(spec: DataSpec) -> DataInfo:
     else:
         info = CATALOGUE[spec.name].info
     is_held_out = folder is not None and folder.num_test is None
-    num_val = 0 if folder and folder.num_val else spec.val_split
     if _is_coloured(spec):
         info = replace(info, in_chans=IN_CHANS)
     if spec.folds:
         whole = info.num_train + info.num_test * is_held_out
         tested = round(whole / spec.folds)
         info = replace(info, num_train=whole - tested, num_test=tested)
+    own_val = folder.num_val if folder else 0
+    num_val = 0 if own_val else spec.num_val(info.num_train)
     if num_val >= info.num_train:
         raise ConfigError(
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"
         )
     size, left = spec.resize or info.img_size, info.num_train - num_val
     left = min(left, spec.labels or left)
-    return replace(info, img_size=size, num_train=left)
+    return replace(info, img_size=size, num_train=left, num_val=own_val or num_val)
 
 
 def _describe_generated(name: str) -> DataInfo:

@@ -48,7 +48,8 @@ def require_packages(name: str) -> DataReader:
 def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
     """Return the pictures that a spec asks for: its own validation split only if it is wanted."""
     folder = list_pictures(spec.name, data_dir)
-    if not folder.num_val or (spec.val_split == folder.num_val and not spec.folds):
+    wanted = spec.val_split == folder.num_val or 0 < spec.val_split < 1
+    if not folder.num_val or (wanted and not spec.folds):
         return folder
     note = (
         f"{printable(folder.root)}: {folder.num_val:,} validation pictures are not used; to use"

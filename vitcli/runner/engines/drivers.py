@@ -1,4 +1,4 @@
-"""Drivers: the processes that train the trials of one folder at the same time. No torch.
+"""Drivers: the processes that train the trials of one folder, and their common plan. No torch.
 
 Each driver holds a lock file of its own, so that others see it, even after a kill -9. Which trials
 are done is not theirs to agree on: each trial's own lock and result decide.
@@ -8,18 +8,38 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import filelock
 
 from vitcli.runner.errors import InUseError
-from vitcli.runner.files import errors_name, file_lock, make_folder, require_that_it_stays
+from vitcli.runner.files import (
+    errors_name,
+    file_lock,
+    make_folder,
+    read_json,
+    require_that_it_stays,
+)
 from vitcli.runner.run.folder import hold_folder
 
+PLAN = "plan.json"
+"""File in a folder of trials: what a process must know to train them, on any machine. It is written
+before training."""
 LOGS = "logs"
 LOCK = "driver{}.lock"
 REFUSAL = "another process is running this study"
 PLAN_SECONDS = 60.0
 """Time that another driver may take to prepare the folder."""
+
+
+def read_plan(root: Path) -> dict[str, Any]:
+    """Return the plan that the driver wrote before the first trial.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is damaged.
+    """
+    return read_json(root / PLAN)
 
 
 @contextlib.contextmanager

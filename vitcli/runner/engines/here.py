@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.engine import Job, Setup
-from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.engines.worker import SharedData, limit_threads, run_trial
 from vitcli.runner.train.events import Event, TrialEvent
 from vitcli.runner.train.signals import StopFlag

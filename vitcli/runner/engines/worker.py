@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
-from vitcli.runner.engines.plan_file import PLAN, read_plan
+from vitcli.runner.engines.drivers import PLAN, read_plan
 from vitcli.runner.errors import (
     ConfigError,
     DivergedError,

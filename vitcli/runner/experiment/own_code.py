@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import PARTS, PYTHON, TEXTS, registering
+from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
@@ -151,17 +151,27 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        with registering(f"{module.__name__}.py"), contextlib.redirect_stdout(sys.stderr):
+        with registering(f"{module.__name__}.py"):
             super().exec_module(module)
 
 
 _finder = _Finder()
 
 
+def _refuse_chdir(event: str, _: Any) -> None:
+    """Refuse that own code changes the working folder, from which paths of runs are relative."""
+    if event == "os.chdir":
+        paths = {str(file.path) for file in state.files.values()}
+        stack = traceback.walk_stack(inspect.currentframe())
+        if any(frame.f_code.co_filename in paths for frame, _ in stack):
+            raise RuntimeError("own code must not change the working folder; use absolute paths")
+
+
 def _import(name: str) -> None:
     """Run one file, unless another one has imported it already."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+        sys.addaudithook(_refuse_chdir)
     stem = Path(name).stem
     try:
         __import__(stem)
@@ -333,6 +343,8 @@ def _identity(source: str) -> str:
     if text := TEXTS.get(source):
         return hashlib.sha256(text.encode()).hexdigest()
     part = source.removeprefix(PYTHON)
+    if source not in TEXTS:  # a run that was read has it, but its code is not loaded
+        raise OwnCodeError(f"no part is called {part!r}{NEEDS_CODE}")
     raise OwnCodeError(f"{part}: Python does not know its source text; define it in a file")
 
 

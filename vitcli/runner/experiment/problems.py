@@ -8,7 +8,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.places import Place, is_shortcut
 from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath
@@ -22,6 +24,8 @@ FORMS = {
     "tuple_type": "a list",
 }
 """Type of an error in pydantic -> the form that a value needs."""
+KINDS = {"int": "an integer", "float": "a number", "str": "text"}
+"""Name that pydantic adds to the place of an error in a field of several types -> its form."""
 SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
 """Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
@@ -53,6 +57,9 @@ def describe(
         raw: The experiment.
         in_file: Whether a file sets the field, and not the command line.
     """
+    several = loc and loc[-1] in KINDS and _field_at(loc) is None and _field_at(loc[:-1])
+    if several:
+        loc = loc[:-1]
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
         return f"unknown field {field!r}{_suggest_field(loc, raw or {}, in_file=in_file)}"
@@ -64,6 +71,9 @@ def describe(
     if kind == "value_error":
         return f"{field}: {message}" if loc else message
     message = FORMS.get(kind) or message.removeprefix("Input should be ").strip()
+    if several:
+        names = (getattr(form, "__name__", "") for form in get_args(several.annotation))
+        message = " or ".join(KINDS[name] for name in names if name in KINDS)
     given = error["input"]
     shown = (
         repr(given)
@@ -76,8 +86,12 @@ def describe(
 
 
 def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
-    """Return the right form of a value that has the form of another language or of a share."""
+    """Return the right form of a value, or what own parts need where one may be named."""
     field = _field_at(loc)
+    name = ".".join(map(str, loc)).removeprefix("pretrain.")
+    may_be_own = FIELDS.keys() & {name, name.removesuffix(".name")}
+    if kind == "literal_error" and may_be_own and not own_code.state.files:
+        return NEEDS_CODE
     if given in ("None", "none") and field and type(None) in get_args(field.annotation):
         return "; write null"
     if kind == "bool_type" and str(given).lower() in ("true", "false"):

@@ -7,12 +7,9 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, Spec, TaskSpec
-from vitcli.core.spec.data import POLICIES
-from vitcli.core.spec.own import PYTHON
-from vitcli.core.spec.readers import DATA_READERS
-from vitcli.core.spec.slots import SLOTS
-from vitcli.core.spec.task import DEFAULT_TASK
+from vitcli.core.spec import DATA_READERS, ModelSpec, Spec, TaskSpec
+from vitcli.core.spec.own import FIELDS, PYTHON
+from vitcli.core.spec.rows import Rows
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import missing_code, needed
 
@@ -25,6 +22,19 @@ class _AnyModel(ModelSpec):
     model_config = ConfigDict(extra="allow")
 
 
+class _AnyTask(TaskSpec):
+    model_config = ConfigDict(extra="allow")
+
+
+FACTS: dict[str, dict[str, Any]] = {
+    "model.family": {"spec": _AnyModel},
+    "task.name": {"spec": _AnyTask},
+}
+"""Field -> what its row has beside the facts of another row."""
+LIKE = {"model.family": "resnet18"}
+"""Field -> the row whose facts its row has; the first one of its table if absent."""
+
+
 def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | None) -> None:
     """Add rows for the own parts of a stored configuration whose code is not loaded.
 
@@ -35,27 +45,23 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
     def refuse(*_: Any, **__: Any) -> Any:
         raise OwnCodeError(needed(missing, copies))
 
-    def add(table: Any, like: str, name: Any, **facts: Any) -> None:
+    def add(table: Rows[Any], name: Any, like: str, **facts: Any) -> None:
         name = name.get("name") if isinstance(name, Mapping) else name
         if isinstance(name, str) and name not in table:
             facts = {"own": _AnyOptions, **facts}
-            table[name] = replace(
+            table.unlisted[name] = replace(
                 table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
             )
 
-    parts = {key: value for key, value in raw.items() if isinstance(value, Mapping)}
-    model, optim = parts.get("model", {}), parts.get("optim", {})
-    for slot, table in SLOTS.items():
-        add(table, next(iter(table)), model.get(slot))
-    add(FAMILIES, "resnet18", model.get("family"), spec=_AnyModel)
-    add(OPTIMIZERS, "adamw", optim.get("name"))
-    add(SCHEDULES, "cosine", optim.get("schedule"))
-    add(POLICIES, "none", (parts.get("data", {}).get("augment") or {}).get("policy"))
-    prefix = str(parts.get("data", {}).get("name", "")).partition(":")
+    for field, table in FIELDS.items():
+        add(table, value_at(raw, field), LIKE.get(field, next(iter(table))), **FACTS.get(field, {}))
+    prefix = str(value_at(raw, "data.name")).partition(":")
     if prefix[1]:
-        add(DATA_READERS, "hf", prefix[0], own=None, packages=())
-    add(TASKS, DEFAULT_TASK, parts.get("task", {}).get("name"), spec=_AnyTask)
+        add(DATA_READERS, prefix[0], "hf", own=None, packages=())
 
 
-class _AnyTask(TaskSpec):
-    model_config = ConfigDict(extra="allow")
+def value_at(raw: Any, field: str) -> Any:
+    """Return the value of a dotted field; None if it is not set."""
+    for key in field.split("."):
+        raw = raw.get(key) if isinstance(raw, Mapping) else None
+    return raw

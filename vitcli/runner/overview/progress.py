@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
-from vitcli.runner.engines.drivers import other_drivers
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN, other_drivers
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
 from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.record import is_epoch

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
@@ -27,7 +27,10 @@ from vitcli.runner.text import percent, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
+    from vitcli.runner.run.predictions import PerImage
 
+State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
+"""Of a trial. Only ``finished`` trials have numbers; they and ``diverged`` ones have a result."""
 MAX_EPOCH = 10**9
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
@@ -96,13 +99,14 @@ class Meta(Session):
     seed: int | None = None
     data_hash: str | None = None
     num_train: int | None = None
+    parameters: Count | None = None
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
 
 
 class Result(Numbers):
-    """The fields of result.json that a study reads. A diverged trial has none of them."""
+    """The fields of result.json that a study reads. A diverged trial has the parameters alone."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -142,6 +146,21 @@ class Record(Spec):
     def precision(self) -> str | None:
         """Return the precision of the training, also for a diverged trial without a result."""
         return self.result.precision or self.sessions[0].precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialState:
+    """A trial's state, the reason for it, and the record if the trial has a result."""
+
+    state: State
+    reason: str = ""
+    record: Record | None = None
+    source: str = ""
+    """Folder of the saved trial with this record; empty for the trial's own folder."""
+    images: "PerImage | None" = field(default=None, compare=False)
+    """What the stored predictions of a finished trial say of each test image."""
+    predictions: str = field(default="", compare=False)
+    """The file with these predictions and, after a colon, their folder in it."""
 
 
 COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")
@@ -264,7 +283,10 @@ def read_record(
         num_train=meta.num_train,
         epochs=records[-1]["epoch"] if records else 0,
         curve=headline_curve(records, spec),
-        result=read_result(run.read("result.json") if state == "finished" else {}, spec.task.row),
+        result=read_result(
+            run.read("result.json") if state == "finished" else {"parameters": meta.parameters},
+            spec.task.row,
+        ),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
     )

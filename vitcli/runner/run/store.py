@@ -38,23 +38,13 @@ from vitcli.runner.files import (
     sha256,
 )
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
-from vitcli.runner.run.record import Record
+from vitcli.runner.run.record import Record, TrialState
 
 FORMAT, OLD_FORMAT = 2, 1
 """Of a line, and of a file with a single trial."""
 MARGINS = "plan.json"
 """File beside saved trials with the declared margins."""
 DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedTrial:
-    """A record, and what its predictions say of each test image; both were checked."""
-
-    record: Record
-    images: PerImage | None
-    predictions: str
-    """The file with its predictions and, after a colon, their folder in it; empty without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +64,8 @@ class Entry:
     line: str = ""
     """The line in the store; empty for a file with a single trial."""
 
-    def check(self) -> SavedTrial:
-        """Return the trial after checking its numbers and its predictions.
+    def check(self, source: str = "") -> TrialState:
+        """Return the trial, of a store of this name, after checking numbers and predictions.
 
         Raises:
             InputError: It is damaged.
@@ -91,7 +81,14 @@ class Entry:
             file = Path(self.place.rpartition(":")[0] if self.line else self.place)
             inside = f":{self.members}" if self.line else ""
             place = f"{file.with_suffix('.npz')}{inside}" if images else ""
-            return SavedTrial(record=record, images=images, predictions=place)
+            return TrialState(
+                state=record.state,
+                reason=record.reason,
+                record=record,
+                source=source,
+                images=images,
+                predictions=place,
+            )
 
 
 def read_store(folder: Path) -> list[Entry]:

@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash

@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBSto
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study, StudyDirection
 
-from vitcli.runner.engines.plan_file import PLAN, read_plan
+from vitcli.runner.engines.drivers import PLAN, read_plan
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import commit, make_output_folder, read_bounded, require_utf8
 from vitcli.runner.run.folder import hold_folder

@@ -1,25 +1,64 @@
-"""Validation of search files, beside that of experiments and studies."""
+"""Validation of files: their fields, and whether the models that they name can be built."""
 
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import find_experiment
+from dataclasses import dataclass
+
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.build import abstract_module
+from vitcli.runner.experiment.config import find_experiment, load_experiment
 from vitcli.runner.experiment.listing import kind_of
+from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import measure_sizes
-from vitcli.runner.study.validate import Validation
-from vitcli.runner.study.validate import validate as validate_other
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.text import quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Whether a file is valid. ``detail`` gives the problem or what was built."""
+
+    name: str
+    ok: bool
+    detail: str
+    parameters: int | None = None
 
 
 def validate(name: str) -> Validation:
     """Check the fields of a file, and build its models if the sizes are known."""
     try:
-        if kind_of(find_experiment(name)) != "search":
-            return validate_other(name)
-        search = load_search(name)
-        parameters = measure_sizes(search.base, False).parameters
+        kind = kind_of(find_experiment(name))
+        check = {"study": _check_study, "search": _check_search}.get(kind, _check_experiment)
+        parameters, detail = check(name)
     except ConfigError as error:
         return Validation(name=name, ok=False, detail=str(error))
-    fields = quantity(len(search.space.parameters), "field")
-    detail = f"a search over {fields}, {quantity(search.num_trials, 'trial')}"
-    detail += f"; base: {parameters:,} parameters"
+    except InputError as error:
+        detail = f"the fields are valid; the model was not built: {error}"
+        return Validation(name=name, ok=True, detail=detail)
     return Validation(name=name, ok=True, detail=detail, parameters=parameters)
+
+
+def _check_experiment(name: str) -> tuple[int, str]:
+    """Return the number of parameters, and what was built."""
+    load_experiment(name)
+    parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
+    return parameters, f"{parameters:,} parameters"
+
+
+def _check_study(name: str) -> tuple[int, str]:
+    study = load_study(name)
+    sizes = model_sizes(study)
+    counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
+    size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
+    return sizes[study.baseline.name], f"a study of {size}; parameters: {counts}"
+
+
+def _check_search(name: str) -> tuple[int, str]:
+    search = load_search(name)
+    parameters = measure_sizes(search.base, False).parameters
+    fields = quantity(len(search.space.parameters), "field")
+    return parameters, (
+        f"a search over {fields}, {quantity(search.num_trials, 'trial')};"
+        f" base: {parameters:,} parameters"
+    )

@@ -8,25 +8,24 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.runner.engines.plan_file import read_plan
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import Record, assign_fields
+from vitcli.runner.run.record import Record, State, TrialState, assign_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.margin import declared_margins
 from vitcli.runner.study.result import (
     Candidate,
-    State,
     StudyResult,
     TrialResult,
     VariantResult,
 )
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import portable, portable_fields
 
 States = Mapping[str, TrialState]
@@ -208,16 +207,13 @@ def _row(
             results = [[_entry_without_numbers(trial) for trial in results[0]]]
         else:
             index, chosen = best, variant.settings[best][0]
-    measured = [
-        record.result
-        for trial in per_setting[index]
-        if (record := states[trial.folder].record) and record.state == "finished"
-    ]
+    measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
     return VariantResult(
         variant=variant.name,
         changes=portable_fields(variant.changes),
-        parameters=(measured[0].parameters if measured else None) or parameters.get(variant.name),
-        forward_flops=measured[0].forward_flops if measured else None,
+        parameters=next(filter(None, (each.parameters for each in measured)), None)
+        or parameters.get(variant.name),
+        forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
         trials=tuple(results[index]),
         candidates=candidates,
         chosen=chosen,

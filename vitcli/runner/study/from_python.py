@@ -12,6 +12,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.yaml_text import document_of
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import NAME, Study, study_of
+from vitcli.runner.study.page import publish
 from vitcli.runner.study.plan import (
     Options,
     count_states,
@@ -19,7 +20,6 @@ from vitcli.runner.study.plan import (
     plan_study,
     states_without_result,
 )
-from vitcli.runner.study.publish import publish
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study
 from vitcli.runner.text import portable, quantity

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from vitcli.runner.engines.plan_file import read_plan
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.result import Margin

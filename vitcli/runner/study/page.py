@@ -1,7 +1,8 @@
-"""The page of a study: table, figures, configurations and environment in one HTML file.
+"""The files of a study's results: the document, the tables, the figures and the page.
 
-The page is inert: it has no script, loads nothing from the network, and its content-security policy
-forbids both. Names are escaped.
+The page has table, figures, configurations and environment in one HTML file. It is inert: it has no
+script, loads nothing from the network, and its content-security policy forbids both. Names are
+escaped.
 """
 
 from collections.abc import Sequence
@@ -15,17 +16,19 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner import pages
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.figure_style import write_figures
-from vitcli.runner.files import commit
+from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.run.record import Numbers
 from vitcli.runner.study.effects import cell_scores, effect_name
 from vitcli.runner.study.factorial import effects
-from vitcli.runner.study.figures import figures_of, shown_seeds
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, score_text
 from vitcli.runner.text import capitalize, setting_text, signed
 
+FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", "results.json": "json"}
+"""File -> format."""
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
     " seeds, squares are their mean, bars are the 95 % interval, not adjusted for the number of"
@@ -37,16 +40,43 @@ CAPTIONS = {
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
 
-def write_report(doc: StudyResult, root: Path) -> list[Path]:
-    """Write ``figures/`` and ``report.html`` below ``root``; return the paths of the files."""
+def publish_outside(doc: StudyResult, folder: Path) -> list[Path]:
+    """Write the files of results that vitcli did not train; never into the folder of a study.
+
+    Raises:
+        UserError: The folder is that of a study, or cannot be written to.
+    """
+    if (folder / PLAN).exists():
+        raise ConfigError(f"-o {folder}: the folder of a study; choose another folder")
+    make_output_folder(folder)
+    return publish(doc, folder)
+
+
+def publish(doc: StudyResult, root: Path) -> list[Path]:
+    """Write the document, the tables, the figures and the page below ``root``; return the paths.
+
+    Write nothing if all files exist and the document has not changed.
+    """
+    results, page = root / "results.json", root / "report.html"
+    content = {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
+    expected = [root / f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
+    is_complete = all(path.is_file() for path in (*content, *expected, page))
+    if is_complete and results.read_bytes() == content[results]:
+        return []
+    from vitcli.runner.figure_style import write_figures  # matplotlib takes a second
+    from vitcli.runner.study.figures import figures_of
+
     figures = write_figures(figures_of(doc), root / "figures")
-    page = root / "report.html"
     commit(page, html(doc, figures).encode())
-    return [*figures.values(), page]
+    for path, text in content.items():
+        commit(path, text)  # the document comes last and marks all as written
+    return [*figures.values(), page, *content]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
+    from vitcli.runner.study.figures import shown_seeds
+
     trials = [trial for row in doc.rows for trial in row.trials]
     words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
     captions = {name: text.format(**words) for name, text in CAPTIONS.items()}

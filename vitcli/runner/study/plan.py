@@ -10,15 +10,15 @@ from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
-from vitcli.runner.engines.plan_file import read_plan
-from vitcli.runner.errors import UserError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment.config import Experiment, config_hash
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
-from vitcli.runner.study.definition import Study, Trial
+from vitcli.runner.run.record import TrialState
+from vitcli.runner.study.definition import Study, Trial, Variant
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import TrialState, trial_states
-from vitcli.runner.study.validate import model_sizes
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
@@ -117,7 +117,9 @@ def plan_study(
     trials = [
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
-    parameters = (None if trials else _planned_sizes(study, root)) or model_sizes(study)
+    measured = {} if trials else _measured_sizes(study, states)
+    unknown = [variant for variant in study.variants if variant.name not in measured]
+    parameters = measured | model_sizes(study, unknown)
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
@@ -133,16 +135,14 @@ def plan_study(
     )
 
 
-def _planned_sizes(study: Study, root: Path) -> dict[str, int] | None:
-    """Return variant -> number of parameters from the plan in ``root``; None for another study."""
-    try:
-        plan = read_plan(root)
-        hashes = {folder: each["config_hash"] for folder, each in plan["trials"].items()}
-        if any(hashes[trial.folder] != trial.config_hash for trial in study.trials()):
-            return None
-        return {each.name: int(plan["parameters"][each.name]) for each in study.variants}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def _measured_sizes(study: Study, states: Mapping[str, TrialState]) -> dict[str, int]:
+    """Return variant -> number of parameters, of the variants whose results state it."""
+    found = {
+        trial.variant: state.record.result.parameters
+        for trial in study.trials()
+        if (state := states.get(trial.folder)) and state.record
+    }
+    return {name: count for name, count in found.items() if count}
 
 
 class HasTrials(Protocol):
@@ -190,6 +190,8 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
             return None
 
     def precision(spec: ExperimentSpec) -> str:
+        if spec.train.precision in ("fp32", "bf16"):  # every device has them: torch is not asked
+            return spec.train.precision
         from vitcli.runner.machine.device import name_precision, pick_device
 
         return name_precision(spec.train.precision, pick_device(options.device))
@@ -313,3 +315,26 @@ def estimate_study(
         count=count,
         compile_seconds=COMPILE_SECONDS * compiles,
     )
+
+
+def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict[str, int]:
+    """Return variant -> number of parameters, of all variants or of some.
+
+    Every model is built without memory, so mistakes are found before training.
+
+    Raises:
+        ConfigError: A variant does not fit its data set.
+    """
+    sizes: dict[str, int] = {}
+    for variant in study.variants if variants is None else variants:
+        from vitcli.core.inspect.cost import count_parameters
+        from vitcli.runner.data.load import describe_data
+        from vitcli.runner.experiment.build import abstract_module
+
+        try:
+            for _, spec in variant.settings:
+                fitted = fit_to_data(spec, describe_data(spec.data))
+                sizes[variant.name] = count_parameters(abstract_module(fitted))
+        except ConfigError as error:
+            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    return sizes

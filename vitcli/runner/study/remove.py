@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.runner.engines.drivers import no_drivers
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.drivers import PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs

@@ -18,12 +18,8 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
-from vitcli.runner.run.record import Numbers, as_pairs
+from vitcli.runner.run.record import Numbers, State, as_pairs
 from vitcli.runner.study.crossed import Crossed
-
-State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
-"""Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
-
 
 FIGURE_FORMATS = ("png", "svg")
 

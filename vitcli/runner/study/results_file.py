@@ -20,7 +20,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import assign_fields
+from vitcli.runner.run.record import TrialState, assign_fields
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.image_file import read_images
 from vitcli.runner.study.images import with_scores
@@ -32,7 +32,6 @@ from vitcli.runner.study.result import (
     TrialResult,
     VariantResult,
 )
-from vitcli.runner.study.states import TrialState
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import closest, did_you_mean
 

@@ -8,43 +8,65 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.engines.drive import Drive
-from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.drivers import (
+    PLAN,
+    join_drivers,
+    other_drivers,
+    prepare_folder,
+    read_plan,
+)
 from vitcli.runner.engines.engine import Setup
-from vitcli.runner.engines.make import check_engine
-from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use
+from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
-from vitcli.runner.study.states import TrialState, trial_state
+from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Message, TrialEvent
+from vitcli.runner.train.events import Ended, Message, TrialEvent
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
 """Time that the workers of a killed driver may take to release their trials."""
 
 
 def run_study(
-    plan: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]
+    plan: StudyPlan,
+    options: Options,
+    on_event: Callable[[TrialEvent], None],
+    *,
+    save: Path | None = None,
 ) -> dict[str, TrialState]:
     """Train the trials of a plan; return the state of every trial afterwards.
+
+    Args:
+        plan: The trials to train.
+        options: How to train them.
+        on_event: Receives the events of all trials.
+        save: Folder for saved trials. Each result is saved as its trial ends.
 
     Raises:
         InUseError: Another process runs this study.
         StoppedError: A signal stopped the study; every trial can be continued.
         PartlyError: The time budget was used up.
     """
+    if save:
+        make_folder(save)
+        save_results(plan, save)
+
+    def send(found: TrialEvent) -> None:
+        on_event(found)
+        if save and isinstance(found.event, Ended):
+            save_results(plan, save, found.folder)
+
     full_checkpoints = _find_full_checkpoints(plan)
     if not (plan.trials or full_checkpoints) and _is_written(plan):
         return plan.states
-    if plan.trials:
-        check_engine(options.cluster)
 
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
@@ -65,7 +87,7 @@ def run_study(
             write_plan(plan, options, keep=has_others)
             for trial in plan.trials:
                 _clear_folder(plan, trial, on_event)
-        return _drive(plan, options, setup, on_event)
+        return _drive(plan, options, setup, send)
 
 
 def _drive(

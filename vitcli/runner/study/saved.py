@@ -13,8 +13,8 @@ from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
-from vitcli.runner.run.record import Record, thread_mismatch
-from vitcli.runner.run.store import Entry, SavedTrial, read_store, save
+from vitcli.runner.run.record import Record, TrialState, thread_mismatch
+from vitcli.runner.run.store import Entry, read_store, save
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.text import portable_fields
 
@@ -45,24 +45,24 @@ class SavedTrials:
         self.folder = folder
         self._precision_of, self._data_hash_of = precision_of, data_hash_of
         self._entries: dict[tuple[str, int], list[Entry]] = {}
-        self._checked: dict[str, SavedTrial] = {}
+        self._checked: dict[str, TrialState] = {}
         for each in read_store(folder):
             self._entries.setdefault((each.config_hash, each.seed), []).append(each)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
-    def _find(self, study: str, trial: Trial) -> list[SavedTrial]:
+    def _find(self, study: str, trial: Trial) -> list[TrialState]:
         """Return the saved trials of a configuration and seed, those of the study first."""
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
         entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
             if each.place not in self._checked:
-                self._checked[each.place] = each.check()
+                self._checked[each.place] = each.check(str(self.folder))
         return [self._checked[each.place] for each in entries]
 
     def find_matches(
         self, study: Study, trials: Sequence[Trial], own: Sequence[Record]
-    ) -> dict[str, SavedTrial]:
+    ) -> dict[str, TrialState]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
         Args:
@@ -70,15 +70,17 @@ class SavedTrials:
             trials: Trials without a result.
             own: Results of the study itself, which saved records must agree with.
         """
-        taken: dict[str, SavedTrial] = {}
+        taken: dict[str, TrialState] = {}
+        first = own[0] if own else None
         self.refused = {}
         for trial in trials:
             reasons = []
             for found in self._find(study.name, trial):
-                others = [*own, *(each.record for each in taken.values()), found.record]
-                reason = self._difference(trial, found.record, others[0], study.threads)
+                assert found.record
+                other = first or found.record
+                reason = self._difference(trial, found.record, other, study.threads)
                 if not reason:
-                    taken[trial.folder] = found
+                    taken[trial.folder], first = found, other
                     break
                 reasons.append(reason)
             if reasons and trial.folder not in taken:

@@ -1,7 +1,6 @@
 """The state of every trial, from its own folder or from a saved trial. No torch."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,18 @@ from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
-from vitcli.runner.run.predictions import PerImage, read_per_image
+from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import (
     Meta,
     Record,
+    TrialState,
     read_record,
     refuse_unreadable,
     strict_metrics,
     thread_mismatch,
 )
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialState:
-    """A trial's state, the reason for it, and the record if the trial has a result."""
-
-    state: State
-    reason: str = ""
-    record: Record | None = None
-    source: str = ""
-    """Folder of the saved trial with this record; empty for the trial's own folder."""
-    images: PerImage | None = field(default=None, compare=False)
-    """What the stored predictions of a finished trial say of each test image."""
-    predictions: str = field(default="", compare=False)
-    """The file with these predictions and, after a colon, their folder in it."""
 
 
 def trial_states(
@@ -71,16 +55,7 @@ def trial_states(
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
     ]
-    for folder, found in saved.find_matches(study, unfinished, own).items():
-        states[folder] = TrialState(
-            state=found.record.state,
-            reason=found.record.reason,
-            record=found.record,
-            source=str(saved.folder),
-            images=found.images,
-            predictions=found.predictions,
-        )
-    return states
+    return states | saved.find_matches(study, unfinished, own)
 
 
 def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:

@@ -1,6 +1,6 @@
 """`vitcli experiments check`: what vitcli requires of own parts, tried on small trainings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
-from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.slots import SLOTS
+from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
@@ -21,22 +19,14 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import Experiment, check, override
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import BuiltTraining
-from vitcli.runner.train.contract import own_parts
+from vitcli.runner.train.contract import own_parts, tolerance_on
 from vitcli.runner.train.start import Request, start
 
-FIELDS: dict[str, Mapping[str, Any]] = {
-    **{f"model.{slot}": table for slot, table in SLOTS.items()},
-    "model.family": FAMILIES,
-    "task.name": TASKS,
-    "optim.name": OPTIMIZERS,
-    "optim.schedule": SCHEDULES,
-    "data.augment.policy": POLICIES,
-}
-"""Field of an experiment -> the table whose rows it names."""
 SIZES = {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "pool": "mean"}
 SMALL: dict[str, Any] = {
     "model": SIZES,
@@ -58,10 +48,15 @@ class PartReport:
     problem: str
 
 
-def check_code() -> list[PartReport]:
-    """Check every loaded own part, and return a report for each."""
+def check_code(device_name: str) -> list[PartReport]:
+    """Check every loaded own part on a device, and return a report for each.
+
+    Raises:
+        ResourceError: This machine has no such device.
+    """
+    device = pick_device(device_name)
     found = [
-        _check_part(name, field)
+        _check_part(name, field, device)
         for field, table in FIELDS.items()
         for name, row in table.items()
         if row.source in own_code.state.files
@@ -69,11 +64,11 @@ def check_code() -> list[PartReport]:
     metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
     if not metrics:
         return found
-    report = _check_part(DEFAULT_TASK, "task.name")
+    report = _check_part(DEFAULT_TASK, "task.name", device)
     return found + [replace(report, part=name, field="metric") for name in metrics]
 
 
-def _check_part(name: str, field: str) -> PartReport:
+def _check_part(name: str, field: str, device: torch.device) -> PartReport:
     parameters, problem = 0, ""
     try:
         chosen = {field: name}
@@ -82,7 +77,7 @@ def _check_part(name: str, field: str) -> PartReport:
         data = load_data(spec.data, on_message=ignore_message)
         spec = resolve(spec, data)
         with torch.random.fork_rng(devices=[]):
-            built = BuiltTraining(spec, new_module(spec), data, kernels="torch")
+            built = BuiltTraining(spec, new_module(spec), data.to(device), kernels="torch")
         modules = [part for _, _, part in own_parts(built.task)]
         parameters = sum(p.numel() for part in modules for p in part.parameters())
         for step in (_check_gradients, _check_alone, _check_resume):
@@ -128,15 +123,16 @@ def _check_alone(built: BuiltTraining) -> None:
 
 def _check_resume(built: BuiltTraining) -> None:
     """Refuse a part with which a resumed training ends with other numbers."""
-    spec = built.spec
+    spec, device = built.spec, str(built.device)
+    tolerance = tolerance_on(built.device)
     with TemporaryDirectory() as folder:
         calm, stopped = (Path(folder) / name for name in ("calm", "stopped"))
         experiment = Experiment("check", spec, Path("check"))
-        start(experiment, Request(output=calm, device="cpu"))
-        start(experiment, Request(output=stopped, device="cpu", stop_after=1))
-        start(experiment, Request(output=stopped, device="cpu", resume=True))
+        start(experiment, Request(output=calm, device=device))
+        start(experiment, Request(output=stopped, device=device, stop_after=1))
+        start(experiment, Request(output=stopped, device=device, resume=True))
         for name, (one, other) in _pairs(calm, stopped):
-            if not one.equal(other):
+            if not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
                 raise OwnCodeError(
                     f"{', '.join(sorted(spec.code))}: a resumed training ends with other numbers"
                     f" ({name}); keep state in parameters or buffers, and take random numbers from"

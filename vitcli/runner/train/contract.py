@@ -122,6 +122,11 @@ def errors_are_named(task: Task) -> Iterator[None]:
         raise OwnCodeError(f"{files}: {error}") from error
 
 
+def tolerance_on(device: torch.device) -> float:
+    """Return how much equal computations may differ; a GPU adds up in any order."""
+    return 0.0 if device.type == "cpu" else 1e-2
+
+
 @torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
     """Pass a batch through the module twice, in evaluation mode, and check each own part.
@@ -140,7 +145,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
     task.module.train(was_training)
-    tolerance = 0.0 if batch["images"].device.type == "cpu" else 1e-2
+    tolerance = tolerance_on(batch["images"].device)
     if not all(
         torch.allclose(one, other, rtol=tolerance, atol=tolerance)
         for one, other in zip(*passes, strict=True)

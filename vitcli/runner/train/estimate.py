@@ -288,11 +288,19 @@ def training_flops(spec: ExperimentSpec) -> int:
 
 
 def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:
-    """Return the resolved spec and the numbers of training and test images."""
+    """Return the resolved spec and the numbers of training and test images.
+
+    Its ``data.val_split`` is a number of images, also where the experiment has a share.
+    """
     if data:
-        return resolve(spec, data), len(data.train), len(data.test)
-    facts = describe_data(spec.data)
-    return fit_to_data(spec, facts), facts.num_train, facts.num_test
+        fitted, num_train, num_test = resolve(spec, data), len(data.train), len(data.test)
+        num_val = len(data.val) if data.val else 0
+    else:
+        facts = describe_data(spec.data)
+        fitted, num_train, num_test = fit_to_data(spec, facts), facts.num_train, facts.num_test
+        num_val = facts.num_val
+    data_spec = fitted.data.model_copy(update={"val_split": num_val})
+    return fitted.model_copy(update={"data": data_spec}), num_train, num_test
 
 
 def evaluated_images(spec: ExperimentSpec, num_test: int, epochs: int | None = None) -> int:

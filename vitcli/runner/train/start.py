@@ -279,8 +279,10 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
-    meta |= configuration_record(spec) | (
-        adjustments(experiment.spec, spec) | (NO_TEST if without_test else {})
+    meta |= (
+        configuration_record(spec)
+        | {"parameters": built.parameters}
+        | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
     if isinstance(first, RunDir) and spec.pretrain:
         meta |= {"pretrained": describe_pretraining(first)}

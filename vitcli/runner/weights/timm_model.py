@@ -1,22 +1,17 @@
-"""Vision Transformers of timm: their names, and the fields of vitcli that describe them.
+"""Vision Transformers of timm, and the fields of vitcli that describe them.
 
 Models are built on the device ``meta``: they have shapes and no weights.
 """
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.timm_names import PREFIX, require_timm, timm_config
+from vitcli.runner.experiment.timm_names import PREFIX, timm_config
 
-ROOMS = ("vision_transformer", "deit")
-"""The modules of timm with Vision Transformers."""
 ACTIVATIONS: dict[type[nn.Module], str] = {nn.GELU: "gelu", nn.ReLU: "relu"}
-NOT_COMPARED = ("head.", "pos_embed", "mask_token")
-"""Beginnings of the names whose shapes depend on the classes and the size of the images."""
 
 
 def build_timm(name: str, **options: Any) -> Any:
@@ -110,46 +105,3 @@ def _pool(model: Any, name: str) -> str:
     also = " with fc_norm" if has_fc_norm else ""
     also += " with a class token" if model.cls_token is not None else ""
     raise InputError(f"{PREFIX}{name}: vitcli has no global_pool={model.global_pool!r}{also}")
-
-
-def guess_names(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of timm whose model has tensors of these names and shapes, best first.
-
-    Models for the same number of positions come first, then short names. The number of classes
-    does not count. timm's own names of tensors are needed.
-    """
-    require_timm()
-    import timm
-
-    wanted = _shapes(tensors)
-    outside = {name: shape for name, shape in wanted.items() if not name.startswith("blocks.")}
-    positions = tensors["pos_embed"].shape if "pos_embed" in tensors else None
-    found = []
-    for name in _architectures():
-        with torch.device("meta"):
-            small = timm.create_model(name, depth=0, weight_init="skip")  # most of the time
-            if type(small) is not timm.models.VisionTransformer or _shapes(of(small)) != outside:
-                continue
-            model = timm.create_model(name, weight_init="skip")
-        if _shapes(of(model)) == wanted:
-            has_other = model.pos_embed is not None and model.pos_embed.shape != positions
-            found.append((has_other, len(name), name))
-    return [name for _, _, name in sorted(found)]
-
-
-def _architectures() -> Iterator[str]:
-    import timm
-
-    for room in ROOMS:
-        yield from timm.list_models(module=room)
-
-
-def of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model."""
-    return dict(model.state_dict())
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {
-        name: tensor.shape for name, tensor in tensors.items() if not name.startswith(NOT_COMPARED)
-    }

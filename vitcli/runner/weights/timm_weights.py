@@ -3,7 +3,6 @@
 Axes of tensors: C channels, P patch_size, N tokens, D embed_dim, K classes.
 """
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,22 +15,13 @@ from vitcli.core.spec import VitSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.timm_names import PREFIX, require_timm, timm_config
-from vitcli.runner.text import join_words, one_line
-from vitcli.runner.weights.match import (
-    MAX_NAMES,
-    first_few,
-    match_tensors,
-    refuse_unknown_parts,
-    shown,
-)
+from vitcli.runner.text import one_line
+from vitcli.runner.weights.match import first_few, match_tensors, refuse_unknown_parts, shown
 from vitcli.runner.weights.names import naming_of
-from vitcli.runner.weights.read import read_metadata, read_tensors
-from vitcli.runner.weights.shapes import has_vit_attention
-from vitcli.runner.weights.timm_model import build_timm, guess_names, vit_fields
+from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.timm_model import build_timm, vit_fields
 
 Listener = Callable[[str], None]
-GUESS = "auto"
-"""In place of a name: guess the name from the shapes."""
 HUB_FILE = "model.safetensors"
 HEAD = ("head.weight", "head.bias")
 
@@ -156,12 +146,11 @@ def _sizes(tensors: Mapping[str, Tensor]) -> str:
 def find_timm(
     source: str, file: Path | None = None, *, offline: bool = False, on_message: Listener
 ) -> TimmWeights:
-    """Return the weights of ``timm:NAME``, or those of a file whose shapes tell the name.
+    """Return the weights of ``timm:NAME``.
 
     Args:
-        source: ``timm:NAME``, ``timm:auto`` or a file. The last two guess the name.
-        file: The weights of ``timm:NAME``; by default the copy in the cache of the Hub, or a
-            download.
+        source: ``timm:NAME``.
+        file: The weights; by default the copy in the cache of the Hub, or a download.
         offline: Never open a connection.
         on_message: Receives messages for the user.
 
@@ -170,20 +159,15 @@ def find_timm(
         ConfigError: timm is missing, or has no model of this name.
     """
     require_timm()
-    name = source.removeprefix(PREFIX) if source.startswith(PREFIX) else GUESS
-    if not source.startswith(PREFIX):
-        file = Path(source)
+    name = source.removeprefix(PREFIX)
     if not name:
         raise ConfigError(f"{PREFIX} needs the name of a model; is a shell variable unset?")
     if file is None:
-        if name == GUESS:
-            raise ConfigError(f"{PREFIX}{GUESS} needs a file: {PREFIX}{GUESS} --weights FILE")
         to_type = f"give a local file: {PREFIX}{name} --weights FILE"
         file = hub_file(name, to_type, is_offline(offline), on_message)
     tensors = read_tensors(file, on_message)
     prefix = naming_of(tensors).prefix
     tensors = {key.removeprefix(prefix): tensor for key, tensor in tensors.items()}
-    name = guess_name(tensors, file, on_message) if name == GUESS else name
     model = build_timm(name)
     config = model.pretrained_cfg
     fields = vit_fields(model, name)
@@ -198,47 +182,6 @@ def find_timm(
         fields=fields,
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
-    )
-
-
-def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) -> str:
-    """Return the name of timm whose model has the tensors of a file, and say that it is a guess.
-
-    Raises:
-        InputError: No model of timm has these tensors.
-    """
-    refuse_unknown_parts(tensors, file)
-    names = guess_names(tensors) if is_vit(tensors) else []
-    if not names:
-        raise InputError(f"{file}: {describe_unknown(tensors, file)}")
-    first, *others = names
-    verb = "has" if len(others) == 1 else "have"
-    named = join_words(others) if 0 < len(others) <= MAX_NAMES else first_few(others)
-    same = f"; {named} {verb} the same shapes" if others else ""
-    on_message(
-        f"note: the shapes fit {PREFIX}{first}{same}. To choose another model, or a tag with its"
-        f" own mean and std: vitcli import {PREFIX}NAME --weights {file}"
-    )
-    return first
-
-
-def is_vit(tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether tensors have the attention of a plain ViT, by their names."""
-    naming = naming_of(tensors)
-    return has_vit_attention([naming.to_vitcli(name) for name in tensors])
-
-
-def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
-    """Return why timm has no model of these tensors, and how to use them."""
-    run = f"make a run: vitcli import {shlex.quote(str(file))} EXPERIMENT --name NAME"
-    if "vitcli" in read_metadata(file):
-        return f"an export of vitcli, and no model of timm; name its run, or {run}"
-    some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
-    if not is_vit(tensors):
-        return f"not a Vision Transformer with the names of timm or vitcli ({some})"
-    return (
-        f"no VisionTransformer of timm has exactly these tensors ({some})\n{run}; then name the"
-        f" run. If timm converts the names: {PREFIX}NAME --weights {file}"
     )
 
 
