@@ -2,6 +2,8 @@
 
 import json
 import sys
+from argparse import Namespace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import torch
 from experiments.pilots import pilot
 from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.models.build import build_model
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec, ModelSpec, VitSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import DivergedError
 from vitcli.runner.experiment.sizes import fit_to_data
@@ -21,42 +24,42 @@ BUDGETS = {"cifar10-convnet": (0.6, 2e6), "speedrun-94": (2.4, 4e6), "cifar10-pl
 IMAGES = 45_000
 
 
-def pflop(spec: ExperimentSpec, model: torch.nn.Module) -> float:
-    """Return the compute of a training, a forward pass counted three times."""
-    per_image = 3 * forward_flops(model, (3, 32, 32))
-    return per_image * spec.train.epochs * IMAGES / 1e15
+def fitted(each: Namespace) -> ExperimentSpec:
+    spec = pilot.experiment_of(each).spec
+    return fit_to_data(spec, describe_data(spec.data))
+
+
+@cache
+def abstract(spec: ModelSpec) -> ImageModel:
+    with torch.device("meta"):
+        return build_model(spec)
+
+
+@cache
+def operations(spec: ModelSpec) -> int:
+    return forward_flops(abstract(spec), (3, 32, 32))
 
 
 def test_the_queue_keeps_to_its_budgets_and_asks_nothing_twice():
     pilots = [*pilot.read_pilots(["--queue", str(QUEUE)])]
     assert len(pilots) >= 12
     assert len({(each.experiment, *each.changes) for each in pilots}) == len(pilots)
-    models = {}
     for each in pilots:
-        spec = pilot.experiment_of(each).spec
-        spec = fit_to_data(spec, describe_data(spec.data))
+        spec, (pflop, parameters) = fitted(each), BUDGETS[each.experiment]
         assert (spec.data.val_split, spec.seed) == (5000, 100)
-        if spec.model not in models:
-            with torch.device("meta"):
-                models[spec.model] = build_model(spec.model)
-        model, (most_pflop, most_parameters) = models[spec.model], BUDGETS[each.experiment]
-        assert pflop(spec, model) <= most_pflop, each
-        assert sum(p.numel() for p in model.parameters()) <= most_parameters, each
+        step = 3 * operations(spec.model)  # the backward pass counts twice
+        assert step * spec.train.epochs * IMAGES / 1e15 <= pflop, each
+        assert sum(p.numel() for p in abstract(spec.model).parameters()) <= parameters, each
 
 
 def test_the_speedrun_spends_a_quarter_on_its_convolutions_at_most():
     (each,) = pilot.read_pilots(["speedrun-94"])
-    spec = pilot.experiment_of(each).spec
-    spec = fit_to_data(spec, describe_data(spec.data))
-    with torch.device("meta"):
-        model = build_model(spec.model)
-    stem = model.get_submodule("patch_embed")
-    convolutions = [part for part in stem.modules() if isinstance(part, torch.nn.Conv2d)]
-    assert len(convolutions) <= 3
-    assert spec.model.attention == "softmax"
-    assert spec.model.ffn != "depthwise"
-    whole = forward_flops(model, (3, 32, 32))
-    assert 4 * forward_flops(stem, (3, 32, 32)) <= whole
+    spec = fitted(each).model
+    assert isinstance(spec, VitSpec)
+    assert (spec.attention, spec.ffn) == ("softmax", "gelu")
+    stem = abstract(spec).get_submodule("patch_embed")
+    assert sum(isinstance(part, torch.nn.Conv2d) for part in stem.modules()) <= 3
+    assert 4 * forward_flops(stem, (3, 32, 32)) <= operations(spec)
 
 
 @pytest.fixture
