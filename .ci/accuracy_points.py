@@ -5,6 +5,7 @@ experiments/results/accuracy-per-compute.json names our results and states the p
 
 import json
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from matplotlib.figure import Figure
@@ -96,11 +97,13 @@ def our_point(result: str, trainings: list[str], kind: str) -> Point:
     )
 
 
-def points() -> list[Point]:
+@cache
+def points() -> tuple[Point, ...]:
     """Return all points in the order of their compute."""
     found = json.loads(FILE.read_text())
     ours = [our_point(**each) for each in found["ours"]]
-    return sorted([*ours, *(Point(**p) for p in found["published"])], key=lambda p: p.pflop)
+    published = [Point(**each) for each in found["published"]]
+    return tuple(sorted([*ours, *published], key=lambda point: point.pflop))
 
 
 def accuracy_table() -> str:
