@@ -39,6 +39,7 @@ class Whitening(nn.Module):
     columns, and batch norm measures the variances, so the model needs no images before its
     training. On 1,000 images of CIFAR-10, this reduces the condition number of the correlations
     from 14,000 to 2. As in the paper, the negative of each filter is a filter too.
+    Deviation: the paper stops training the biases after three epochs.
     """
 
     filters: Tensor
@@ -59,6 +60,7 @@ class Norm(nn.Module):
 
     The paper trains the biases at 64 times the learning rate. Here, the parameter is the bias
     divided by 8, the root of 64. Under SGD, with weight decay on all parameters, both are the same.
+    Deviation: epsilon is torch's 1e-5, not 1e-12.
     """
 
     def __init__(self, width: int) -> None:
