@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
+from accuracy_points import accuracy_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
 from sentences import study_sentences
@@ -128,6 +129,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rejection": rejection,
     "tunings": lambda: f"{tunings()}\n\n{studies.costs(*TUNINGS)}",
     "pretraining": studies.pretraining,
+    "accuracy-per-compute": accuracy_table,
     "simulation": simulation,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),

@@ -299,6 +299,7 @@ WITH_BATCH_NORM = [
     "norm: batch_norm",
     "patch_embed: conv_stem",
     "family: resnet18",
+    "family: convnet",
     "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
 ]
 
