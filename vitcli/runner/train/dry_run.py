@@ -20,6 +20,7 @@ from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
+from vitcli.runner.weights.timm_start import first_file
 
 
 def dry_run(
@@ -56,7 +57,8 @@ def dry_run(
     fitted = replace(experiment, spec=spec)
     found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
     if data and found.spec.train.init:  # weights that do not fit are refused
-        first = request.first or find_run(found.spec.train.init)
+        file = first_file(found.spec, True, on_message)
+        first = file or request.first or find_run(found.spec.train.init)
         initial_module(found.spec, data, first, on_message)
     if run.exists and not request.rerun:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
