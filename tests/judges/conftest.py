@@ -1,7 +1,7 @@
 """Each file here compares vitcli with a judge: a program or a published table of others.
 
 ``figures.json`` keeps each answer of a judge, for machines without it and for docs/judged.md.
-Write it with all judges installed: ``VITCLI_JUDGES=write pytest -n 0 -m 'judge or not judge' FILE``.
+With the judges installed, ``VITCLI_JUDGES=write pytest -n 0 -m "" tests/judges`` writes it.
 """
 
 import json
