@@ -76,6 +76,7 @@ def agree(request) -> Callable[..., None]:
             theirs = kept["figures"][what]["theirs"]
             if theirs is None:
                 pytest.skip(f"{judge.name} is not installed, and its answer is too long to store")
+            request.node.user_properties.append(("not installed", judge.name))
         elif callable(theirs):
             theirs = theirs()
         found = difference(ours, theirs)
