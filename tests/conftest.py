@@ -72,7 +72,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
     for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)
     passed = terminalreporter.stats.get("passed", [])
-    absent = Counter(name for report in passed for _, name in {*report.user_properties})
+    noted = (each for report in passed for each in {*report.user_properties})
+    absent = Counter(value for name, value in noted if name == "not installed")
     for name, count in absent.items():
         terminalreporter.write_line(
             f"not tested here: {name} is not installed; its stored answers stood in ({count} tests)"
