@@ -80,7 +80,7 @@ def agree(request) -> Callable[..., None]:
         elif callable(theirs):
             theirs = theirs()
         found = difference(ours, theirs)
-        assert found <= within, f"{what}: {ours}, and {judge.name} says {theirs}"
+        assert found <= within, f"{what}: {numbers(ours)}, and {judge.name} says {numbers(theirs)}"
         figure = {
             "ours": numbers(ours), "theirs": numbers(theirs), "count": np.asarray(theirs).size,
             "difference": found, "within": within,
