@@ -21,6 +21,7 @@ import benchmark_tables as speed
 import study_tables as studies
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
+from judge_tables import figures_table, judges_table
 from sentences import study_sentences
 from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
@@ -129,6 +130,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "tunings": tunings,
     "pretraining": studies.pretraining,
     "simulation": simulation,
+    "judges": judges_table,
+    "judged-figures": figures_table,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),
     "list-of-studies": partial(questions, "study"),

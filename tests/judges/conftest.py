@@ -82,9 +82,12 @@ def agree(request) -> Callable[..., None]:
         found = difference(ours, theirs)
         assert found <= within, f"{what}: {numbers(ours)}, and {judge.name} says {numbers(theirs)}"
         figure = {
-            "ours": numbers(ours), "theirs": numbers(theirs), "count": np.asarray(theirs).size,
-            "difference": found, "within": within,
-        }  # fmt: skip
+            "ours": numbers(ours) if np.ndim(ours) == 0 else None,
+            "theirs": numbers(theirs),
+            "count": int(np.asarray(theirs).size),
+            "difference": found,
+            "within": within,
+        }
         if os.environ.get("VITCLI_JUDGES") == "write":
             stored[judge.name] = {**judge.what(), "figures": {**kept["figures"], what: figure}}
             FIGURES.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")

@@ -35,7 +35,7 @@ def test_curves_of_the_bundled_model_are_those_of_captum(agree, curve):
     ours = curve(model, images, maps, classes, counts)
 
     def theirs() -> Any:
-        from captum.attr import FeatureAblation  # type: ignore[import-not-found]
+        from captum.attr import FeatureAblation
 
         def answer(pixels: torch.Tensor) -> torch.Tensor:
             return model(pixels).softmax(-1)[:, classes[0]]

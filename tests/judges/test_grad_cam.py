@@ -29,7 +29,7 @@ def test_maps_of_the_bundled_model_are_those_of_grad_cam(agree, layer):
     ours = grad_cam(model, images, layer=layer)
 
     def theirs() -> Any:
-        from pytorch_grad_cam import GradCAM  # type: ignore[import-not-found]
+        from pytorch_grad_cam import GradCAM
 
         def by_place(tokens: Any) -> Any:
             patches = tokens[:, model.num_prefix_tokens :]

@@ -50,7 +50,7 @@ def test_scores_are_those_of_scikit_learn(agree, name, metric):
     }
 
     def theirs() -> Any:
-        from sklearn import metrics  # type: ignore[import-not-found]
+        from sklearn import metrics
 
         return SCORES[metric](metrics, labels, logits.argmax(1), logits)
 

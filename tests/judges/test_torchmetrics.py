@@ -30,7 +30,7 @@ def test_scores_are_those_of_torchmetrics(agree, name, metric):
     ours = {"confusion": confusion_matrix(logits, labels), **measure_logits(logits, labels)}
 
     def theirs() -> Any:
-        from torchmetrics.functional import classification  # type: ignore[import-not-found]
+        from torchmetrics.functional import classification
 
         return SCORES[metric](classification, logits, labels, logits.shape[1])
 
