@@ -4,6 +4,8 @@ Convention: both count matrix products, convolutions and attention, and no eleme
 torchvision's ``_ops`` are 10^9 multiply-adds; vitcli counts two operations for each.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torchvision.models import get_model_weights
@@ -24,14 +26,14 @@ def vit(patch_size: int, width: int, depth: int, heads: int) -> ModelSpec:
     return model_spec(**(fields | sizes), mlp_ratio=4.0)
 
 
-def sizes(spec: ModelSpec) -> tuple[int, float]:
+def sizes(spec: Any) -> tuple[int, float]:
     """Return the parameters, and the multiply-adds of the forward pass of one image in 10^9.
 
     For its last block, a ViT that classifies CLS computes only what CLS reads. The judges compute
     attention, projection and FFN of the patches as well; here they are added.
     """
     with torch.device("meta"):
-        model = build_model(spec)
+        model: Any = build_model(spec)
     unread = 0
     if spec.family == "vit":
         width, patches = spec.embed_dim, model.grid_size[0] * model.grid_size[1]
