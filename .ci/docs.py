@@ -22,6 +22,7 @@ import study_tables as studies
 from accuracy_points import accuracy_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
+from judge_tables import figures_table, judges_table
 from sentences import study_sentences
 from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
@@ -131,6 +132,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "pretraining": studies.pretraining,
     "accuracy-per-compute": accuracy_table,
     "simulation": simulation,
+    "judges": judges_table,
+    "judged-figures": figures_table,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),
     "list-of-studies": partial(questions, "study"),
