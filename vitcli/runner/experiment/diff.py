@@ -58,7 +58,7 @@ def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
 
 def _fields(part: BaseModel, name: str) -> list[tuple[str, Any]]:
     """Return the fields of a part that differ from its defaults; the part itself if none does."""
-    found = differences(type(part)(), part, f"{name}.")
+    found = differences(type(part).model_construct(), part, f"{name}.")
     return [(field, value) for field, (_, value) in found.items()] or [(name, {})]
 
 

@@ -272,11 +272,21 @@ def _variant(
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *below.sources], place)
     settings = [
-        (setting, check(override(raw, fields | setting), written)) for setting in grid(tune, places)
+        (setting, taught(check(override(raw, fields | setting), written)))
+        for setting in grid(tune, places)
     ]
     if tune and not settings[0][1].data.val_split:
         raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
     return Variant(name=name, changes=changes, settings=tuple(settings))
+
+
+def taught(spec: ExperimentSpec, *, required: bool = False) -> ExperimentSpec:
+    """Return ``with_teacher``. torch is imported only for a task that can have a teacher."""
+    if "teacher" not in type(spec.task).model_fields:
+        return spec
+    from vitcli.runner.evaluate.teacher import with_teacher
+
+    return with_teacher(spec, required=required)
 
 
 def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, Any], Places]:

@@ -21,6 +21,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -129,6 +130,7 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
+    experiment = dataclasses.replace(experiment, spec=with_teacher(experiment.spec))
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
