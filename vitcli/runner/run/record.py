@@ -144,7 +144,10 @@ class Record(Spec):
         return self.result.precision or self.sessions[0].precision
 
 
-COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")
+COSTS = (
+    *("train_flops", "pretrain_flops", "pretrain_seconds"),
+    *("teacher_flops", "teacher_train_flops"),
+)
 """Numbers of result.json that are not the task's, and that a trial may lack."""
 
 

@@ -21,7 +21,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import teacher_of, with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -286,6 +286,8 @@ def prepare_trainer(
     )
     if isinstance(first, RunDir) and spec.pretrain:
         meta |= {"pretrained": describe_pretraining(first)}
+    if teacher := teacher_of(spec.task):
+        meta |= {"teacher": describe_pretraining(find_run(teacher.run))}
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitcli.core.models.build import build_model
 from vitcli.core.models.timm_model import hooked
 from vitcli.core.objectives.distil.spec import DistilSpec, TeacherSpec
+from vitcli.core.randomness import seed_of
 from vitcli.core.spec import ExperimentSpec
 
 
@@ -37,7 +38,8 @@ class Teacher:
             with device:
                 model = build_model(asked.model or spec.model)
         else:
-            model = build_model(asked.model or spec.model, spec.seed).to(device)
+            seed = seed_of("teacher", spec.seed)
+            model = build_model(asked.model or spec.model, seed).to(device)
         self.model = model.eval().requires_grad_(False)
         ours, theirs = ((each.mean, each.std) for each in (spec.data, asked))
         self._change: tuple[Tensor, Tensor] | None = None
