@@ -1,25 +1,30 @@
-"""Teachers: trained runs whose outputs another training imitates."""
+"""Teachers: trained runs whose outputs another training imitates.
+
+torch is imported only for an experiment with a teacher, because a study file is read without it.
+"""
 
 import hashlib
 from collections.abc import Mapping
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from vitcli.core.objectives.distil.spec import TeacherSpec
-from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import ExperimentSpec, TaskSpec
 from vitcli.runner.errors import ConfigError, UserError
-from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.config import experiment_files
-from vitcli.runner.machine.device import move_module
 from vitcli.runner.run.folder import RunDir, find_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitcli.core.objectives.objective import Task
 
 FIELD = "task.teacher"
 
 
-def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+def weights_sha256(weights: Mapping[str, "Tensor"]) -> str:
     """Return the SHA-256 of tensors: of their names, types, shapes and bytes."""
+    import torch
+
     found = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         found.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
@@ -70,7 +75,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     return spec.replace(task=spec.task.replace(teacher=teacher))
 
 
-def load_teacher(task: Task) -> None:
+def load_teacher(task: "Task") -> None:
     """Fill the teacher of a task, if it has one, with the weights of its run.
 
     A task without the SHA-256 of its teacher is only measured; its teacher's weights stay random.
@@ -78,6 +83,8 @@ def load_teacher(task: Task) -> None:
     Raises:
         ConfigError: The run is missing, or its weights are others, or do not fit its model.
     """
+    from vitcli.runner.machine.device import move_module
+
     asked, model = teacher_of(task.spec.task), task.teacher
     if model is None or asked is None or asked.sha256 is None:
         return
@@ -89,12 +96,14 @@ def load_teacher(task: Task) -> None:
     move_module(model, next(model.parameters()).device, model.spec)
 
 
-def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, Tensor]]:
+def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"]]:
     """Return the run of a teacher, and the weights of its encoder.
 
     Raises:
         ConfigError: There is no such run, or it has no undamaged checkpoint, or other weights.
     """
+    from vitcli.runner.evaluate.weights import encoder_weights
+
     try:
         run = find_run(asked.run)
         weights = encoder_weights(run)

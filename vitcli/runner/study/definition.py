@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -272,21 +273,12 @@ def _variant(
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *below.sources], place)
     settings = [
-        (setting, taught(check(override(raw, fields | setting), written)))
+        (setting, with_teacher(check(override(raw, fields | setting), written), required=False))
         for setting in grid(tune, places)
     ]
     if tune and not settings[0][1].data.val_split:
         raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
     return Variant(name=name, changes=changes, settings=tuple(settings))
-
-
-def taught(spec: ExperimentSpec, *, required: bool = False) -> ExperimentSpec:
-    """Return ``with_teacher``. torch is imported only for a task that can have a teacher."""
-    if "teacher" not in type(spec.task).model_fields:
-        return spec
-    from vitcli.runner.evaluate.teacher import with_teacher
-
-    return with_teacher(spec, required=required)
 
 
 def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, Any], Places]:

@@ -12,10 +12,11 @@ from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import UserError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
-from vitcli.runner.study.definition import Study, Trial, model_sizes, taught
+from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import TrialState, trial_states
 from vitcli.runner.text import ignore_message, quantity
@@ -115,7 +116,7 @@ def plan_study(
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
     for trial in trials:
-        taught(trial.spec, required=True)
+        with_teacher(trial.spec)
     parameters = (None if trials else _planned_sizes(study, root)) or model_sizes(study)
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(

@@ -13,11 +13,12 @@ from vitcli.core.metrics.temperature import fit_temperature
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
+from vitcli.runner.evaluate.teacher import teacher_of
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.differing import differing_fields
-from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
@@ -177,6 +178,12 @@ def describe_pretraining(run: RunDir) -> dict[str, Any]:
     """Return the name and the cost of a pre-training, for meta.json."""
     result = run.read("result.json")
     return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
+
+
+def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return the name and the cost of the teacher, if there is one, for meta.json."""
+    teacher = teacher_of(spec.task)
+    return {"teacher": describe_pretraining(find_run(teacher.run))} if teacher else {}
 
 
 def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str, Any]:

@@ -21,7 +21,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.evaluate.teacher import teacher_of, with_teacher
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -57,7 +57,12 @@ from vitcli.runner.train.exactness import (
     refuse_changed_record,
     refuse_inexact,
 )
-from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
+from vitcli.runner.train.finish import (
+    describe_pretraining,
+    describe_teacher,
+    finish,
+    finish_early,
+)
 from vitcli.runner.train.images import (
     refuse_other_pretraining,
     resolve_images,
@@ -281,13 +286,13 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
-    meta |= configuration_record(spec) | (
-        adjustments(experiment.spec, spec) | (NO_TEST if without_test else {})
+    meta |= (
+        configuration_record(spec)
+        | describe_teacher(spec)
+        | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
     if isinstance(first, RunDir) and spec.pretrain:
         meta |= {"pretrained": describe_pretraining(first)}
-    if teacher := teacher_of(spec.task):
-        meta |= {"teacher": describe_pretraining(find_run(teacher.run))}
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)

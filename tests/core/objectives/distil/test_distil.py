@@ -231,6 +231,6 @@ def test_a_teacher_of_other_classes_or_channels_is_refused():
         make({"teacher": teacher}).check_data(data_set())
     make({"teacher": teacher | {"class_names": tuple("abcde")}}).check_data(data_set())
     make(KINDS["features of a convnet"] | {"teacher": teacher}).check_data(data_set())
+    grey = make({"teacher": {"run": "any", "model": RESNET | {"in_chans": 1}}})
     with pytest.raises(ValueError, match="channels"):
-        grey = {"run": "any", "model": RESNET | {"in_chans": 1}}
-        make({"teacher": grey}).check_data(data_set())
+        grey.check_data(data_set())
