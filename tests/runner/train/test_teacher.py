@@ -100,6 +100,8 @@ def test_a_finished_student_is_used_without_its_teacher(tiny, kind):
     for form in ("safetensors", "pt2"):
         code, text = vitcli("export", "mine", "--to", form, "-o", f"mine.{form}")
         assert code == 0, text
+    to_start = ("train", str(tiny.path), "--init", "mine", "--epochs", "0", "-o")
+    assert vitcli(*to_start, "plain", "-s", "task={name: classify}")[0] == 0
     sizes = [tensor.numel() for tensor in load_file("mine.safetensors").values()]
     assert sum(sizes) == sum(each.numel() for each in load_model("mine").state_dict().values())
 

@@ -29,6 +29,10 @@ class TokenStudent(VisionTransformer):
         super().__init__(spec)
         self.head_dist = make(HEADS[spec.head], spec.embed_dim, self.num_classes)
 
+    @property
+    def head_names(self) -> set[str]:
+        return super().head_names | {f"head_dist.{n}" for n, _ in self.head_dist.named_parameters()}
+
     def both_heads(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the head and of the distillation head, each (B, K)."""
         first = self.num_prefix_tokens - self.spec.reg_tokens
