@@ -102,7 +102,7 @@ def test_a_loss_has_the_shares_of_labels_and_teacher():
     assert_close(ends[0], expected)
 
 
-def head_gradients(batch: dict[str, Tensor], shift: float = 0.0) -> tuple[Tensor, Tensor]:
+def head_gradients(batch, shift=0.0):
     """Return the gradients of the head and of the distillation token's head."""
     task = make({"kind": "token"})
     head = task.teacher.head
