@@ -100,8 +100,9 @@ def test_a_finished_student_is_used_without_its_teacher(tiny, kind):
     for form in ("safetensors", "pt2"):
         code, text = vitcli("export", "mine", "--to", form, "-o", f"mine.{form}")
         assert code == 0, text
-    to_start = ("train", str(tiny.path), "--init", "mine", "--epochs", "0", "-o")
-    assert vitcli(*to_start, "plain", "-s", "task={name: classify}")[0] == 0
+    words = ("train", str(tiny.path), "--init", "mine", "--epochs", "0", "-o", "plain")
+    code, text = vitcli(*words, "-s", "task={name: classify}", "-s", "model.reg_tokens=1")
+    assert code == 0, text
     sizes = [tensor.numel() for tensor in load_file("mine.safetensors").values()]
     assert sum(sizes) == sum(each.numel() for each in load_model("mine").state_dict().values())
 
@@ -140,3 +141,19 @@ def test_a_study_trains_with_and_without_a_teacher(tiny):
     code, text = vitcli("ablate", "both.yaml", "-j", "1")
     assert code == 2
     assert "task.teacher: no run is called 'teacher'" in text
+
+
+def test_a_search_compares_students_of_a_teacher(tiny):
+    base = json.loads(tiny.path.read_text())
+    base["task"]["teacher"] = "teacher"
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    base["data"]["val_split"] = 8
+    search = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
+    Path("warmth.yaml").write_text(json.dumps(base | {"search": search}))
+    for _ in range(2):
+        code, out, talk = commands.vitcli("search", "warmth.yaml", "-j", "1", "--json")
+        assert code == 0, talk
+        trials = json.loads(out)["trials"]
+        assert [trial["state"] for trial in trials] == ["finished"] * 2
+    shutil.rmtree("runs/teacher")
+    assert vitcli("search", "warmth.yaml")[0] == 2
