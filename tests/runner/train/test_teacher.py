@@ -14,6 +14,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.evaluate.weights import load_model, run_weights
 from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
@@ -71,7 +72,9 @@ def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
 
 
 def test_the_configuration_is_that_of_the_teachers_weights_and_not_of_its_name(tiny):
-    one = config_hash(with_teacher(tiny.experiment(named(tiny)).spec))
+    taught = with_teacher(tiny.experiment(named(tiny)).spec)
+    one = config_hash(taught)
+    assert differences(tiny.experiment(named(tiny)).spec, taught).keys() == {"task.teacher.sha256"}
     shutil.copytree("runs/teacher", "elsewhere")
     same = tiny.experiment(FEW | {"task.teacher": "elsewhere"}).spec
     assert config_hash(with_teacher(same)) == one

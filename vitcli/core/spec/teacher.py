@@ -1,6 +1,6 @@
 """The spec of a teacher: a trained model whose outputs a task reads."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from vitcli.core.spec.model import ModelSpec
 
 class TeacherSpec(Spec):
     """A trained model whose outputs another model imitates. vitcli fills in all but ``run``."""
+
+    derived: ClassVar = ("model", "class_names", "mean", "std")
+    """Fields that follow from the weights, so that comparisons leave them out."""
 
     run: str = ""
     """Run or bundled model whose last weights teach, with the average of weights if it has one."""

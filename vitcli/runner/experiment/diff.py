@@ -41,8 +41,13 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
 
 
 def _names(spec: BaseModel) -> list[str]:
-    """Return the fields of a spec, and the options of an own part whose code is not loaded."""
-    return [*type(spec).model_fields, *(spec.model_extra or {})]
+    """Return the fields of a spec, and the options of an own part whose code is not loaded.
+
+    Fields that follow from others are left out.
+    """
+    derived = getattr(spec, "derived", ())
+    fields = [name for name in type(spec).model_fields if name not in derived]
+    return [*fields, *(spec.model_extra or {})]
 
 
 def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
@@ -58,7 +63,7 @@ def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:
 
 def _fields(part: BaseModel, name: str) -> list[tuple[str, Any]]:
     """Return the fields of a part that differ from its defaults; the part itself if none does."""
-    found = differences(type(part).model_construct(), part, f"{name}.")
+    found = differences(type(part)(), part, f"{name}.")
     return [(field, value) for field, (_, value) in found.items()] or [(name, {})]
 
 
