@@ -274,9 +274,9 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     flops += sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
     amount = _operations(flops)
     if teaching := sum(trial.measured.get("teacher_flops", 0.0) for trial in trained):
-        own = {trial.measured.get("teacher_train_flops", 0.0) for trial in trained}
-        amount += f" ({_operations(teaching)} of them in teachers, trained with"
-        amount += f" {_operations(sum(own))} more)"
+        own = sum({trial.measured.get("teacher_train_flops", 0.0) for trial in trained})
+        before = f"took {_operations(own)} more" if own else "is not recorded"
+        amount += f" ({_operations(teaching)} by teachers; their own training {before})"
     facts = [quantity(len(trained), "training"), amount if all(costs) else "", f"{time} {what}"]
     tuned = any(row.candidates for row in doc.rows)
     rest = ", without the settings that were tried but not chosen" if tuned else ""

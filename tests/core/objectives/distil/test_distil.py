@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from tests.core.specs import REQUIRED, changed
 from tests.core.trainings import HALF, data_set, new_task, train_state
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.build import build_model
@@ -28,6 +29,15 @@ KINDS: dict[str, dict[str, Any]] = {
         "layers": [1, 2],
         "teacher_layers": ["stages.1", "stages.2"],
         "teacher": {"run": "any", "model": RESNET},
+    },
+    "features of a model of timm": {
+        "kind": "features",
+        "layers": [1],
+        "teacher_layers": ["net.layer2"],
+        "teacher": {"run": "any", "model": RESNET | {"family": "timm", "name": "test_resnet"}},
+    },
+    "logits of a model in stages": {
+        "teacher": {"run": "any", "model": changed(family="swin", **REQUIRED["swin"]).model_dump()}
     },
 }
 

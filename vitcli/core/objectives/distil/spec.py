@@ -51,7 +51,8 @@ class DistilSpec(TaskSpec):
             "token": ("share",),
             "features": ("feature_weight", "layers", "teacher_layers"),
         }
-        for field in {name for names in used.values() for name in names} - {*used[self.kind]}:
+        every = dict.fromkeys(name for names in used.values() for name in names)
+        for field in (name for name in every if name not in used[self.kind]):
             if getattr(self, field) != type(self).model_fields[field].default:
                 raise ValueError(f"kind {self.kind!r} does not read {field}; remove it")
         if self.kind == "features" and not self.layers:
