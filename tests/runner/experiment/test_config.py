@@ -196,10 +196,12 @@ def test_set_wants_field_and_value(text):
 
 
 def choices() -> Iterator[dict]:
-    """Every family with the default task, and every task with the default family."""
+    """Every family with the default task, every task with the default family, and a teacher."""
     yield from ({"model": {"family": name}} for name in FAMILIES)
     yield from ({"task": {"name": name}} for name in TASKS)
     yield from ({"pretrain": {"task": {"name": name}}} for name in TASKS)
+    taught = {"name": "distil", "teacher": {"run": "any"}}
+    yield from ({"task": taught}, {"pretrain": {"task": taught}})
 
 
 @pytest.mark.parametrize("field", ["train.class_weights", "train.frozen", "varients"])

@@ -163,7 +163,10 @@ class TrialState:
     """The file with these predictions and, after a colon, their folder in it."""
 
 
-COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")
+COSTS = (
+    *("train_flops", "pretrain_flops", "pretrain_seconds"),
+    *("teacher_flops", "teacher_train_flops"),
+)
 """Numbers of result.json that are not the task's, and that a trial may lack."""
 
 

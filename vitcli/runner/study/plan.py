@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import UserError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
@@ -114,6 +115,8 @@ def plan_study(
     trials = [
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
+    for trial in trials:
+        with_teacher(trial.spec)
     measured = {} if trials else _measured_sizes(study, states)
     unknown = [variant for variant in study.variants if variant.name not in measured]
     parameters = measured | model_sizes(study, unknown)

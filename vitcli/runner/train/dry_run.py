@@ -14,6 +14,7 @@ from vitcli.runner.data.find import (
     missing_data_error,
     refuse_unused_folder,
 )
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
@@ -40,6 +41,7 @@ def dry_run(
     Raises:
         UserError: The training would be refused.
     """
+    experiment = replace(experiment, spec=with_teacher(experiment.spec))
     run = RunDir(
         request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     )
