@@ -67,9 +67,9 @@ def predict(
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import ConfigError, summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
+    from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.record import why_uncalibrated
 
     if reject is not None and coverage is not None:
         raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
