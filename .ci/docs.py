@@ -19,8 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
+from accuracy_points import accuracy_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
+from judge_tables import figures_table, judges_table
 from sentences import study_sentences
 from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
@@ -128,7 +130,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "rejection": rejection,
     "tunings": lambda: f"{tunings()}\n\n{studies.costs(*TUNINGS)}",
     "pretraining": studies.pretraining,
+    "accuracy-per-compute": accuracy_table,
     "simulation": simulation,
+    "judges": judges_table,
+    "judged-figures": figures_table,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),
     "list-of-studies": partial(questions, "study"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from accuracy_points import FILE, accuracy_figure
 from matplotlib.figure import Figure
 from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_labels
 
@@ -85,6 +86,7 @@ def figures() -> dict[Path, Callable[[], Figure]]:
         ),
     }
     drawn = {RESULTS / f"{name}.png": draw for name, draw in found.items()}
+    drawn[FILE.with_suffix(".png")] = accuracy_figure
     return drawn | {SEARCH.with_suffix(".png"): partial(pareto, search)}
 
 

@@ -68,9 +68,16 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Print a line for each reason why tests were skipped on this machine."""
+    """Print a line for each reason why tests were skipped, and for each judge that is not here."""
     for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)
+    passed = terminalreporter.stats.get("passed", [])
+    noted = (each for report in passed for each in {*report.user_properties})
+    absent = Counter(value for name, value in noted if name == "not installed")
+    for name, count in absent.items():
+        terminalreporter.write_line(
+            f"not tested here: {name} is not installed; its stored answers stood in ({count} tests)"
+        )
 
 
 def skipped_by_reason(reports: Iterable[Any]) -> list[str]:

@@ -87,12 +87,17 @@ class TinyTask:
         self.pictures = place / "gratings"
         if not self.pictures.exists():
             draw_gratings(place)
+        self.fields: dict[str, Any] = {"name": name}
+        if "teacher" in self.row.spec_class.model_fields:
+            self.fields["teacher"] = str(place / "teacher")
+            if not (place / "teacher").exists():
+                TinyTask("classify", place).finished(self.fields["teacher"])
         self.path = place / f"{name}.yaml"
         self._write({})
         self._write(self.accepted(OPTIONAL))
 
     def _write(self, fields: Mapping[str, Any]) -> None:
-        whole: dict[str, Any] = {"task": {"name": self.name}, "model": {}, "optim": {}, "train": {}}
+        whole: dict[str, Any] = {"task": self.fields, "model": {}, "optim": {}, "train": {}}
         whole["data"] = {"name": f"imagefolder:{self.pictures}"}
         for field, value in (EXPERIMENT | dict(fields)).items():
             section, _, key = field.partition(".")

@@ -1,4 +1,4 @@
-"""The figure of docs/ with the differences of several studies is legible."""
+"""The figures of docs/ are legible, and the compute of a point is that of all its trainings."""
 
 import json
 from functools import partial
@@ -35,3 +35,26 @@ def test_the_figure_is_legible(monkeypatch, seeds, missing):
         ["mae", "dino", "lejepa", "ssat", "clip"]
     )
     assert len(axes.collections) == sum(5 for n in (seeds, 3, seeds) if n == 3)
+
+
+def test_accuracy_against_compute_is_legible_and_keeps_last_and_best_epoch_apart(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    from accuracy_points import accuracy_figure, points
+
+    assert faults(accuracy_figure) == []
+    (axes,) = accuracy_figure().axes
+    hollow = [line.get_markerfacecolor() == "white" for line in axes.lines]
+    assert hollow == [point.epoch == "best" for point in points()]
+    assert not any(each and point.is_ours for each, point in zip(hollow, points(), strict=True))
+
+
+def test_the_compute_of_a_teacher_is_counted(monkeypatch):
+    """The paper's network took 0.36 PFLOP in 9.9 epochs; the experiment has 16."""
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    from accuracy_points import our_point, pflop
+
+    assert pflop("cifar10-convnet") == pytest.approx(0.36 * 16 / 9.9, rel=0.03)
+    alone = our_point("cifar10-tiny-fast", ["cifar10-tiny-fast"], "hybrid")
+    taught = our_point("cifar10-tiny-fast", ["cifar10-convnet", "cifar10-tiny-fast"], "hybrid")
+    assert (alone.name, taught.name) == ("cifar10-tiny-fast", "cifar10-tiny-fast")
+    assert taught.pflop == pytest.approx(alone.pflop + pflop("cifar10-convnet"))

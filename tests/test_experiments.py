@@ -28,6 +28,7 @@ PARAMETERS = {
     "cifar10-small-aug": 6_347_082,
     "cifar10-base-p2": 22_080_010,
     "cifar10-resnet18": 11_173_962,
+    "cifar10-convnet": 1_971_352,
     "cifar10-vit": 6_030_442,
     "cifar10-cct": 5_963_019,
     "cifar10-swin": 5_931_712,

@@ -124,10 +124,14 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(path):
 
 
 def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
-    """Return an encoder's tensors at the start of a training with seed 0, at most two blocks."""
+    """Return an encoder's tensors at the start of a training with seed 0.
+
+    Of blocks, there are at most two, or as many as the task names.
+    """
     spec = resolved(study, name)
     if isinstance(spec.model, VitSpec):
-        spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
+        needed = max(2, *getattr(spec.task, "layers", ()), 0)
+        spec = spec.replace(model=spec.model.replace(depth=min(needed, spec.model.depth)))
     return encoder_of(spec, new_module(spec)).state_dict()
 
 

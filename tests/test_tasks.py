@@ -253,7 +253,7 @@ def test_tensorboard_has_its_numbers_and_pictures(task):
 
 def test_a_classification_starts_from_its_encoder(task):
     run = task.finished("run")
-    vitcli(f"train {task.path} -s task.name=classify --init {run} --epochs 0 -o next")
+    vitcli(f"train {task.path} -s 'task={{name: classify}}' --init {run} --epochs 0 -o next")
     given, taken = encoder_weights(RunDir(Path(run))), load_model("next").state_dict()
     assert taken.keys() == given.keys() == load_model(run).state_dict().keys()
     backbone = [name for name in given if not name.startswith("head.")]

@@ -1,6 +1,10 @@
 """One pilot run: train an experiment with changes, and append what it reached to the pilots' log.
 
 Usage: python -m experiments.pilots.pilot EXPERIMENT [--seed N] [--log FILE] [-s FIELD=VALUE]...
+       python -m experiments.pilots.pilot --queue FILE
+Each line of a queue's file has the arguments of a pilot; # begins a comment. Pilots that the log
+contains are skipped, so a queue that was killed can be started again.
+
 A pilot chooses a recipe, so it gets no test image: 5,000 training images are kept for validation.
 Its seeds begin at 100, so that no pilot is a trial of the study that the recipe is for. Each run is
 one line of experiments/pilots/EXPERIMENT.jsonl; its changes are those of the experiment's file at
@@ -10,13 +14,16 @@ measures the test images at the end; their lines and the choice do not use that.
 
 import argparse
 import json
+import shlex
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.experiment.config import load_experiment, parse_sets
+from vitcli.runner.errors import DivergedError
+from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
 from vitcli.runner.train.start import Request, start
 
 HERE = Path(__file__).parent
@@ -26,16 +33,26 @@ FIRST_SEED = 100
 say = partial(print, file=sys.stderr, flush=True)
 
 
-def pilot(name: str, seed: int, changes: list[str]) -> dict[str, Any]:
-    """Train an experiment and return the line of the log."""
-    sets = parse_sets([f"data.val_split={VAL_SPLIT}", *changes]) | {"seed": seed}
-    request = Request(without_test=True)
-    done = start(load_experiment(name, sets), request, on_event=say, on_message=say)
-    result, meta = done.result, done.run.read("meta.json")
-    return {
+def experiment_of(pilot: argparse.Namespace) -> Experiment:
+    """Return the experiment that a pilot trains."""
+    sets = parse_sets([f"data.val_split={VAL_SPLIT}", *pilot.changes]) | {"seed": pilot.seed}
+    return load_experiment(pilot.experiment, sets)
+
+
+def train(pilot: argparse.Namespace) -> dict[str, Any]:
+    """Train an experiment, or continue its run, and return the line of the log."""
+    request = Request(without_test=True, resume=True, data_dir=pilot.data_dir)
+    line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "seed": seed,
-        "changes": changes,
+        "seed": pilot.seed,
+        "changes": pilot.changes,
+    }
+    try:
+        done = start(experiment_of(pilot), request, on_event=say, on_message=say)
+    except DivergedError as error:
+        return line | {"val_accuracy": None, "reason": str(error)}
+    result, meta = done.result, done.run.read("meta.json")
+    return line | {
         "val_accuracy": result["val_accuracy"],
         "train_loss": result["train_loss"],
         "parameters": result["parameters"],
@@ -45,19 +62,48 @@ def pilot(name: str, seed: int, changes: list[str]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def is_logged(pilot: argparse.Namespace, log: Path) -> bool:
+    lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
+    return any((line["seed"], line["changes"]) == (pilot.seed, pilot.changes) for line in lines)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("experiment")
+    parser.add_argument("experiment", nargs="?")
+    parser.add_argument("--queue", type=Path, help="a file with the arguments of a pilot a line")
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
     parser.add_argument("--log", type=Path, help="default: EXPERIMENT.jsonl beside this file")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data set")
     parser.add_argument("-s", dest="changes", action="append", default=[], metavar="FIELD=VALUE")
-    options = parser.parse_args()
-    if options.seed < FIRST_SEED:
+    return parser
+
+
+def read_pilots(words: list[str]) -> Iterator[argparse.Namespace]:
+    """Return the pilots that a command line asks for: itself, or those of its queue."""
+    parser = build_parser()
+    options = parser.parse_args(words)
+    if bool(options.queue) == bool(options.experiment):
+        parser.error("name an experiment or a --queue")
+    if options.queue:
+        common = ["--data-dir", str(options.data_dir)] if options.data_dir else []
+        for line in options.queue.read_text().splitlines():
+            if pilot := shlex.split(line, comments=True):
+                yield from read_pilots([*common, *pilot])
+    elif options.seed < FIRST_SEED:
         parser.error(f"--seed {options.seed}: the seeds of pilots begin at {FIRST_SEED}")
-    line = pilot(options.experiment, options.seed, options.changes)
-    log = options.log or HERE / f"{Path(options.experiment).stem}.jsonl"
-    with log.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    else:
+        yield options
+
+
+def main() -> None:
+    for pilot in read_pilots(sys.argv[1:]):
+        log = pilot.log or HERE / f"{Path(pilot.experiment).stem}.jsonl"
+        if is_logged(pilot, log):
+            say(f"skipped, in the log: {pilot.experiment} {pilot.changes}")
+            continue
+        line = train(pilot)
+        with log.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,11 @@ OFFERS = {
     "vitcli train cifar10-tiny-": ["cifar10-tiny-fast", "cifar10-tiny-native"],
     "vitcli train ablation-l": [],
     "vitcli train ./": [],
-    "vitcli ablate ablation-l": ["ablation-length-15", "ablation-length-5", "ablation-lr"],
+    "vitcli ablate ablation-len": [
+        "ablation-length-15",
+        "ablation-length-15-fashion",
+        "ablation-length-5",
+    ],
     "vitcli search search-": ["search-grid", "search-quickstart", "search-tiny"],
     "vitcli ablate m": ["mine.yaml"],
     "vitcli experiments show ablation-pos": ["ablation-positions"],

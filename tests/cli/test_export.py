@@ -22,7 +22,7 @@ from tests.cli import commands
 from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
 from tests.untrained_run import DATA, images, resnet, untrained_run
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
@@ -32,7 +32,13 @@ from vitcli.runner.weights.timm_names import ratio
 
 vitcli = partial(commands.vitcli, "export")
 PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
-MODELS: dict[str, ModelSpec] = {"vit": changed(), "resnet18": resnet(), **FAMILIES}
+SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
+MODELS: dict[str, ModelSpec] = {
+    "vit": changed(),
+    "resnet18": resnet(),
+    "convnet": model_spec(family="convnet", **SIZES),
+    **FAMILIES,
+}
 ROWS = {f"attention {row}": changed(attention=row) for row in ATTENTIONS}
 
 
@@ -44,7 +50,7 @@ def quick(*names: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("name", quick("vit", "resnet18"))
+@pytest.mark.parametrize("name", quick("vit", "resnet18", "convnet"))
 def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
     code, out, talk = vitcli("run", "--format", "onnx")

@@ -134,8 +134,11 @@ def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
         "--init",
         "own.safetensors",
     ]
-    code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"))
-    assert (code, "own.safetensors is not timm:test_vit: timm refuses" in talk) == (4, True), talk
+    code, _, talk = vitcli(*words)
+    assert (code, "add -s model.family=timm" in talk) == (2, True), talk
+    for more in ([], ["--dry-run"]):
+        code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"), *more)
+        assert (code, "is not timm:test_vit: timm refuses" in talk) == (4, True), talk
     state = timm.create_model("test_vit", num_classes=2).state_dict()
     state["norm.bias"][0] = float("nan")
     safetensors.torch.save_file(state, "own.safetensors")

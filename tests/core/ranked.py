@@ -25,6 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "classify": {},
     "mae": {},
     "ssat": {},
+    "distil": {},
     "dino": {"num_prototypes": 16, "hidden_dim": 12, "bottleneck_dim": 8, "local_size": 8},
     "lejepa": {"proj_dim": 6, "hidden_dim": 12, "num_slices": 8, "local_size": 8},
     "clip": {"text_dim": 16, "text_depth": 1, "joint_dim": 8},
@@ -40,6 +41,7 @@ def of_task(name: str, task: dict[str, Any] | None = None, **sections: dict[str,
 
 
 PAIRED = {"modality_dropout": 0.0, "unimodal": 0.5, "contrast": 0.5}
+FEATURES: dict[str, Any] = {"kind": "features", "layers": [2], "teacher_layers": ["blocks.0"]}
 CASES: dict[str, Changes] = {
     **{name: of_task(name) for name in SMALL},
     "mixing": {"augment": MIXES},
@@ -50,6 +52,8 @@ CASES: dict[str, Changes] = {
     "cross": of_task("fusion", PAIRED | {"fusion": "cross"}),
     "late": of_task("fusion", PAIRED, augment={"mixup": 0.4}),
     **{f"family {name}": {"model": {"family": name}} for name in ("swin", "pit")},
+    "token": {"task": {"name": "distil", "kind": "token"}, "model": {"reg_tokens": 1}},
+    "features": of_task("distil", FEATURES, train={"accumulate": 2}),
     "muon": {"optim": {"name": "muon"}},
     "sgd": {"optim": {"name": "sgd"}},
     "average": {"train": {"ema_decay": 0.9}},

@@ -20,6 +20,7 @@ _CONVENTIONAL: dict[str, Any] = {"pool": "mean", "pos_embed": "relative"}
 REQUIRED: dict[str, dict[str, Any]] = {
     "vit": {},
     "resnet18": {},
+    "convnet": {"widths": (8, 16)},
     "swin": _STAGED | _CONVENTIONAL | {"depths": (2, 2), "window_size": 2},
     "coatnet": _STAGED | _CONVENTIONAL | {"layout": "CT"},
     "pit": _STAGED,

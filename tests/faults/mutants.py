@@ -82,9 +82,8 @@ PLANTED = r"""
 -        lock.acquire()
 +        pass
 = trains on after a NaN | vitcli/runner/train/trainer.py | tests/runner/train/test_resume.py -k divergence
--        if all(math.isfinite(number) for number in numbers):
--            return
-+        return
+-        if not all(map(math.isfinite, numbers)):
++        if False:
 = tries a diverged trial again | vitcli/runner/run/folder.py | tests/runner/study/test_run.py
 -RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 +RESULT_STATES: tuple[State, ...] = ("finished",)

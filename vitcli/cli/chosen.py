@@ -66,6 +66,7 @@ def adopt_model(
         offline: Whether timm may not download weights.
         place: runs/pretrained; for a dry run, a folder that is removed afterwards.
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.run.folder import find_run
@@ -77,6 +78,11 @@ def adopt_model(
     asked = str(changes["train.init"])
     if changes.get("model.family") == "timm" and Path(asked).is_file():
         return dict(changes), None  # timm reads the file
+    if Path(asked).is_file():
+        raise ConfigError(
+            f"--init {asked}: a weights file does not name its model; add -s model.family=timm"
+            f" -s model.name=NAME, or type: vitcli import {shlex.quote(asked)} EXPERIMENT"
+        )
     timm_name = asked.removeprefix(PREFIX)
     if asked != timm_name and timm_name and not is_plain(timm_name):
         family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}

@@ -69,9 +69,9 @@ def predict(
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
+    from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.record import why_uncalibrated
 
     exclude({"--reject": reject, "--coverage": coverage})
     run, images = run_and_pictures("predict", [run, *(pictures or ())])

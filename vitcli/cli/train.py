@@ -315,7 +315,7 @@ def run(
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
     """Print the result of a training."""
-    from vitcli.runner.run.record import describe_temperature
+    from vitcli.runner.evaluate.scores import describe_temperature
 
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline

@@ -50,7 +50,7 @@ class InUseError(UserError):
 
 
 class DivergedError(UserError):
-    """A training whose loss or gradient became infinite or NaN."""
+    """A training whose loss, gradient or metric became infinite or NaN."""
 
     exit_code = 8
 

@@ -110,10 +110,14 @@ STARTS = [
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
-SPECS = [*(changed(**fields) for fields in STARTS), model_spec(family="resnet18", **SIZES)]
+PLAIN = ("resnet18", "convnet")
+SPECS = [
+    *(changed(**fields) for fields in STARTS),
+    *(model_spec(family=family, **SIZES, **REQUIRED[family]) for family in PLAIN),
+]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), "resnet18"])
+@pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), *PLAIN])
 def test_every_random_tensor_has_its_own_generator(spec):
     model = build_model(spec, seed=4)
     first = {name: tensor.clone() for name, tensor in model.state_dict().items()}

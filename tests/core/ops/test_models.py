@@ -15,7 +15,7 @@ from tests.core.specs import REQUIRED, changed
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
-from vitcli.core.spec import model_spec
+from vitcli.core.spec import FAMILIES, TokenSpec, model_spec
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
 from vitcli.runner.machine.processor import has_avx512_bf16
 
@@ -35,7 +35,7 @@ def backends_of(model: nn.Module) -> set[str]:
 @pytest.mark.parametrize("family", sorted(REQUIRED.keys() - {"timm"}))  # has layers of its own
 def test_a_backend_does_not_change_the_class_of_a_layer(family, native):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 16}
-    if family != "resnet18":
+    if issubclass(FAMILIES[family].spec, TokenSpec):
         sizes |= {"patch_size": 4, "embed_dim": 48, "num_heads": 3}
     required = {name: value for name, value in REQUIRED[family].items() if name != "depth"}
     model = build_model(model_spec(family=family, **(sizes | required)))

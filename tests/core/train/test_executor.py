@@ -63,6 +63,7 @@ CASES: dict[str, tuple[Changes, torch.dtype | None]] = {
     "dropout": ({"model": {"proj_drop": 0.3}}, None),
     "recomputed": ({"train": {"grad_checkpointing": True}}, None),
     "mixed at first": ({"augment": {"mixup": 0.8, "mix_off_epoch": 1}}, None),
+    "teacher": ({"task": {"name": "distil", "standardize": True}}, HALF),
     "augmented": ({"augment": {"crop_padding": 2, "flip": "random", "erasing": 0.5}}, None),
     "new random features": (
         {"model": {"attention": "performer", "performer_redraw": 2}, "train": {"ema_decay": 0.9}},

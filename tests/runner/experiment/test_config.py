@@ -196,10 +196,12 @@ def test_set_wants_field_and_value(text):
 
 
 def choices() -> Iterator[dict]:
-    """Every family with the default task, and every task with the default family."""
+    """Every family with the default task, every task with the default family, and a teacher."""
     yield from ({"model": {"family": name}} for name in FAMILIES)
     yield from ({"task": {"name": name}} for name in TASKS)
     yield from ({"pretrain": {"task": {"name": name}}} for name in TASKS)
+    taught = {"name": "distil", "teacher": {"run": "any"}}
+    yield from ({"task": taught}, {"pretrain": {"task": taught}})
 
 
 @pytest.mark.parametrize("field", ["train.class_weights", "train.frozen", "varients"])
@@ -299,6 +301,7 @@ WITH_BATCH_NORM = [
     "norm: batch_norm",
     "patch_embed: conv_stem",
     "family: resnet18",
+    "family: convnet",
     "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
 ]
 

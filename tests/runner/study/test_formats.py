@@ -128,6 +128,11 @@ def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
     assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(doc)
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(doc)
     assert "3 hours of one device" in all_notes(doc.replace(hardware=("NVIDIA H100",)))
+    taught = {"train_flops": 2e14, "teacher_flops": 1e14}
+    for before, told in (({}, "is not recorded"), ({"teacher_train_flops": 4e12}, "took 4 TFLOP")):
+        costs = tuple(trial.replace(measured=taught | before) for trial in trials)
+        text = all_notes(doc.replace(rows=(row.replace(trials=costs), other)))
+        assert f"1.2 PFLOP (0.3 PFLOP by teachers; their own training {told}" in text
     some = row.replace(trials=(*trials[:2], trials[2].replace(measured={})))
     assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
 

@@ -13,7 +13,7 @@ from vitcli.cli.live import Lines
 from vitcli.core.metrics.conformal import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.find import cache_root
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
@@ -275,3 +275,12 @@ def test_to_freeze_everything_is_one_error(tiny, run):
     experiment = load_experiment(str(tiny), {"train.freeze": 99})
     with pytest.raises(ConfigError, match=r"train\.freeze: 99 names every parameter"):
         run(experiment, Request(output=Path("run")), on_message=print)
+
+
+def test_a_metric_that_is_nan_is_never_the_best(tiny, script):
+    script(0.5, math.nan)
+    with pytest.raises(DivergedError, match="metric is not finite in epoch 2"):
+        train(tiny, "run", 2)
+    run = RunDir(Path("run"))
+    assert run.status()["state"] == "diverged"
+    assert run.metrics()[-1]["val_accuracy"] == 0.5

@@ -33,6 +33,7 @@ KINDS = {
         for name in ("swin", "coatnet", "pit")
     },
     "resnet18": {"model.family": "resnet18", "optim.name": "sgd", "train.limit_batches": 2},
+    "convnet": {"model.family": "convnet", "model.widths": [8, 8], "optim.name": "sgd"},
 }
 KINDS["performer"]["model.performer_redraw"] = 3
 KINDS["linformer"]["optim.name"] = "muon"

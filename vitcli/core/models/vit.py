@@ -122,6 +122,19 @@ class VisionTransformer(TokenModel):
         wanted = self._layer_indices(layers)
         return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 
+    def forward_with_tokens(
+        self, images: Tensor, layers: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits (B, K), and the patches (B, n, D) after the blocks ``layers``, from 1.
+
+        The backward pass recomputes the blocks with ``grad_checkpointing``.
+        """
+        tokens, found = self.embed(images), {}
+        for number, block in enumerate(self.blocks, 1):
+            tokens = self.run_blocks([block], tokens)
+            found[number] = tokens[:, self.num_prefix_tokens :]
+        return self.forward_head(self.last_norm(tokens)), [found[number] for number in layers]
+
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:

@@ -73,6 +73,14 @@ class Task(ABC):
         """Return the names of the scalars of ``losses``."""
         return self.spec.task.row.reports
 
+    @property
+    def teacher(self) -> ImageModel | None:
+        """Return the frozen model, outside the module, that ``losses`` reads; usually None.
+
+        Its weights are those of the run in ``task.teacher``, which the caller loads.
+        """
+        return None
+
     @classmethod
     @abstractmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:

@@ -6,6 +6,7 @@ from vitcli.core.spec.experiment import ExperimentSpec
 from vitcli.core.spec.families import (
     FAMILIES,
     CoatnetSpec,
+    ConvnetSpec,
     PitSpec,
     ResNet18Spec,
     SwinSpec,
@@ -32,6 +33,7 @@ __all__ = [
     "AugmentSpec",
     "ClassifySpec",
     "CoatnetSpec",
+    "ConvnetSpec",
     "DataSpec",
     "ExperimentSpec",
     "ModelSpec",

@@ -52,4 +52,5 @@ Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_to_pair), PlainSerializ
 Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Depth = Annotated[int, Field(ge=1, le=256)]
+Width = Annotated[int, Field(ge=1, le=8192)]
 Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), AcceptsList]

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from vitcli.core.spec.base import AcceptsList, Width
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
 from vitcli.core.spec.rows import Rows, SpecOf, SpecRow
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
@@ -51,6 +52,27 @@ class ResNet18Spec(ModelSpec):
     has_blocks: ClassVar[bool] = False
     is_convolutional: ClassVar[bool] = True
     min_batch: ClassVar[int] = 2
+
+
+class ConvnetSpec(ModelSpec):
+    """A small convolutional network that trains fast."""
+
+    family: Literal["convnet"] = "convnet"
+    widths: Annotated[tuple[Width, ...], Field(min_length=1), AcceptsList] = (64, 256, 256)
+    """Number of channels in each stage. Each stage halves the sides of the image."""
+
+    has_blocks: ClassVar[bool] = False
+    is_convolutional: ClassVar[bool] = True
+    min_batch: ClassVar[int] = 2
+
+    @model_validator(mode="after")
+    def _check_sides(self) -> Self:
+        least = 2 ** len(self.widths) + 1
+        if self.img_size and min(self.img_size) < least:
+            raise ValueError(
+                f"{len(self.widths)} widths need images of {least}x{least} pixels or more"
+            )
+        return self
 
 
 class SwinSpec(GridSpec, PatchSpec):
@@ -145,6 +167,12 @@ FAMILIES |= {
         about="ResNet-18 with a stem for small images (He et al. 2016)",
         build=f"{MODELS}.resnet:ResNet18",
         spec=ResNet18Spec,
+    ),
+    "convnet": FamilyRow(
+        about="a small convolutional network that trains fast (Jordan 2024)",
+        build=f"{MODELS}.convnet:ConvNet",
+        spec=ConvnetSpec,
+        small={"widths": [16, 32, 32]},
     ),
     "swin": FamilyRow(
         about="attention inside shifted windows, in stages (Liu et al. 2021)",

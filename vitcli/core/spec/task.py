@@ -121,6 +121,15 @@ TASKS |= {
         recorded=("loss", "accuracy", "masked_mse", "mse_ratio"),
         classifies=True,
     ),
+    "distil": TaskRow(
+        about="classify and imitate a trained model, the teacher (Hinton et al. 2015)",
+        build="vitcli.core.objectives.distil.distil:Distil",
+        spec="vitcli.core.objectives.distil.spec:DistilSpec",
+        headline=ACCURACY,
+        reports=("loss", "accuracy", "distillation"),
+        recorded=("loss", "accuracy"),
+        classifies=True,
+    ),
     "dino": TaskRow(
         about="self-distillation between views of an image (DINO, Caron et al. 2021)",
         build="vitcli.core.objectives.dino.dino:Dino",

@@ -16,7 +16,8 @@ from vitcli.runner.evaluate.stored_run import Run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.text import ignore_message
+from vitcli.runner.run.record import stored_temperature
+from vitcli.runner.text import ignore_message, percent, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,3 +119,27 @@ def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
         return score(logits, labels)
     except ValueError as error:
         raise InputError(f"{run.path}: {error}") from error
+
+
+def why_uncalibrated(run: RunDir) -> str | None:
+    """Return why a training ended without a temperature; None for a run with one."""
+    result = run.read("result.json")
+    if stored_temperature(run) is not None:
+        return None
+    if not any(name.startswith("set_threshold") for name in result):
+        return "a training with validation images (data.val_split) fits a temperature"
+    if result.get("val_accuracy") == 1:
+        return "all validation images were right, which gives no temperature"
+    return "the validation images gave no temperature: the logits say too little of the classes"
+
+
+def describe_temperature(run: RunDir) -> str:
+    """Return the temperature with what it rests on and changes, or why there is none."""
+    if reason := why_uncalibrated(run):
+        return f"none: {reason}"
+    result, num_val = run.read("result.json"), run.read("meta.json").get("num_val")
+    text = f"{stored_temperature(run):.2f} from {quantity(num_val, 'image')}, used by predict"
+    if (better := result.get("calibrated_calibration_error")) is None:
+        return text
+    change = f"{percent(result['calibration_error'])}, with it {percent(better)}"
+    return f"{text}; calibration error of {quantity(result['num_test'], 'test image')} {change}"

@@ -340,9 +340,12 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
 
     New fields with a default therefore leave old hashes valid. The seed is ignored, because the
     name of the folder contains it. Only the last part of the path of an image folder, and of its
-    corrections, is used.
+    corrections, is used. Of a teacher, its SHA-256 is used if it is known.
     """
     data = _changed_fields(spec)
+    teacher = data.get("task", {}).get("teacher", {})
+    if "sha256" in teacher:
+        data["task"]["teacher"] = {"sha256": teacher["sha256"]}
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:

@@ -41,8 +41,13 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
 
 
 def _names(spec: BaseModel) -> list[str]:
-    """Return the fields of a spec, and the options of an own part whose code is not loaded."""
-    return [*type(spec).model_fields, *(spec.model_extra or {})]
+    """Return the fields of a spec, and the options of an own part whose code is not loaded.
+
+    Fields that follow from others are left out.
+    """
+    derived = getattr(spec, "derived", ())
+    fields = [name for name in type(spec).model_fields if name not in derived]
+    return [*fields, *(spec.model_extra or {})]
 
 
 def _differing_choices(left: Any, right: Any, name: str) -> dict[str, Change]:

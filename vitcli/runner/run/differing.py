@@ -10,7 +10,7 @@ from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 
-HIDDEN = ("seed", "data.name", "code")
+HIDDEN = ("seed", "data.name", "code", "task.teacher.sha256")
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 

@@ -23,7 +23,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash
 from vitcli.runner.files import open_regular
 from vitcli.runner.run.folder import FILES, RunDir
-from vitcli.runner.text import percent, quantity
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
@@ -163,7 +163,10 @@ class TrialState:
     """The file with these predictions and, after a colon, their folder in it."""
 
 
-COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")
+COSTS = (
+    *("train_flops", "pretrain_flops", "pretrain_seconds"),
+    *("teacher_flops", "teacher_train_flops"),
+)
 """Numbers of result.json that are not the task's, and that a trial may lack."""
 
 
@@ -220,30 +223,6 @@ def stored_temperature(run: RunDir) -> float | None:
     """Return the temperature that a run's training ended with; None for a run without one."""
     found = run.read("result.json").get("temperature")
     return found if is_number(found) and found > 0 else None
-
-
-def why_uncalibrated(run: RunDir) -> str | None:
-    """Return why a training ended without a temperature; None for a run with one."""
-    result = run.read("result.json")
-    if stored_temperature(run) is not None:
-        return None
-    if not any(name.startswith("set_threshold") for name in result):
-        return "a training with validation images (data.val_split) fits a temperature"
-    if result.get("val_accuracy") == 1:
-        return "all validation images were right, which gives no temperature"
-    return "the validation images gave no temperature: the logits say too little of the classes"
-
-
-def describe_temperature(run: RunDir) -> str:
-    """Return the temperature with what it rests on and changes, or why there is none."""
-    if reason := why_uncalibrated(run):
-        return f"none: {reason}"
-    result, num_val = run.read("result.json"), run.read("meta.json").get("num_val")
-    text = f"{stored_temperature(run):.2f} from {quantity(num_val, 'image')}, used by predict"
-    if (better := result.get("calibrated_calibration_error")) is None:
-        return text
-    change = f"{percent(result['calibration_error'])}, with it {percent(better)}"
-    return f"{text}; calibration error of {quantity(result['num_test'], 'test image')} {change}"
 
 
 def refuse_unreadable(run: RunDir) -> None:

@@ -12,6 +12,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -86,7 +87,7 @@ class Search:
         Raises:
             ConfigError: The point is no valid configuration.
         """
-        return check(override(self.raw, point), self.places)
+        return with_teacher(check(override(self.raw, point), self.places))
 
     def excluded(self, point: Point) -> bool:
         """Return whether the rules leave a point out."""
@@ -128,7 +129,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     if KEY not in raw:
         raise ConfigError(f"{path}: an experiment without 'search'; train it: vitcli train {name}")
     fields = _check_fields(raw.pop(KEY), places)
-    base, purpose = check(raw, places), read_purpose(document)
+    base, purpose = with_teacher(check(raw, places)), read_purpose(document)
     space = Space(
         {field: _parameter(field, value, places) for field, value in fields.space.items()}
     )

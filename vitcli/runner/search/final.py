@@ -7,6 +7,7 @@ the results, so that ``vitcli ablate`` can train and show it again.
 from pathlib import Path
 
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import check, config_hash, flatten, override
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
@@ -37,7 +38,7 @@ def load_final(
         return None
     changes = flatten(search.fields.final.changes) | {"data.val_split": 0}
     fields = override(search.raw, changes)
-    own = config_hash(check(override(fields, point), search.places))
+    own = config_hash(with_teacher(check(override(fields, point), search.places)))
     path = root / f"{search.name}-final.yaml"
     if path.exists() and (root / FOLDER).exists():
         earlier = load_study(str(path)).trials()

@@ -10,6 +10,7 @@ from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step
 from vitcli.runner.data.load import DataInfo, describe_data
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
@@ -81,7 +82,8 @@ def make_workload(
         ConfigError: The training set does not fill one batch.
     """
     device, info = pick_device(device_name), describe_data(experiment.spec.data)
-    spec = with_statistics(describe_spec(experiment.spec))
+    spec = with_teacher(experiment.spec, required=False)
+    spec = with_statistics(describe_spec(spec))
     steps_per_epoch(spec, info.num_train)
     count = min(info.num_train, max(MOST_IMAGES, spec.train.batch_size))
     data = random_data(spec, count, device)

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -290,7 +291,8 @@ def _variant(
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *shown.sources, *below.sources], place)
     settings = [
-        (setting, check(override(raw, fields | setting), written)) for setting in grid(tune, places)
+        (setting, with_teacher(check(override(raw, fields | setting), written), required=False))
+        for setting in grid(tune, places)
     ]
     if tune and not settings[0][1].data.val_split:
         raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")

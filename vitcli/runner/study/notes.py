@@ -272,11 +272,19 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     costs = [trial.measured.get("train_flops") for trial in trained]
     flops = sum(filter(None, costs))
     flops += sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
-    amount = f"{flops / 1e15:.3g} PFLOP" if flops >= 1e13 else f"{flops / 1e12:.3g} TFLOP"
+    amount = _operations(flops)
+    if teaching := sum(trial.measured.get("teacher_flops", 0.0) for trial in trained):
+        own = sum({trial.measured.get("teacher_train_flops", 0.0) for trial in trained})
+        before = f"took {_operations(own)} more" if own else "is not recorded"
+        amount += f" ({_operations(teaching)} by teachers; their own training {before})"
     facts = [quantity(len(trained), "training"), amount if all(costs) else "", f"{time} {what}"]
     tuned = any(row.candidates for row in doc.rows)
     rest = ", without the settings that were tried but not chosen" if tuned else ""
     return f"Compute: {', '.join(fact for fact in facts if fact)}{rest}."
+
+
+def _operations(flops: float) -> str:
+    return f"{flops / 1e15:.3g} PFLOP" if flops >= 1e13 else f"{flops / 1e12:.3g} TFLOP"
 
 
 def _one_trial(doc: StudyResult) -> str:

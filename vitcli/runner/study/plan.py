@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment, config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.affinity import allowed_cores
@@ -117,6 +118,8 @@ def plan_study(
     trials = [
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
+    for trial in trials:
+        with_teacher(trial.spec)
     measured = {} if trials else _measured_sizes(study, states)
     unknown = [variant for variant in study.variants if variant.name not in measured]
     parameters = measured | model_sizes(study, unknown)

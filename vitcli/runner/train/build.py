@@ -25,6 +25,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import load_teacher
 from vitcli.runner.experiment.resolve import steps_per_epoch
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
@@ -67,6 +68,7 @@ class BuiltTraining:
             synchronise(module, self.device)
         task_type = task_class(spec)
         self.task: Task = task_type(spec, move_module(module, self.device, spec.model))
+        load_teacher(self.task)
         self.num_ranks = ranks.size()
         self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing

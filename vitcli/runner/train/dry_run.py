@@ -14,12 +14,14 @@ from vitcli.runner.data.find import (
     missing_data_error,
     refuse_unused_folder,
 )
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
+from vitcli.runner.weights.timm_start import first_file
 
 
 def dry_run(
@@ -39,6 +41,7 @@ def dry_run(
     Raises:
         UserError: The training would be refused.
     """
+    experiment = replace(experiment, spec=with_teacher(experiment.spec))
     run = RunDir(
         request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     )
@@ -56,7 +59,8 @@ def dry_run(
     fitted = replace(experiment, spec=spec)
     found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
     if data and found.spec.train.init:  # weights that do not fit are refused
-        first = request.first or find_run(found.spec.train.init)
+        file = first_file(found.spec, True, on_message)
+        first = file or request.first or find_run(found.spec.train.init)
         initial_module(found.spec, data, first, on_message)
     if run.exists and not request.rerun:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs

@@ -31,6 +31,7 @@ from vitcli.runner.train.flops import (
     image_flops,
     quick_spec,
     random_batch,
+    teacher_flops,
 )
 from vitcli.runner.train.rehearsal import Measurement, image_bytes, measure_steps
 
@@ -64,6 +65,8 @@ class Estimate:
     evaluation_seconds: float
     train_flops: int
     """Floating-point operations of all training steps."""
+    teacher_flops: int = 0
+    """Operations of a teacher's forward pass of one image; the training contains them."""
     first: "Estimate | None" = None
     """The estimate of the pre-training, if there is one."""
     hardware: str
@@ -109,6 +112,7 @@ class Estimate:
             "forward_flops_per_image": self.forward_flops,
             "train_flops": self.train_flops,
             "pretrain_flops": self.first.train_flops if self.first else 0,
+            "teacher_flops_per_image": self.teacher_flops,
             "steps_per_epoch": self.steps_per_epoch,
             "estimated_memory_bytes": self.memory_bytes,
             "estimated_startup_seconds": self.startup_seconds,
@@ -130,6 +134,7 @@ class Estimate:
             f"steps          {self.steps_per_epoch:,} per epoch,"
             f" {quantity(self.spec.train.epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
+            *self._teacher(),
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB {self.memory_source}",
             f"time           about {duration(self.seconds)}:{first}"
             f" {duration(self.startup_seconds)} to start{' and compile' if self.compiled else ''},"
@@ -141,6 +146,17 @@ class Estimate:
             config_text(self.spec),
         ]
         return "\n".join(rows).rstrip()
+
+    def _teacher(self) -> list[str]:
+        """Return the share of a teacher in the operations of the training, if there is one."""
+        if not self.teacher_flops:
+            return []
+        images = self.steps_per_epoch * self.spec.train.epochs * self.spec.train.batch_size
+        share = self.teacher_flops * images / self.train_flops if images else 0.0
+        return [
+            f"teacher        {self.teacher_flops / 1e9:.3f} GFLOP per image more,"
+            f" {100 * share:.0f} % of the training's {self.train_flops / 1e12:.3g} TFLOP"
+        ]
 
     def _stop(self) -> list[str]:
         """Return the time up to a stop before the end, if there is one."""
@@ -197,7 +213,9 @@ def make_estimate(
     else:
         memory = measured.peak_bytes + image_bytes(spec, images)
         source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
-    forward = each_step / spec.train.batch_size / 3  # a training step is about three forward passes
+    own, teacher = forward_flops(encoder, encoder.image_shape), teacher_flops(spec)
+    # A training step is about three forward passes, and one of a teacher.
+    forward = each_step / spec.train.batch_size * own / (3 * own + teacher)
     return Estimate(
         experiment=experiment,
         spec=spec,
@@ -205,7 +223,8 @@ def make_estimate(
         num_test=num_test,
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
-        forward_flops=forward_flops(encoder, encoder.image_shape),
+        forward_flops=own,
+        teacher_flops=teacher,
         memory_bytes=memory,
         memory_source=source,
         startup_seconds=measured.first_seconds,

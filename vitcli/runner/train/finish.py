@@ -13,15 +13,16 @@ from vitcli.core.metrics.temperature import fit_temperature
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
+from vitcli.runner.evaluate.teacher import teacher_of
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.differing import differing_fields
-from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_step_flops
+from vitcli.runner.train.flops import count_step_flops, teacher_flops
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 if TYPE_CHECKING:
@@ -130,7 +131,8 @@ def build_result(
         batch: A training batch, to count its operations.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
-    pre-training are not part of ``train_flops`` and ``train_seconds``. With
+    pre-training, or of the teacher's own training, are not part of ``train_flops`` and
+    ``train_seconds``; ``teacher_flops``, the teacher's operations in the steps, is. With
     ``train.early_stopping``, ``epochs`` and ``steps`` are those of the kept weights, and
     ``stopped_at`` is the last step.
     """
@@ -144,6 +146,7 @@ def build_result(
     abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
         flops = taken and taken * count_step_flops(spec, batch)
+    meta = trainer.run.read("meta.json")
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
@@ -155,7 +158,9 @@ def build_result(
         "parameters": trainer.built.parameters,
         "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
         "train_flops": flops,
-        **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
+        **({"teacher_flops": images * each} if (each := teacher_flops(spec)) else {}),
+        **describe_first(meta.get("pretrained") or {}),
+        **describe_first(meta.get("teacher") or {}, "teacher_train"),
         "epochs": trainer.step // trainer.training.steps_per_epoch,
         "steps": trainer.step,
         **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
@@ -163,7 +168,7 @@ def build_result(
         "train_seconds": trainer.wall_seconds,
         "precision": trainer.built.precision,
         "kernels": trainer.built.kernels,
-        "exact": is_exact(trainer.run.read("meta.json"), trainer.device),
+        "exact": is_exact(meta, trainer.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **lost,
     }
@@ -175,14 +180,16 @@ def describe_pretraining(run: RunDir) -> dict[str, Any]:
     return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
 
 
-def describe_first(pretrained: dict[str, Any]) -> dict[str, Any]:
-    """Return the cost of the pre-training, if there was one."""
+def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return the name and the cost of the teacher, if there is one, for meta.json."""
+    teacher = teacher_of(spec.task)
+    return {"teacher": describe_pretraining(find_run(teacher.run))} if teacher else {}
+
+
+def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str, Any]:
+    """Return the cost of the pre-training or of the teacher's training, if there was one."""
     names = ("train_flops", "train_seconds")
-    return {
-        name.replace("train", "pretrain"): pretrained[name]
-        for name in names
-        if pretrained.get(name)
-    }
+    return {name.replace("train", prefix): first[name] for name in names if first.get(name)}
 
 
 def log_images(board: "Board", images: Tensor) -> None:

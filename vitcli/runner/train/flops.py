@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from vitcli.core.inspect.cost import step_flops
+from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
@@ -37,6 +37,15 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     parts = spec.train.accumulate
     part = {name: value.chunk(parts)[0] for name, value in batch.items()}
     return parts * step_flops(task_class(spec)(spec, module).losses, part)
+
+
+def teacher_flops(spec: ExperimentSpec) -> int:
+    """Return the operations of the teacher's forward pass of one image; 0 without a teacher.
+
+    ``count_step_flops`` contains them.
+    """
+    teacher = task_class(spec)(spec, abstract_module(spec)).teacher
+    return forward_flops(teacher, teacher.image_shape) if teacher else 0
 
 
 def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:

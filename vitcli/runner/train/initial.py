@@ -109,6 +109,8 @@ def load_initial_weights(
     """
     weights = _with_own_grid(encoder_weights(source), model, source, on_message)
     own = model.state_dict()
+    # The head of a distillation token has no place in another model.
+    weights = {k: v for k, v in weights.items() if k in own or not k.startswith("head_dist.")}
     differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
     names = [k for k in differs if k not in model.head_names]
     if names := names + sorted(weights.keys() - own.keys()):

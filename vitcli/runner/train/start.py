@@ -21,6 +21,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -56,7 +57,12 @@ from vitcli.runner.train.exactness import (
     refuse_changed_record,
     refuse_inexact,
 )
-from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
+from vitcli.runner.train.finish import (
+    describe_pretraining,
+    describe_teacher,
+    finish,
+    finish_early,
+)
 from vitcli.runner.train.images import (
     refuse_other_pretraining,
     resolve_images,
@@ -129,6 +135,7 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
+    experiment = dataclasses.replace(experiment, spec=with_teacher(experiment.spec))
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
@@ -282,6 +289,7 @@ def prepare_trainer(
     meta |= (
         configuration_record(spec)
         | {"parameters": built.parameters}
+        | describe_teacher(spec)
         | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
     if isinstance(first, RunDir) and spec.pretrain:

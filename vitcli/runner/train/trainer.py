@@ -340,6 +340,7 @@ class Trainer:
         if self.measures_test and (last or not self.data.val):
             test = self.task.measure(self.test_outputs())
             found |= {f"test_{name}": test[name] for name in self.row.recorded}
+        self._refuse_divergence(*found.values())
         return found
 
     def _update_best(self, value: float) -> None:
@@ -367,11 +368,11 @@ class Trainer:
         return outputs
 
     def _refuse_divergence(self, *numbers: float) -> None:
-        if all(math.isfinite(number) for number in numbers):
-            return
-        # The message names the epoch, because the step at which divergence is seen depends on time.
-        epoch = max(0, self.step - 1) // self.training.steps_per_epoch + 1
-        raise DivergedError(self._mark_diverged(f"loss or gradient is not finite in epoch {epoch}"))
+        if not all(map(math.isfinite, numbers)):
+            # It names the epoch, because the step at which divergence is seen depends on time.
+            epoch = max(0, self.step - 1) // self.training.steps_per_epoch + 1
+            reason = f"loss, gradient or metric is not finite in epoch {epoch}"
+            raise DivergedError(self._mark_diverged(reason))
 
     def _mark_diverged(self, reason: str) -> str:
         """Write status.json; return the message of the error."""

@@ -22,9 +22,9 @@ from vitcli.runner.data.own import list_pictures
 from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
+from vitcli.runner.evaluate.scores import why_uncalibrated
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
-from vitcli.runner.run.record import why_uncalibrated
 from vitcli.runner.text import portable
 from vitcli.runner.visualize.explorer.page import picture_uri
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitcli.core.models.build import build_model
 from vitcli.core.models.timm_model import TimmModel
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import TimmSpec, TokenSpec
 from vitcli.core.spec.slots import POS_EMBEDS
 from vitcli.runner.errors import InputError
@@ -44,6 +45,8 @@ def write_safetensors(model: TrainedModel, path: Path, opset: int) -> Facts:
     if isinstance(model.encoder, TimmModel):
         return write_timm(model.encoder, model, path, metadata)
     reason = not_plain(model.spec.model)
+    if reason is None and type(model.encoder) is not VisionTransformer:
+        reason = "distillation token"
     if reason is None:
         arguments = timm_arguments(model)
         metadata["timm"] = json.dumps(arguments)
@@ -85,7 +88,9 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
     is_constant = isinstance(spec, TokenSpec) and POS_EMBEDS[spec.pos_embed].build is not None
     if naming.is_timm and is_constant:
         spec = spec.replace(pos_embed="learned")
-    other = build_model(spec, seed=0).eval()
+    is_vit = isinstance(model.encoder, VisionTransformer)  # perhaps with a distillation token
+    other = type(model.encoder)(spec).initialise(0) if is_vit else build_model(spec, seed=0)
+    other.eval()
     if not model.classifies:  # its head is not in the file, and its output does not depend on it
         head = {k: v for k, v in other.state_dict().items() if k in other.head_names}
         tensors |= {naming.to_file(name): tensor for name, tensor in head.items()}

@@ -141,7 +141,7 @@ REFUSED = {
     **{
         f"model.family: .* family '{name}'": {"family": name, **fields}
         for name, fields in REQUIRED.items()
-        if name not in ("vit", "resnet18", "timm")
+        if name not in ("vit", "resnet18", "convnet", "timm")
     },
 }
 

@@ -58,7 +58,7 @@ function fillState(cell, row) {
 
 function buildHeader() {
   const line = document.querySelector("#table thead tr");
-  line.append(element("th", ""));
+  line.append(element("td"));
   for (const column of COLUMNS) {
     const head = element("th", "", column.className);
     head.scope = "col";

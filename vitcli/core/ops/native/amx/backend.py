@@ -84,7 +84,7 @@ def attention(
         q, k, v = split_heads(qkv, num_heads)
         parts = [turn(q).to(v.dtype), turn(k).to(v.dtype), v]
         qkv = torch.stack([part.transpose(1, 2) for part in parts], dim=2).flatten(2)
-    return functions.Attention.apply(qkv, num_heads, scale, kernels)
+    return functions.Attention.apply(qkv.to(torch.bfloat16), num_heads, scale, kernels)
 
 
 def fits_linear(num_outputs: int, num_inputs: int) -> bool:

@@ -1,24 +1,20 @@
-"""Statistics against R: lme4 and lmerTest, exactRankTests, sandwich, and R's own lm and p.adjust.
+"""Judge: R with lme4 and lmerTest, exactRankTests and sandwich. They decide statistics.
 
-The answers of R are stored in judged.json, those of scikit-learn on classifications in scores.json.
-Where the packages are here, they are made again. The inputs of R are `Penicillin` of lme4, and
-scores of two committed studies.
+The answers of R are stored in judged.json. Where R and its packages are here, they are made again.
+The inputs of R are `Penicillin` of lme4, and scores of two committed studies.
 """
 
 import csv
 import json
 import subprocess
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from tests.judges import judge
-from vitcli.core.metrics.classification import measure_logits, score
+from tests.judges.conftest import Judge
 from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.effects import cell_scores
@@ -26,13 +22,21 @@ from vitcli.runner.study.factorial import effects
 from vitcli.runner.study.significance import holm, sign_flip_p
 from vitcli.runner.study.table import read_document
 
+JUDGE = Judge("R", "GPL-2 and GPL-3", "intervals, p-values and effects", of="4.2.2, lme4 1.1-31")
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "experiments" / "results"
 TRIALS = RESULTS / "trials" / "ablation-cifar10-tiny"
 PACKAGES = ("lme4", "lmerTest", "sandwich", "exactRankTests", "jsonlite")
 INPUTS = ("penicillin.csv", "predictions.csv", "factorial.csv")
 JUDGED = json.loads((HERE / "judged.json").read_text())
-SCORES = json.loads((HERE / "scores.json").read_text())
+NAMES = {
+    "mean": "mean",
+    "error": "standard error",
+    "freedom": "degrees of freedom",
+    "one": "variance of plates or seeds",
+    "other": "variance of samples or images",
+    "residual": "rest of the variance",
+}
 IMAGES, SEEDS = 1000, 8
 
 
@@ -84,6 +88,7 @@ def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
         yield name, value
 
 
+@pytest.mark.judge
 def test_r_gives_the_stored_answers():
     if not r_has(*PACKAGES):
         pytest.skip(f"R with {', '.join(PACKAGES)}: its stored answers were used")
@@ -92,38 +97,29 @@ def test_r_gives_the_stored_answers():
     assert dict(numbers(json.loads(done.stdout))) == pytest.approx(dict(numbers(JUDGED)), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", judge.CASES)
-def test_scores_of_classes_are_those_of_scikit_learn(name):
-    logits, labels = map(torch.from_numpy, judge.case(name))
-    wanted, found = SCORES[name], score(logits, labels)
-    if find_spec("sklearn"):
-        assert dict(numbers(judge.judge()[name])) == pytest.approx(dict(numbers(wanted)))
-    measured = measure_logits(logits, labels)
-    for key in ("accuracy", "balanced_accuracy", "macro_f1", "loss"):
-        assert measured[key] == pytest.approx(wanted[key])
-    assert found.per_class == pytest.approx(wanted["recall"])
-    assert [each or 0.0 for each in found.precision] == pytest.approx(wanted["precision"])
-
-
 def test_the_stored_predictions_are_those_of_the_study():
     assert np.array_equal(table("predictions.csv"), predictions())
 
 
 @pytest.mark.parametrize("name", ["penicillin", "predictions"])
-def test_the_two_way_interval_is_that_of_lmer(name):
+def test_the_two_way_interval_is_that_of_lmer(agree, name):
     found, judged = cross(table(f"{name}.csv")), JUDGED[name]
     by_one = (found.ms_seeds - found.ms_residual) / found.num_images
     by_other = (found.ms_images - found.ms_residual) / found.num_seeds
-    ours = [found.mean, found.error, found.freedom, by_one, by_other, found.ms_residual]
-    theirs = [judged[key] for key in ("mean", "error", "freedom", "one", "other", "residual")]
-    assert ours == pytest.approx(theirs, rel=1e-3)
+    ours = {
+        **{"mean": found.mean, "error": found.error, "freedom": found.freedom},
+        **{"one": by_one, "other": by_other, "residual": found.ms_residual},
+    }
+    for key, value in ours.items():
+        agree(f"lme4, {name}.csv: {NAMES[key]}", value, judged[key], within=1e-3)
 
 
-def test_sign_flips_are_those_of_exact_rank_tests():
-    assert sign_flip_p([3, -1, 4, 1, 5, 9, 2, 6]) == pytest.approx(JUDGED["flips"])
+def test_sign_flips_are_those_of_exact_rank_tests(agree):
+    ours = sign_flip_p([3, -1, 4, 1, 5, 9, 2, 6])
+    agree("exactRankTests: p of sign flips", ours, JUDGED["flips"])
 
 
-def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust():
+def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust(agree):
     rows = rows_of("factorial.csv")
     parts = [key for key in rows[0] if key not in ("seed", "score")]
     scores: dict[frozenset[str], dict[int, float]] = {}
@@ -131,15 +127,19 @@ def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust():
         cell = frozenset(part for part in parts if float(row[part]) > 0)
         scores.setdefault(cell, {})[int(row["seed"])] = float(row["score"])
     found = {":".join(each.parts): each for each in effects(parts, scores)}
-    assert found.keys() == {each["term"] for each in JUDGED["factorial"]}
-    for judged in JUDGED["factorial"]:
-        ours = found[judged["term"]]
-        assert ours.value == pytest.approx(judged["value"], rel=1e-6)
-        assert ours.freedom == pytest.approx(judged["freedom"], rel=1e-6)
-        assert ours.p == pytest.approx(judged["p"], rel=1e-6)
-        assert ours.p_holm == pytest.approx(judged["holm"], rel=1e-6)
-    p_values = [each["p"] for each in JUDGED["factorial"]]
-    assert holm(p_values, len(p_values)) == pytest.approx([e["holm"] for e in JUDGED["factorial"]])
+    judged = {each["term"]: each for each in JUDGED["factorial"]}
+    assert found.keys() == judged.keys()
+    for ours, theirs in (("value",) * 2, ("freedom",) * 2, ("p",) * 2, ("p_holm", "holm")):
+        values = [getattr(found[term], ours) for term in judged]
+        agree(
+            f"lm and sandwich: {ours} of effects",
+            values,
+            [e[theirs] for e in judged.values()],
+            1e-8,
+        )
+    p_values = [each["p"] for each in judged.values()]
+    adjusted = [each["holm"] for each in judged.values()]
+    agree("p.adjust: Holm", holm(p_values, len(p_values)), adjusted, 1e-8)
 
 
 def test_the_scores_of_the_cells_are_those_of_the_study():

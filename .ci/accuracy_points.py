@@ -1,0 +1,164 @@
+"""Accuracy against compute on CIFAR-10: the points, their table and their figure.
+
+experiments/results/accuracy-per-compute.json names our results and states the published ones.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from study_tables import RESULTS, document
+
+from vitcli.core.inspect.cost import forward_flops
+from vitcli.core.models.build import build_model
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.figure_style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    SMALL_SIZE,
+    VERMILION,
+    add_legend_beside,
+    add_source,
+    add_title,
+)
+from vitcli.runner.study.statistics import compare
+from vitcli.runner.tables import markdown_grid
+
+FILE = RESULTS / "accuracy-per-compute.json"
+NUM_TRAIN = 50_000
+KINDS = {"plain ViT": GREEN, "hybrid": BLUE, "convolutional": VERMILION}
+PLACES = {
+    "airbench94": (-7, -3, "right"),
+    "airbench95": (-7, -3, "right"),
+    "airbench96": (-7, -3, "right"),
+    "2-layer ViT, conv stem": (-7, -3, "right"),
+    "ViT, 2.8 M": (7, -11, "left"),
+    "ViT, 2.8 M, SPT + LSA": (-7, -3, "right"),
+    "ViT, 2.8 M, after DINO": (-7, 6, "right"),
+    "ResNet-18": (-7, -3, "right"),
+    "CCT-7/3x1, 300 epochs": (-5, 6, "left"),
+}
+"""Label -> its offset in points and its alignment, where it would cover another on the right."""
+RIGHT = (7, -3, "left")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """An accuracy and the compute of all trainings that it took."""
+
+    name: str
+    kind: str
+    pflop: float
+    accuracy: float
+    epoch: str
+    """``last``, or ``best`` if the test images chose it."""
+    n: str
+    source: str
+    sd: float | None = None
+    is_ours: bool = False
+
+
+def pflop(name: str) -> float:
+    """Return the compute of a shipped experiment: 6 x multiply-adds x images seen."""
+    spec = load_experiment(name).spec
+    spec = fit_to_data(spec, describe_data(spec.data))
+    with torch.device("meta"):
+        model = build_model(spec.model)
+    operations = 3 * forward_flops(model, model.image_shape)
+    return operations * spec.train.epochs * NUM_TRAIN / 1e15
+
+
+def our_point(result: str, trainings: list[str], kind: str) -> Point:
+    """Return the point of the baseline of a committed result.
+
+    Args:
+        result: Name of the result.
+        trainings: The experiment, and that of a teacher if it has one. Their compute is added.
+        kind: A key of ``KINDS``.
+    """
+    row = compare(document(result))[0]
+    assert row.score_mean is not None
+    return Point(
+        name=trainings[-1],
+        kind=kind,
+        pflop=sum(map(pflop, trainings)),
+        accuracy=row.score_mean,
+        sd=row.score_sd,
+        epoch="last",
+        n=str(row.n),
+        source=f"vitcli, {' after '.join(f'`{name}`' for name in reversed(trainings))}",
+        is_ours=True,
+    )
+
+
+@cache
+def points() -> tuple[Point, ...]:
+    """Return all points in the order of their compute."""
+    found = json.loads(FILE.read_text())
+    ours = [our_point(**each) for each in found["ours"]]
+    published = [Point(**each) for each in found["published"]]
+    return tuple(sorted([*ours, *published], key=lambda point: point.pflop))
+
+
+def accuracy_table() -> str:
+    """Return the table of all points."""
+    rows = [
+        [
+            f"**{point.name}**" if point.is_ours else point.name,
+            point.kind,
+            f"{point.pflop:.3g}",
+            f"{point.accuracy:.2f}" + ("" if point.sd is None else f" +- {point.sd:.2f}"),
+            point.epoch,
+            point.n,
+            point.source,
+        ]
+        for point in points()
+    ]
+    header = ["model", "kind", "PFLOP", "accuracy, %", "epoch", "n", "source"]
+    return markdown_grid(header, rows, (2, 3, 5))
+
+
+def accuracy_figure() -> Figure:
+    """Draw accuracy against compute; a hollow point was chosen among epochs by the test images."""
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for point in points():
+        colour, face = KINDS[point.kind], "white" if point.epoch == "best" else KINDS[point.kind]
+        marker = "D" if point.is_ours else "o"
+        axes.plot(
+            point.pflop, point.accuracy, marker, color=colour, markerfacecolor=face, markersize=5
+        )
+        across, up, side = PLACES.get(point.name, RIGHT)
+        axes.annotate(
+            point.name,
+            (point.pflop, point.accuracy),
+            (across, up),
+            textcoords="offset points",
+            ha=side,
+            fontsize=SMALL_SIZE,
+            fontweight="bold" if point.is_ours else "normal",
+        )
+    axes.set_xscale("log")
+    axes.set_xticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.set_xlim(0.1, 800)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_xlabel("PFLOP of all trainings (logarithmic)")
+    axes.set_ylabel("accuracy on the test images, %")
+    marks = [
+        *(Line2D([], [], color=c, marker="s", ls="", label=kind) for kind, c in KINDS.items()),
+        Line2D([], [], color="k", marker="D", ls="", label="vitcli, last epoch"),
+        Line2D([], [], color="k", marker="o", ls="", label="published, last"),
+        Line2D(
+            [], [], color="k", marker="o", ls="", markerfacecolor="white", label="published, best"
+        ),
+    ]
+    add_legend_beside(axes, handles=marks)
+    add_title(figure, "CIFAR-10 from scratch: accuracy against compute")
+    add_source(figure, "6 x multiply-adds x images seen. Best epoch: chosen by the test images.")
+    return figure

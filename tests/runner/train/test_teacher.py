@@ -1,0 +1,162 @@
+"""A run that teaches: its weights belong to the configuration, and only a training needs it."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.cli import commands
+from tests.task_table import TinyTask
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.weights import load_model, run_weights
+from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.diff import differences
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.train.start import Request, start
+
+FEW = {"train.limit_batches": 1, "train.epochs": 1}
+
+
+@pytest.fixture
+def tiny(here, tmp_path_factory) -> TinyTask:
+    place = tmp_path_factory.getbasetemp() / "tasks"
+    place.mkdir(exist_ok=True)
+    found = TinyTask("distil", place)
+    shutil.copytree(place / "teacher", "runs/teacher")
+    return found
+
+
+def vitcli(*words: str) -> tuple[int, str]:
+    code, out, talk = commands.vitcli(*words)
+    return code, out + talk
+
+
+def change_teacher(tiny: TinyTask) -> None:
+    """Let other weights take the place of the teacher's."""
+    shutil.rmtree("runs/teacher")
+    TinyTask("classify", tiny.place).train("runs/teacher", FEW)
+
+
+def named(tiny: TinyTask, **fields: object) -> dict[str, object]:
+    return FEW | {"task.teacher": "teacher"} | fields
+
+
+@pytest.mark.parametrize("command", [(), ("--dry-run",)])
+def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
+    code, text = vitcli("train", str(tiny.path), "-s", "task.teacher=quickstart", *command)
+    assert code == 2
+    assert "task.teacher: " in text
+    assert "vitcli train quickstart" in text
+    code, text = vitcli("train", "quickstart", "-s", "task.name=distil", *command)
+    assert code == 2
+    assert "-s task.teacher=RUN" in text
+
+
+def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
+    experiment = tiny.experiment(named(tiny))
+    taught = with_teacher(experiment.spec)
+    start(experiment, Request(output=Path("mine"), stop_after=None))
+    Path("mine/status.json").write_text('{"state": "interrupted", "step": 1}')
+    change_teacher(tiny)
+    code, text = vitcli("train", "--resume", "mine")
+    assert code == 2
+    assert "weights of teacher have changed" in text
+    with pytest.raises(ConfigError, match="have changed"):
+        start(replace(experiment, spec=taught), Request(output=Path("new")))
+    assert with_teacher(experiment.spec) != taught
+
+
+def test_the_configuration_is_that_of_the_teachers_weights_and_not_of_its_name(tiny):
+    taught = with_teacher(tiny.experiment(named(tiny)).spec)
+    one = config_hash(taught)
+    assert differences(tiny.experiment(named(tiny)).spec, taught).keys() == {"task.teacher.sha256"}
+    shutil.copytree("runs/teacher", "elsewhere")
+    same = tiny.experiment(FEW | {"task.teacher": "elsewhere"}).spec
+    assert config_hash(with_teacher(same)) == one
+    change_teacher(tiny)
+    assert config_hash(with_teacher(tiny.experiment(named(tiny)).spec)) != one
+
+
+def test_a_pre_training_with_a_teacher_is_refused(tiny):
+    spec = TinyTask("classify", tiny.place).experiment(
+        {"pretrain": {"task": {"name": "distil", "teacher": "teacher"}}}
+    )
+    with pytest.raises(ConfigError, match=r"pretrain\.task: .*--init RUN"):
+        with_teacher(spec.spec)
+
+
+@pytest.mark.parametrize("kind", ["logits", "token"])
+def test_a_finished_student_is_used_without_its_teacher(tiny, kind):
+    fields = {"task.kind": kind, "model.reg_tokens": 1}
+    run = tiny.train("runs/mine", named(tiny, **fields))
+    shutil.rmtree("runs/teacher")
+    assert "teacher" not in " ".join(run_weights(run))
+    assert vitcli("eval", "mine")[0] == 0
+    picture = str(tiny.pictures / "test" / "lying" / "0.png")
+    assert vitcli("attn-map", picture, "--run", "mine", "--format", "npz", "-o", "map.npz")[0] == 0
+    assert vitcli("predict", picture, "--run", "mine")[0] == 0
+    for form in ("safetensors", "pt2"):
+        code, text = vitcli("export", "mine", "--to", form, "-o", f"mine.{form}")
+        assert code == 0, text
+    words = ("train", str(tiny.path), "--init", "mine", "--epochs", "0", "-o", "plain")
+    code, text = vitcli(*words, "-s", "task={name: classify}", "-s", "model.reg_tokens=1")
+    assert code == 0, text
+    sizes = [tensor.numel() for tensor in load_file("mine.safetensors").values()]
+    assert sum(sizes) == sum(each.numel() for each in load_model("mine").state_dict().values())
+
+
+def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
+    typed = [word for name, value in named(tiny).items() for word in ("-s", f"{name}={value}")]
+    code, out, _ = commands.vitcli("train", str(tiny.path), *typed, "--dry-run", "--json")
+    assert code == 0
+    found = json.loads(out)
+    each = found["teacher_flops_per_image"]
+    images = found["config"]["train"]["batch_size"]
+    assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
+    run = tiny.train("mine", named(tiny))
+    result, teacher = run.read("result.json"), RunDir(Path("runs/teacher")).read("result.json")
+    plain = TinyTask("classify", tiny.place).train("plain", FEW).read("result.json")
+    assert result["teacher_flops"] == each * images
+    assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
+    assert result["teacher_train_flops"] == teacher["train_flops"]
+    assert run.read("meta.json")["teacher"]["run"] == "teacher"
+
+
+def test_a_study_trains_with_and_without_a_teacher(tiny):
+    base = json.loads(tiny.path.read_text())
+    base.pop("task")
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    taught = {"task": {"name": "distil", "teacher": "teacher"}}
+    variants = {"scratch": {}, "taught": taught, "harder": {**taught, "task.temperature": 8.0}}
+    Path("both.yaml").write_text(json.dumps(base | {"variants": variants, "seeds": [0]}))
+    assert vitcli("ablate", "both.yaml", "-j", "1")[0] == 0
+    trials = load_study("both.yaml").trials()
+    assert len({trial.config_hash for trial in trials}) == 3
+    code, text = vitcli("ablate", "both.yaml", "-j", "1", "--dry-run")
+    assert code == 0
+    assert "3 finished" in text, "the workers' runs are those of the plan"
+    shutil.rmtree("runs/teacher")
+    code, text = vitcli("ablate", "both.yaml", "-j", "1")
+    assert code == 2
+    assert "task.teacher: no run is called 'teacher'" in text
+
+
+def test_a_search_compares_students_of_a_teacher(tiny):
+    base = json.loads(tiny.path.read_text())
+    base["task"]["teacher"] = "teacher"
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    base["data"]["val_split"] = 8
+    search = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
+    Path("warmth.yaml").write_text(json.dumps(base | {"search": search}))
+    for _ in range(2):
+        code, out, talk = commands.vitcli("search", "warmth.yaml", "-j", "1", "--json")
+        assert code == 0, talk
+        trials = json.loads(out)["trials"]
+        assert [trial["state"] for trial in trials] == ["finished"] * 2
+    shutil.rmtree("runs/teacher")
+    assert vitcli("search", "warmth.yaml")[0] == 2

@@ -1,0 +1,119 @@
+"""Knowledge distillation: a student learns from the labels and from a trained teacher.
+
+Axes: B batch, C channels, H W pixels, D width, h w grid, K classes.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import Batch
+from vitcli.core.data.source import DataSet
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.classify import Classify
+from vitcli.core.objectives.distil.model import Student
+from vitcli.core.objectives.distil.teacher import Teacher, distil_spec
+from vitcli.core.spec import ExperimentSpec
+
+EPS = 1e-7
+"""Added to the standard deviation of logits, as in the code of Sun et al."""
+
+
+def standardized(logits: Tensor) -> Tensor:
+    """Return logits (B, K) with mean 0 and standard deviation 1 over the classes."""
+    deviation = logits.std(-1, keepdim=True) + EPS
+    return (logits - logits.mean(-1, keepdim=True)) / deviation
+
+
+def soft_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return T^2 times the Kullback-Leibler divergence of softened probabilities, a mean over B.
+
+    The factor keeps the size of the gradient when T changes. Hinton et al. 2015,
+    https://arxiv.org/abs/1503.02531
+    """
+    wanted = (teacher / temperature).log_softmax(-1)
+    found = (student / temperature).log_softmax(-1)
+    return temperature**2 * F.kl_div(found, wanted, reduction="batchmean", log_target=True)
+
+
+def feature_loss(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor:
+    """Return the mean squared error of maps (B, D, h, w), summed over the layers.
+
+    The student's maps are resized to the teacher's. Li et al. 2022,
+    https://arxiv.org/abs/2207.10026
+    """
+    pairs = zip(student, teacher, strict=True)
+    sized = ((_resized(ours.float(), theirs), theirs) for ours, theirs in pairs)
+    return sum((F.mse_loss(*pair) for pair in sized), teacher[0].new_zeros(()))
+
+
+def _resized(maps: Tensor, like: Tensor) -> Tensor:
+    size = like.shape[-2:]
+    if maps.shape[-2:] == size:
+        return maps
+    return F.interpolate(maps, size, mode="bilinear", align_corners=False)
+
+
+class Distil(Classify):
+    """Cross-entropy with the labels, together with a loss that compares student and teacher.
+
+    The teacher sees the augmented images of the step. Its outputs therefore are functions of
+    (seed, epoch, image), and nothing of it is trained, averaged or saved.
+
+    Logits: Hinton et al. 2015, https://arxiv.org/abs/1503.02531, and standardised by Sun et al.
+    2024, https://arxiv.org/abs/2403.01427. A distillation token that learns the teacher's most
+    likely class: Touvron et al. 2021, https://arxiv.org/abs/2012.12877. Features: Li et al. 2022,
+    https://arxiv.org/abs/2207.10026
+    """
+
+    encoder_name = "encoder"
+    module: Student
+
+    @classmethod
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        return Student(spec)
+
+    @cached_property
+    def _teacher(self) -> Teacher:
+        return Teacher(self.spec, next(self.module.parameters()).device)
+
+    @property
+    def teacher(self) -> ImageModel:
+        return self._teacher.model
+
+    def check_data(self, data: DataSet) -> None:
+        """Refuse a teacher of other classes or channels than those of the data set."""
+        task, teacher, own = distil_spec(self.spec), self.teacher, self.spec.data.class_names
+        names = task.teacher.class_names if task.teacher else None
+        differs = own is not None and names is not None and names != own
+        if task.kind != "features" and (differs or teacher.num_classes != data.num_classes):
+            raise ValueError(
+                "task.teacher: it knows other classes than the data set has; only task.kind"
+                " 'features' does not compare classes"
+            )
+        if teacher.image_shape[0] != data.in_chans:
+            raise ValueError(
+                f"task.teacher: it takes images of {teacher.image_shape[0]} channels, the data set"
+                f" has {data.in_chans}"
+            )
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss, the accuracy of the student's own head and the teacher's part."""
+        task, images = distil_spec(self.spec), batch["images"]
+        logits, *others = self.network(images, True)
+        found = self.class_losses(logits.float(), batch["targets"])
+        if task.kind == "features":
+            distance = feature_loss(others, self._teacher.maps(images, task.teacher_layers))
+            loss = found["loss"] + task.feature_weight * distance
+        else:
+            wanted = self._teacher.logits(images)
+            if task.kind == "token":
+                distance = F.cross_entropy(others[0].float(), wanted.argmax(-1))
+            else:
+                pair = logits.float(), wanted
+                ours, theirs = map(standardized, pair) if task.standardize else pair
+                distance = soft_loss(ours, theirs, task.temperature)
+            loss = (1 - task.share) * found["loss"] + task.share * distance
+        return found | {"loss": loss, "distillation": distance.detach()}

@@ -1,0 +1,121 @@
+"""Teachers: trained runs whose outputs another training imitates.
+
+torch is imported only for an experiment with a teacher, because a study file is read without it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from vitcli.core.spec import ExperimentSpec, TaskSpec
+from vitcli.core.spec.teacher import TeacherSpec
+from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.experiment.config import experiment_files
+from vitcli.runner.run.folder import RunDir, find_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitcli.core.objectives.objective import Task
+
+FIELD = "task.teacher"
+
+
+def weights_sha256(weights: Mapping[str, "Tensor"]) -> str:
+    """Return the SHA-256 of tensors: of their names, types, shapes and bytes."""
+    import torch
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def teacher_of(task: TaskSpec) -> TeacherSpec | None:
+    """Return the teacher that a task names, if it can have one."""
+    return getattr(task, "teacher", None)
+
+
+def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSpec:
+    """Return the spec with what follows from the run of its teacher, if its task has one.
+
+    Args:
+        spec: The experiment.
+        required: Refuse an experiment without its teacher; else return it as it is.
+
+    Raises:
+        ConfigError: The teacher is missing, or its weights are not those of the experiment.
+    """
+    if spec.pretrain and "teacher" in type(spec.pretrain.task).model_fields:
+        raise ConfigError(
+            "pretrain.task: a pre-training has no teacher; train that run first, and start from"
+            " it: --init RUN"
+        )
+    if "teacher" not in type(spec.task).model_fields:
+        return spec
+    try:
+        asked = teacher_of(spec.task)
+        if asked is None:
+            raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
+        run, weights = _read(asked)
+    except ConfigError:
+        if required:
+            raise
+        return spec
+    theirs = run.spec()
+    teacher = TeacherSpec(
+        run=asked.run,
+        sha256=weights_sha256(weights),
+        model=theirs.model,
+        class_names=theirs.data.class_names if theirs.task.row.classifies else (),
+        mean=theirs.data.mean,
+        std=theirs.data.std,
+    )
+    return spec.replace(task=spec.task.replace(teacher=teacher))
+
+
+def load_teacher(task: "Task") -> None:
+    """Fill the teacher of a task, if it has one, with the weights of its run.
+
+    A task without the SHA-256 of its teacher is only measured; its teacher's weights stay random.
+
+    Raises:
+        ConfigError: The run is missing, or its weights are others, or do not fit its model.
+    """
+    from vitcli.runner.machine.device import move_module
+
+    asked, model = teacher_of(task.spec.task), task.teacher
+    if model is None or asked is None or asked.sha256 is None:
+        return
+    run, weights = _read(asked)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ConfigError(f"{FIELD}: the weights of {run.name} do not fit its model") from error
+    move_module(model, next(model.parameters()).device, model.spec)
+
+
+def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"]]:
+    """Return the run of a teacher, and the weights of its encoder.
+
+    Raises:
+        ConfigError: There is no such run, or it has no undamaged checkpoint, or other weights.
+    """
+    from vitcli.runner.evaluate.weights import encoder_weights
+
+    try:
+        run = find_run(asked.run)
+        weights = encoder_weights(run)
+    except UserError as error:
+        can_train = asked.run in experiment_files()
+        hint = f"; train it first: vitcli train {asked.run}" if can_train else ""
+        raise ConfigError(f"{FIELD}: {error}{hint}") from error
+    found = weights_sha256(weights)
+    if asked.sha256 not in (None, found):
+        raise ConfigError(
+            f"{FIELD}: the weights of {run.name} have changed (SHA-256 {found[:12]}, not"
+            f" {asked.sha256[:12]}); restore them, or train a new run with them:"
+            f" -s {FIELD}={asked.run}"
+        )
+    return run, weights
