@@ -58,17 +58,17 @@ NOT_RUN = {
     r"ray start": "starts a server",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
-    r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
+    r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli .*--code": "needs the files of the page; tests/test_own_parts.py",
     r"vitcli ablate \./cosine": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli runs export .*--to mlflow": "needs their library; tests/runner/trackers",
+    r"vitcli runs export .*--format mlflow": "needs their library; tests/runner/trackers",
     r"vitcli .*--track ": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import timm:": (4, "vit.pt: not a file"),
-    "vitcli attn-map photo.jpg --model": (4, ": not a file"),
+    "vitcli attn-map timm:": (4, ": not a file"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),
@@ -151,7 +151,7 @@ def shortened(command: str) -> str:
         brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
         return re.sub(r"--lengths \S+", "", command) + brief
     if command.startswith("vitcli ablate"):
-        command += " --only first" * ("factorial" in command)  # of its 32 variants
+        command += " --first" * ("factorial" in command)  # of its 32 variants
         stays_short = re.search("--(dry-run|status|table)", command)
         return command if stays_short else f"{command} --status"
     if command.startswith("vitcli visualize"):

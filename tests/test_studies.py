@@ -14,7 +14,8 @@ from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.experiment.sizes import fit_to_data
-from vitcli.runner.study.definition import Study, load_study, model_sizes
+from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.plan import model_sizes
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))

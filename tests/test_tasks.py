@@ -162,12 +162,12 @@ def test_its_features_are_those_of_the_encoder_in_eval_mode(task):
 def test_pictures_are_looked_into(task):
     run = task.finished("run")
     shutil.copytree(task.pictures / "test" / "lying", "folder", ignore=ignore_patterns("[2-9]*"))
-    (found,) = json.loads(vitcli(f"attn-map folder/0.png --run {run} --format npz --json"))
+    (found,) = json.loads(vitcli(f"attn-map {run} folder/0.png --format npz --json"))
     assert Path(found["file"]).stat().st_size > 100
     assert (found["class"] is not None) == task.row.classifies
-    vitcli(f"attn-map folder --run {run} --method rollout --format npz -o maps")
+    vitcli(f"attn-map {run} folder --method rollout --format npz -o maps")
     assert {path.name for path in Path("maps").iterdir()} == {"0-rollout.npz", "1-rollout.npz"}
-    vitcli(f"predict folder/0.png --run {run}", 0 if task.row.classifies else 2)
+    vitcli(f"predict {run} folder/0.png", 0 if task.row.classifies else 2)
 
 
 @pytest.mark.slow
@@ -175,10 +175,10 @@ def test_pictures_are_looked_into(task):
 def test_pictures_are_drawn_in_every_form(task):
     run, picture = task.finished("run"), task.pictures / "test" / "lying" / "0.png"
     for method in ("rollout", "head", "raw"):
-        vitcli(f"attn-map {picture} --run {run} --method {method} -o {method}.png")
-    vitcli(f"attn-map {picture} --run {run} --format html -o page.html")
+        vitcli(f"attn-map {run} {picture} --method {method} -o {method}.png")
+    vitcli(f"attn-map {run} {picture} --format html -o page.html")
     code = 0 if task.row.classifies else 2
-    told = vitcli(f"attn-map {picture} --run {run} --format html --live -o live.html", code)
+    told = vitcli(f"attn-map {run} {picture} --format html --live -o live.html", code)
     assert ("does not classify; leave out --live" in told) == (code == 2)
     (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))
     assert {"curves", "heads", "filters", "embeddings"} <= drawn["files"].keys()

@@ -32,7 +32,7 @@ def written(*words: object) -> dict:
 
 def test_a_figure_is_as_large_as_its_pictures_need(mapped_run):
     path = save_picture("x.jpg", (400, 40))
-    assert vitcli(path, "--run", mapped_run, "--method", "gradcam", "-o", "x.png")[0] == 0
+    assert vitcli(mapped_run, path, "--method", "gradcam", "-o", "x.png")[0] == 0
     with Image.open("x.png") as figure:
         inked = np.asarray(figure.convert("L")) < 250
     for blank in (~inked.any(1), ~inked.any(0)):
@@ -42,7 +42,7 @@ def test_a_figure_is_as_large_as_its_pictures_need(mapped_run):
 
 def test_the_numbers_are_the_models(mapped_run):
     path = save_picture("x.png", (8, 8))
-    words = (path, "--run", mapped_run, "--format", "npz")
+    words = (mapped_run, path, "--format", "npz")
     assert vitcli(*words, "--method", "head", "-o", "x.npz")[0] == 0
     assert vitcli(*words, "--head", "2", "-o", "y.npz")[0] == 0
     data = load_experiment(str(mapped_run / "config.yaml")).spec.data
@@ -63,7 +63,7 @@ def test_the_numbers_are_the_models(mapped_run):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_drawn_twice_the_same(mapped_run, method):
     form = ("png", "svg", "pdf")[METHODS.index(method) % 3]
-    words = (save_picture("x.png", (20, 12)), "--run", mapped_run, "--method", method, "-o")
+    words = (mapped_run, save_picture("x.png", (20, 12)), "--method", method, "-o")
     for name in "ab":
         assert vitcli(*words, f"{name}.{form}")[0] == 0
     assert Path(f"a.{form}").read_bytes() == Path(f"b.{form}").read_bytes()
@@ -71,7 +71,7 @@ def test_every_method_is_drawn_twice_the_same(mapped_run, method):
 
 
 def test_raw_is_every_matrix_with_its_prefix(mapped_run):
-    words = (save_picture("x.png", (8, 8)), "--run", mapped_run, "--method", "raw")
+    words = (mapped_run, save_picture("x.png", (8, 8)), "--method", "raw")
     assert vitcli(*words, "-o", "x.npz")[0] == 0
     with np.load("x.npz") as file:
         whole = file["maps"]
@@ -84,13 +84,13 @@ def test_raw_is_every_matrix_with_its_prefix(mapped_run):
 
 @pytest.mark.parametrize("method", ["head", "raw"])
 def test_heads_may_be_averaged(mapped_run, method):
-    words = (save_picture("x.png", (8, 8)), "--run", mapped_run, "--method", method, "--head")
+    words = (mapped_run, save_picture("x.png", (8, 8)), "--method", method, "--head")
     every, mean = (np.array(written(*words, head)["maps"]) for head in ("all", "mean"))
     assert_allclose(mean, every.mean(1, keepdims=True), rtol=1e-6)
 
 
 def test_grad_cam_uses_the_last_layer_whose_patches_reach_cls(mapped_run):
-    words = (save_picture("x.png", (20, 12)), "--run", mapped_run, "--method", "gradcam")
+    words = (mapped_run, save_picture("x.png", (20, 12)), "--method", "gradcam")
     found = {
         layer: written(*words, "--class", "dark", *(["--layer", layer] if layer else []))
         for layer in ("", "1", "0")
@@ -104,7 +104,7 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
     path, found = save_picture("wide.png", (80, 20)), {}
     boxes = {"crop": [0, 30, 20, 20], "stretch": [0, 0, 20, 80], "pad": [0, 0, 960, 960]}
     for fit in Fit:
-        words = (path, "--run", mapped_run, "--fit", fit)
+        words = (mapped_run, path, "--fit", fit)
         explanation = written(*words)
         assert (explanation["fit"], explanation["box"]) == (fit, boxes[fit])
         found[fit] = explanation["maps"]
@@ -124,8 +124,8 @@ def explorer(*words: object) -> dict:
 
 def test_the_explorer_holds_the_numbers_of_the_maps(mapped_run):
     path = save_picture("x.png", (8, 8))
-    maps = written(path, "--run", mapped_run, "--method", "head")["maps"]
-    (scene,) = explorer(path, "--run", mapped_run)["scenes"]
+    maps = written(mapped_run, path, "--method", "head")["maps"]
+    (scene,) = explorer(mapped_run, path)["scenes"]
     assert (scene["name"], scene["prefix"], scene["grid"]) == ("x.png", ["CLS"], [2, 2])
     assert_allclose(attention(scene)[:, :, 0, 1:].reshape(2, 2, 2, 2), maps, atol=1 / 255)
 
@@ -144,7 +144,7 @@ OPENING = {"layer": 2, "head": None, "rollout": False, "query": None}
     ],
 )
 def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, layers):
-    data = explorer(save_picture("x.png", (20, 12)), "--run", mapped_run, *words)
+    data = explorer(mapped_run, save_picture("x.png", (20, 12)), *words)
     assert data["opening"] == OPENING | changes
     assert data["scenes"][0]["layers"] == layers
     assert data["scenes"][0]["box"] == pytest.approx([0.2, 0, 0.6, 1])
@@ -153,7 +153,7 @@ def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, 
 def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
     paths = [save_picture(name, (10, 10)) for name in ("a.png", "b.png")]
     for words, kind in (([], "explorer"), (["--live", "--layer", "1"], "live")):
-        code, out, _ = vitcli(*paths, "--run", mapped_run, "--format", "html", *words)
+        code, out, _ = vitcli(mapped_run, *paths, "--format", "html", *words)
         assert code == 0
         files = [line.split()[-1] for line in out.splitlines()]
         assert files == [f"a-{kind}.html", f"b-{kind}.html"]
@@ -165,7 +165,7 @@ def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
 
 def test_a_file_name_that_is_a_script_is_a_name(mapped_run):
     name = "<img src=x onerror=alert(1)>\udcff.png"
-    (scene,) = explorer(save_picture(name, (8, 8)), "--run", mapped_run)["scenes"]
+    (scene,) = explorer(mapped_run, save_picture(name, (8, 8)))["scenes"]
     assert scene["name"] == "<img src=x onerror=alert(1)>\\udcff.png"
 
 
@@ -175,11 +175,11 @@ def test_a_file_name_that_is_a_script_is_a_name(mapped_run):
 )
 def test_the_default_method_fits_the_options(mapped_run, words, method):
     path = save_picture("x.png", (8, 8))
-    assert written(path, "--run", mapped_run, *words)["method"] == method
+    assert written(mapped_run, path, *words)["method"] == method
 
 
 def test_without_cls_the_method_that_fits_is_taken_or_named(copy_of_run, here):
-    words = (save_picture("x.png", (8, 8)), "--run", copy_of_run(here / "run", {"train.epochs": 1}))
+    words = (copy_of_run(here / "run", {"train.epochs": 1}), save_picture("x.png", (8, 8)))
     assert written(*words)["method"] == "grad-rollout"
     # Named layers and a page ask for a map without a class.
     assert written(*words, "--layer", "1")["method"] == "rollout"
@@ -194,10 +194,10 @@ def test_every_attention_has_a_map_or_says_why_not(copy_of_run, here, row):
     run = copy_of_run(here / "run", CLS | {"train.epochs": 0, "model.attention": row})
     picture = save_picture("x.png", (8, 8))
     for method in METHODS:
-        code, _, talk = vitcli(picture, "--run", run, "--method", method, "-o", "m.json")
+        code, _, talk = vitcli(run, picture, "--method", method, "-o", "m.json")
         refused = row == "linformer" and method != "gradcam"
         assert (code, "mixtures of all tokens" in talk) == (2 * refused, refused), talk
-    code, _, talk = vitcli(picture, "--run", run, "--format", "html", "-o", "m.html")
+    code, _, talk = vitcli(run, picture, "--format", "html", "-o", "m.html")
     assert code == (2 if row == "linformer" else 0), talk
     if row == "linformer":
         words = (run, "--what", "heads,distance,faithfulness", "--num-images", 4)

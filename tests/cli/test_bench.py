@@ -87,7 +87,7 @@ def test_attention_leaves_out_what_does_not_fit(monkeypatch):
 
 
 def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
-    found = document("train", *TINY, "--precision", "fp32", "--profile", "-o", "steps.json")
+    found = document("train", *TINY, "--precision", "fp32", "--trace", "-o", "steps.json")
     shares = [row["share"] for row in found["profile"]]
     assert len(shares) == 10
     assert shares == sorted(shares, reverse=True)

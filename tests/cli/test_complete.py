@@ -83,12 +83,12 @@ OFFERS = {
     "vitcli ablate m": ["mine.yaml"],
     "vitcli experiments show ablation-pos": ["ablation-positions"],
     "vitcli bench train quick": ["quickstart"],
-    "vitcli import vit.pt -e cifar10-sw": ["cifar10-swin"],
+    "vitcli import vit.pt cifar10-sw": ["cifar10-swin"],
     "vitcli import ti": ["timm:"],
     "vitcli import theirs": ["theirs.pt"],
-    "vitcli attn-map photo.jpg --model theirs": ["theirs.pt"],
+    "vitcli attn-map theirs": ["theirs.pt"],
     "vitcli export ph": ["photos"],
-    "vitcli export ph --to s": ["safetensors"],
+    "vitcli export ph --format s": ["safetensors"],
     "vitcli eval ph": ["photos"],
     "vitcli eval qu": ["quickstart"],
     "vitcli eval quickstart/": ["quickstart/train/seed0"],
@@ -96,7 +96,7 @@ OFFERS = {
     "vitcli eval cifar10-p": ["cifar10-pocket"],
     "vitcli runs rm cifar10-p": [],
     "vitcli runs rm ph": ["photos"],
-    "vitcli predict photo.jpg --run ph": ["photos"],
+    "vitcli predict ph": ["photo.jpg", "photos"],
     "vitcli train --init ph": ["photos"],
     "vitcli train --resume ": ["auto", "photos", "quickstart", *TWICE],
     "vitcli train --data cifar": ["cifar10", "cifar100"],
@@ -153,7 +153,7 @@ KEYS = {
     "train --set=model.attention=\tlinf\t": "<train><--set=model.attention=linformer>",
     "train -s model.dep\t\t": "<train><-s><model.depth=4>",
     "train --data imagefolder:pic\t": "<train><--data><imagefolder:pictures>",
-    "predict phot\t": "<predict><photo.jpg>",
+    "predict photo.\t": "<predict><photo.jpg>",
 }
 """Keys pressed after "vitcli " -> the words of the line after that."""
 

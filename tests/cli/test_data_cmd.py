@@ -14,6 +14,7 @@ from PIL import Image
 from tests.cli import commands
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS, DataSpec
+from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, tile_size
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import parse_sets
@@ -174,16 +175,29 @@ def test_get_says_what_is_next(monkeypatch, here):
 
 def test_the_picture_is_written_as_png(pictures):
     name = f"imagefolder:{pictures}"
-    code, out, talk = vitcli("info", name, "--picture", "sheet.png", "--json")
+    code, out, talk = vitcli("info", name, "-o", "sheet.png", "--json")
     assert code == 0
     assert json.loads(out)["picture"] == "sheet.png"
     assert "wrote sheet.png" in talk
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"
         before = np.asarray(sheet)
-    vitcli("info", name, "--picture", "again.png")
+    vitcli("info", name, "-o", "again.png")
     assert Path("sheet.png").read_bytes() == Path("again.png").read_bytes()
     assert before.std() > 10
+
+
+def test_rm_empties_the_cache_of_a_data_set_after_asking(pictures):
+    name = f"imagefolder:{pictures}"
+    assert vitcli("info", name)[0] == 0
+    before, cached = [*pictures.rglob("*")], files_in_cache(name)
+    assert len(cached) >= 2
+    code, _, talk = vitcli("rm", name)
+    assert (code, "--yes" in talk, files_in_cache(name)) == (2, True, cached)
+    code, out, _ = vitcli("rm", name, "--yes", "--json")
+    assert (code, json.loads(out)["removed"]) == (0, [str(path) for path in cached])
+    assert (files_in_cache(name), [*pictures.rglob("*")]) == ([], before)
+    assert vitcli("rm", name)[:2] == (0, "")
 
 
 def tiny_data(num_classes: int = 3, in_chans: int = 3, size: tuple[int, int] = (4, 4)) -> DataSet:

@@ -14,12 +14,12 @@ explain = partial(commands.vitcli, "explain")
 
 def test_a_topic_on_a_run_of_ones_own_and_a_picture(mapped_run):
     Image.new("RGB", (40, 30), "teal").save("photo.png")
-    code, out, talk = explain("attention", "--run", mapped_run, "--image", "photo.png")
+    code, out, talk = explain("attention", mapped_run, "photo.png")
     assert code == 0, talk
     assert "picture: photo.png" in out
     assert "(1, 5, 16)" in out  # 2x2 patches and CLS
     assert "next  vitcli explain scale" in talk
-    code, out, _ = explain("average", "--run", mapped_run, "--json")
+    code, out, _ = explain("average", mapped_run, "--json")
     found = json.loads(out)
     assert found["run"] == str(mapped_run)
     assert found["average"]["query"] == "CLS"

@@ -53,7 +53,7 @@ def quick(*names: str) -> list[Any]:
 @pytest.mark.parametrize("name", quick("vit", "resnet18", "convnet"))
 def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    code, out, talk = vitcli("run", "--to", "onnx")
+    code, out, talk = vitcli("run", "--format", "onnx")
     assert (code, "opset          18\n" in out, "(limit 1e-04)" in out) == (0, True, True), talk
     session = onnxruntime.InferenceSession("run.onnx")
     for count in (1, 5):
@@ -74,7 +74,7 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     exif[0x0112] = 6
     commit_json(run.path / "result.json", {"temperature": 2.5})
     Image.fromarray(pixels).resize((60, 44)).save("odd.png", exif=exif)
-    assert vitcli("run", "--to", "onnx", "--no-check")[0] == 0
+    assert vitcli("run", "--format", "onnx", "--no-check")[0] == 0
     session = onnxruntime.InferenceSession("run.onnx")
     about = session.get_modelmeta().custom_metadata_map
     mean, std = (np.array(json.loads(about[name])) for name in ("mean", "std"))
@@ -103,7 +103,7 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
 @pytest.mark.parametrize("name", quick("vit"))
 def test_a_program_of_torch_computes_the_logits(here, name):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    code, _, talk = vitcli("run", "--to", "pt2", "-o", "deep/model.pt2")
+    code, _, talk = vitcli("run", "--format", "pt2", "-o", "deep/model.pt2")
     assert code == 0, talk
     kept = {"vitcli.json": ""}
     program = torch.export.load("deep/model.pt2", extra_files=kept).module()
@@ -117,7 +117,7 @@ def test_a_program_of_torch_computes_the_logits(here, name):
 def test_weights_are_read_back(here, name):
     """A plain ViT has the names of timm, all other models have their own."""
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    code, out, talk = vitcli("run", "--to", "safetensors", "-o", "model.safetensors")
+    code, out, talk = vitcli("run", "--format", "safetensors", "-o", "model.safetensors")
     assert (code, "(limit 1e-04)" in out) == (0, True), talk
     names = safetensors.torch.load_file("model.safetensors").keys()
     is_plain = name in ("vit", "attention softmax")
@@ -143,7 +143,7 @@ PLAIN = [
 @pytest.mark.parametrize("fields", PLAIN, ids=str)
 def test_timm_loads_a_plain_vit_and_computes_its_logits(here, fields):
     run = untrained_run(here / "run", changed(**fields))
-    assert vitcli("run", "--to", "safetensors")[0] == 0
+    assert vitcli("run")[0] == 0
     theirs = theirs_of("run.safetensors")
     ours = load_model(run)
     pictures = torch.randn(3, *ours.image_shape)
@@ -185,7 +185,7 @@ def test_timm_gets_the_hidden_width_from_the_ratio(hidden, dim):
 def test_a_model_without_classes_is_exported_without_its_head(here, to):
     task = {"name": "mae", "decoder_dim": 16, "decoder_depth": 1, "decoder_num_heads": 2}
     run = untrained_run(here / "run", changed(), task=task)
-    code, out, talk = vitcli("run", "--to", to)
+    code, out, talk = vitcli("run", "--format", to)
     assert (code, "output         features\n" in out) == (0, True), talk
     pictures, ours = images(), load_model(run)
     if to == "onnx":
@@ -213,25 +213,25 @@ def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, fa
     kind = export.FORMATS["safetensors"]
     wrong = replace(kind, read=lambda path, model: Doubled(load_model(run), factor))
     monkeypatch.setitem(export.FORMATS, "safetensors", wrong)
-    code, _, talk = vitcli("run", "--to", "safetensors")
+    code, _, talk = vitcli("run", "--format", "safetensors")
     assert (code, Path("run.safetensors").exists()) == (6, False)
     assert talk.startswith("error: run.safetensors: not written: logits of 1 images differ by ")
-    code, out, _ = vitcli("run", "--to", "safetensors", "--no-check")
+    code, out, _ = vitcli("run", "--format", "safetensors", "--no-check")
     assert (code, "difference     not measured (--no-check)" in out) == (0, True)
 
 
 def test_a_missing_package_is_named(here, monkeypatch):
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     for to, extra in (("onnx", "export"), ("card", "hub")):
-        code, _, talk = vitcli("cifar10-pocket", "--to", to)
+        code, _, talk = vitcli("cifar10-pocket", "--format", to)
         assert (code, talk.endswith(f"pip install '.[{extra}]'\n")) == (2, True)
 
 
 def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network"))
-    code, out, talk = vitcli("cifar10-pocket", "--to", "safetensors", "--json")
+    code, out, talk = vitcli("cifar10-pocket", "--format", "safetensors", "--json")
     assert (code, json.loads(out)["difference"]) == (0, 0.0), talk
-    assert vitcli("cifar10-pocket", "--to", "card", "-o", "model/README.md")[0] == 0
+    assert vitcli("cifar10-pocket", "--format", "card", "-o", "model/README.md")[0] == 0
     card = ModelCard.load("model/README.md")
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.9012)
@@ -243,14 +243,14 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
 
 def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, here):
     folder = copy_of_run(here / "runs" / "mine", {"train.epochs": 1})
-    code, out, talk = vitcli("mine", "--to", "card")
+    code, out, talk = vitcli("mine", "--format", "card")
     assert code == 0, talk
     wanted = json.loads((folder / "result.json").read_text())["test_accuracy"]
     assert [each.metric_value for each in ModelCard.load("mine.md").data.eval_results] == [wanted]
     text = Path("mine.md").read_text()
     assert "| 95 % interval | " in text
     assert ("trained on pictures with vitcli" in text, str(here) in text) == (True, False)
-    assert out.endswith("next           vitcli export --to safetensors mine\n")
+    assert out.endswith("next           vitcli export --format safetensors mine\n")
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,12 @@ def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number,
     run = untrained_run(here / "run", changed())
     result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: value}
     (run.path / "result.json").write_text(json.dumps(result))
-    code, _, talk = vitcli("run", "--to", "card")
+    code, _, talk = vitcli("run", "--format", "card")
     assert (code, "run/result.json is damaged: " in talk, talk.count("\n")) == (4, True, 1), talk
     assert not Path("run.md").exists()
     (run.path / "result.json").write_text(json.dumps({"test_accuracy": 0.5, "num_test": 10}))
     commit_json(run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml -o /acme/run"})
-    assert vitcli("run", "--to", "card")[0] == 0
+    assert vitcli("run", "--format", "card")[0] == 0
     text = Path("run.md").read_text()
     assert ("`vitcli train x.yaml -o run`" in text, "acme" in text) == (True, False)
 
@@ -273,7 +273,7 @@ def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number,
 @pytest.mark.parametrize("form", ["onnx", "pt2"])
 def test_an_export_names_no_folder_of_this_machine(here, form):
     untrained_run(here / "run", changed())
-    code, _, talk = vitcli("run", "--to", form)
+    code, _, talk = vitcli("run", "--format", form)
     assert code == 0, talk
     content = Path(f"run.{form}").read_bytes()
     if form == "pt2":

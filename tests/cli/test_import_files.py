@@ -114,7 +114,7 @@ STARTS = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     (here / "vit.pt").write_bytes(HOSTILE[name])
-    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
+    code, _, talk = vitcli("vit.pt", tiny, "-o", "mine")
     assert (code, talk.count("\n"), "\x1b" in talk) == (REFUSED, 1, False)
     assert talk.startswith("error: vit.pt: refused: ")
     assert not Path("mine").exists()
@@ -141,7 +141,7 @@ def test_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
 def test_a_file_without_whole_weights_is_refused_with_what_it_is(tiny, here, reads_here, name):
     content, message = STARTS[name]
     (here / "vit.pt").write_bytes(content)
-    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
+    code, _, talk = vitcli("vit.pt", tiny, "-o", "mine")
     assert (code, message in talk, talk.count("\n")) == (4, True, 1), talk
 
 
@@ -197,7 +197,7 @@ def test_averaged_weights_are_read_and_what_is_not_read_is_named(tiny, here, rea
     model = theirs()
     raw = {key: torch.full_like(tensor, 0.5) for key, tensor in model.state_dict().items()}
     torch.save(make(raw, dict(model.state_dict())), here / "vit.pth")
-    code, _, talk = vitcli("vit.pth", "-e", tiny, "-o", "mine", *FIELDS)
+    code, _, talk = vitcli("vit.pth", tiny, "-o", "mine", *FIELDS)
     assert code == 0, talk
     notes = [line for line in talk.splitlines() if line.startswith("note: vit.pth")]
     count = {"": 0, "'teacher'": 2}.get(told, 1)  # the teacher, and the tensors beside it
@@ -208,7 +208,7 @@ def test_averaged_weights_are_read_and_what_is_not_read_is_named(tiny, here, rea
 def test_two_models_of_which_none_is_an_average_are_refused(tiny, here):
     both = prefixed("left.", theirs().state_dict()) | prefixed("right.", theirs().state_dict())
     safetensors.torch.save_file(both, "vit.safetensors")
-    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
+    code, _, talk = vitcli("vit.safetensors", tiny, "-o", "mine", *FIELDS)
     assert (code, "left., right." in talk) == (4, True), talk
 
 
@@ -223,7 +223,7 @@ def test_two_models_of_which_none_is_an_average_are_refused(tiny, here):
 )
 def test_numbers_that_the_model_cannot_have_are_refused(tiny, here, name, tensor, told):
     safetensors.torch.save_file(theirs().state_dict() | {name: tensor}, "vit.safetensors")
-    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
+    code, _, talk = vitcli("vit.safetensors", tiny, "-o", "mine", *FIELDS)
     assert (code, told in talk, talk.count("\n")) == (4, True, 1), talk
     assert not Path("mine").exists()
 
@@ -241,7 +241,7 @@ def test_numbers_that_the_model_cannot_have_are_refused(tiny, here, name, tensor
 )
 def test_a_file_that_is_no_whole_safetensors_file_is_refused(tiny, here, content, told):
     (here / "vit.safetensors").write_bytes(content)
-    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine")
+    code, _, talk = vitcli("vit.safetensors", tiny, "-o", "mine")
     assert (code, told in talk, talk.count("\n"), "\x1b" in talk) == (4, True, 1, False), talk
 
 
@@ -258,7 +258,7 @@ def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):
     metadata = {"vitcli": "1", "model": model, "mean": mean, "std": "[1, 1, 1]"}
     safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
     own = ("-s", "data.mean=[0.5, 0.5, 0.5]", "-s", "data.std=[1, 1, 1]")
-    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS, *own)
+    code, _, talk = vitcli("vit.safetensors", tiny, "-o", "mine", *FIELDS, *own)
     assert (code, "metadata" in talk, talk.count("\n")) == (4, True, 1), talk
 
 
@@ -267,7 +267,7 @@ def endless(tiny, here) -> str:
     """A run whose weights are finite and whose logits are not."""
     model = theirs()
     torch.nn.init.constant_(model.get_parameter("head.weight"), 3e38)
-    code, _, talk = vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)
+    code, _, talk = vitcli(save(model), tiny, "-o", "mine", *FIELDS)
     assert code == 0, talk
     return "mine"
 
@@ -277,9 +277,9 @@ def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatc
         save_picture(name, (8, 8))
     for words in (
         ["eval", "mine"],
-        ["predict", "x.png", "--run", "mine", "--json"],
-        ["attn-map", "x.png", "--run", "mine", "-o", "map.png"],
-        ["attn-map", "x.png", "--run", "mine", "-o", "map.html", "--live"],
+        ["predict", "mine", "x.png", "--json"],
+        ["attn-map", "mine", "x.png", "-o", "map.png"],
+        ["attn-map", "mine", "x.png", "-o", "map.html", "--live"],
     ):
         code, out, talk = commands.vitcli(*words)
         assert (code, out) == (4, "")
@@ -287,14 +287,14 @@ def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatc
     assert not [*Path().glob("map.*")]
     found = torch.tensor([[0.0, 1], [torch.inf, 0]])
     monkeypatch.setattr(predict, "logits_and_labels", lambda *_: (found, None))
-    assert commands.vitcli("predict", "x.png", "y.png", "--run", "mine")[0] == 3
+    assert commands.vitcli("predict", "mine", "x.png", "y.png")[0] == 3
 
 
 def test_features_that_are_not_finite_are_not_explained(tiny, here):
     model = theirs()
     torch.nn.init.constant_(model.blocks[1].mlp.fc2.weight, 3e38)
-    assert vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)[0] == 0
-    code, _, talk = commands.vitcli("explain", "scale", "--run", "mine")
+    assert vitcli(save(model), tiny, "-o", "mine", *FIELDS)[0] == 0
+    code, _, talk = commands.vitcli("explain", "scale", "mine")
     assert (code, "mine: a feature of the model is infinite or NaN" in talk) == (4, True)
 
 
@@ -311,7 +311,7 @@ def test_a_disk_that_is_full_at_any_moment_leaves_nothing_of_an_import(tiny, her
     for limit in range(20):
         done.clear()
         room[0] = limit
-        code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
+        code, _, talk = vitcli(file, tiny, "-o", "mine", *FIELDS)
         if code == 0:
             break
         assert (code, "No space left" in talk, talk.count("error:")) == (5, True, 1), talk
@@ -327,7 +327,7 @@ def test_an_import_that_was_killed_is_not_a_run_and_does_not_block_the_next(
     def refuse(*_, dir: Path, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
 
-    words = (save(theirs()), "-e", tiny, "-o", "mine", *FIELDS)
+    words = (save(theirs()), tiny, "-o", "mine", *FIELDS)
     Path("mine/checkpoints/0").mkdir(parents=True)
     commit_json(Path("mine/meta.json"), {"imported": "vit.safetensors"})
     code, _, talk = commands.vitcli("eval", "mine")

@@ -1,4 +1,4 @@
-"""`vitcli import timm:NAME` and `attn-map --model`: weights of timm, and nothing in their place."""
+"""`vitcli import timm:NAME` and `attn-map FILE`: weights of timm, and nothing in their place."""
 
 import json
 import shlex
@@ -93,7 +93,7 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     assert (code, "do not fit" in talk) == (2, True), talk
     save(theirs())
     code, _, talk = vitcli(*words[:6], "--init", "vit.safetensors")
-    assert (code, "vitcli import vit.safetensors -e EXPERIMENT" in talk) == (4, True), talk
+    assert (code, "vitcli import vit.safetensors EXPERIMENT" in talk) == (4, True), talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked
@@ -117,7 +117,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     name, model = "test_vit", theirs(num_classes=2, **options)
     file = save(model)
     code, out, talk = vitcli(
-        *("import", f"timm:{name}", "--weights", file, "-e", tiny, "-o", "mine"), *LARGE
+        *("import", f"timm:{name}", "--weights", file, tiny, "-o", "mine"), *LARGE
     )
     assert code == 0, talk
     assert ("resized" in talk, "dropped" in talk, "new_head" in talk) == (False, False, False)
@@ -128,7 +128,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     data = json.loads((Path("mine") / "meta.json").read_text())
     assert (data["imported"], data["timm"]) == (file, name)
     assert tuple(RunDir(Path("mine")).spec().data.mean) == config["mean"]
-    assert vitcli("export", "mine", "--to", "safetensors", "-o", "back.safetensors")[0] == 0
+    assert vitcli("export", "mine", "--format", "safetensors", "-o", "back.safetensors")[0] == 0
     if {"norm_layer", "mlp_layer"} & options.keys() and "pre_norm" not in options:
         return  # these have no plain name in timm
     back = timm.create_model(name, num_classes=2, **options).eval()
@@ -138,7 +138,7 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
 
 def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
     file = save(theirs(num_classes=2))
-    code, _, talk = vitcli("import", "timm:test_vit", "--weights", file, "-e", tiny, "-o", "mine")
+    code, _, talk = vitcli("import", "timm:test_vit", "--weights", file, tiny, "-o", "mine")
     assert code == 0, talk
     lines = talk.splitlines()
     assert "resized: pos_embed (1, 101, 64) -> (1, 5, 64)" in lines
@@ -153,7 +153,7 @@ def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
 def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here, classes):
     file = save(theirs(num_classes=classes))
     code, out, talk = vitcli(
-        "import", "timm:test_vit", "--weights", file, "-e", tiny, "-o", "mine", *SMALL
+        "import", "timm:test_vit", "--weights", file, tiny, "-o", "mine", *SMALL
     )
     assert code == 0, talk
     dropped = "dropped: head.weight (7, 64), head.bias (7,); the data set has 2 classes\n"
@@ -163,7 +163,7 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     assert following == (
         "train mine/config.yaml --name mine-tuned -s optim.name=adamw --lr 3e-4 --init mine"
     )
-    code, _, talk = vitcli("export", "mine", "--to", "card", "-o", "card.md")
+    code, _, talk = vitcli("export", "mine", "--format", "card", "-o", "card.md")
     assert (code, talk.endswith(f"train the imported weights first: vitcli {following}\n")) == (
         4,
         True,
@@ -186,7 +186,7 @@ REFUSED_FILES = [
 @pytest.mark.parametrize(("source", "code", "message"), REFUSED_FILES)
 def test_a_refusal_names_the_part(tiny, here, source, code, message):
     save(theirs())
-    words = ("import", source, "--weights", "vit.safetensors", "-e", tiny, "-o", "mine")
+    words = ("import", source, "--weights", "vit.safetensors", tiny, "-o", "mine")
     found, _, talk = vitcli(*words, *SMALL)
     assert (found, message in talk) == (code, True), talk
     assert not Path("mine").exists()
@@ -194,7 +194,7 @@ def test_a_refusal_names_the_part(tiny, here, source, code, message):
 
 def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     model = theirs(num_classes=2)
-    words = ("import", "timm:test_vit", "--weights", save(model), "-e", tiny, "-o", "mine", *SMALL)
+    words = ("import", "timm:test_vit", "--weights", save(model), tiny, "-o", "mine", *SMALL)
     code, _, talk = vitcli(*words, "-s", "model.depth=3")
     assert (code, "-s model.depth=3: timm:test_vit has 6; leave it out" in talk) == (2, True)
     state = model.state_dict()
@@ -207,7 +207,7 @@ def test_a_damaged_file_or_another_field_is_refused(tiny, here):
 def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, published):
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    words = ("import", "timm:test_vit", "-e", tiny, "-o", "mine", *SMALL)
+    words = ("import", "timm:test_vit", tiny, "-o", "mine", *SMALL)
     monkeypatch.setenv("VITCLI_OFFLINE", "0")
     code, _, talk = vitcli(*words)
     assert (code, "its weights cannot be downloaded (" in talk, talk.count("\n")) == (4, True, 1)
@@ -234,7 +234,7 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     model = theirs(**options)
     variant(**{key: value for key, value in options.items() if key == "pre_norm"})
     picture, file = save_picture("x.png", (160, 160)), save(model)
-    words = ("attn-map", picture, "--model", "timm:test_vit", "--weights", file)
+    words = ("attn-map", "timm:test_vit", picture, "--weights", file)
     code, out, talk = vitcli(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
     assert code == 0, talk
     config = model.pretrained_cfg
@@ -254,6 +254,6 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
 
 
 def test_the_model_of_maps_is_a_name_of_timm(here):
-    words = ("attn-map", save_picture("x.png", (8, 8)), "--model", save(theirs()))
+    words = ("attn-map", save(theirs()), save_picture("x.png", (8, 8)))
     code, _, talk = vitcli(*words)
     assert (code, "write timm:NAME, and --weights FILE" in talk) == (2, True), talk

@@ -24,7 +24,7 @@ predict = partial(run_vitcli, "predict")
     ("name", "size", "mode"), [("tall.webp", (40, 200), "RGB"), ("clear.png", (64, 48), "RGBA")]
 )
 def test_a_picture_of_any_shape_is_named_and_drawn(mapped_run, workshop, name, size, mode):
-    code, out, talk = attn_map(save_picture(name, size, mode), "--run", mapped_run)
+    code, out, talk = attn_map(mapped_run, save_picture(name, size, mode))
     assert (code, talk) == (0, f"run {mapped_run.name} (imagefolder:{workshop / 'pictures'})\n")
     stem = name.partition(".")[0]
     assert out.rstrip().endswith(f" %  {stem}-cls.png")
@@ -39,18 +39,18 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
         save_picture(name, (9, 9))
     Path("many/notes.txt").write_text("no picture")
     os.chdir("many")
-    code, out, _ = attn_map(".", "--run", mapped_run, "--json")
+    code, out, _ = attn_map(mapped_run, ".", "--json")
     rows = json.loads(out)
     assert (code, [row["image"] for row in rows]) == (0, ["a.jpg", "b.png"])
     assert all(Path(row["file"]).is_file() for row in rows)
     Path("a-cls.png").rename("renamed.png")
-    code, out, talk = attn_map(".", "--run", mapped_run)
+    code, out, talk = attn_map(mapped_run, ".")
     assert (code, len(out.splitlines())) == (0, 2)
     assert ".: skipped 2 figures of attn-map\n" in talk
-    assert attn_map("renamed.png", "--run", mapped_run)[0] == 0, "a figure that is named itself"
+    assert attn_map(mapped_run, "renamed.png")[0] == 0, "a figure that is named itself"
     for file in ("a.jpg", "b.png"):
         Path(file).unlink()
-    code, _, talk = attn_map(".", "--run", mapped_run)
+    code, _, talk = attn_map(mapped_run, ".")
     assert (code, "only 4 figures of attn-map" in talk) == (4, True)
 
 
@@ -58,7 +58,7 @@ def test_a_turned_photo_is_turned_back(mapped_run):
     exif = Image.Exif()
     exif[0x0112] = 6
     path = save_picture("turned.jpg", (80, 20), exif=exif)
-    assert attn_map(path, "--run", mapped_run, "-o", "a.json")[0] == 0
+    assert attn_map(mapped_run, path, "-o", "a.json")[0] == 0
     box = json.loads(Path("a.json").read_text())["box"]
     assert box == [30, 0, 20, 20], "the middle of a picture 20 wide and 80 high"
 
@@ -68,7 +68,7 @@ def test_a_picture_is_never_replaced_by_its_map(mapped_run):
     before = Path(path).read_bytes()
     Path("link.png").symlink_to(path)
     for name in ("./x.png", "link.png"):
-        code, _, talk = attn_map(path, "--run", mapped_run, "-o", name)
+        code, _, talk = attn_map(mapped_run, path, "-o", name)
         assert (code, "would overwrite the picture" in talk) == (2, True), talk
     assert Path(path).read_bytes() == before
 
@@ -78,14 +78,14 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
         Path(folder).mkdir()
         save_picture(f"{folder}/x.png", (10, 10))
     save_picture("a/x.jpg", (10, 10))
-    assert attn_map("a", "b.c", "--run", mapped_run, "-o", "b.c")[0] == 0
+    assert attn_map(mapped_run, "a", "b.c", "-o", "b.c")[0] == 0
     found = sorted(path.name for path in Path("b.c").glob("*-cls.png"))
     assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
 
 
 def test_dash_is_standard_input_whatever_lies_here(mapped_run):
     Path("-").mkdir()
-    code, _, talk = attn_map("-", "--run", mapped_run)
+    code, _, talk = attn_map(mapped_run, "-")
     assert (code, "the file is empty" in talk) == (4, True)
 
 
@@ -93,16 +93,16 @@ def test_dash_is_standard_input_whatever_lies_here(mapped_run):
 def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run, content):
     """tests/runner/data/test_pictures.py has every kind of bad picture."""
     Path("bad.png").write_bytes(content)
-    code, out, talk = attn_map("bad.png", "--run", mapped_run, "-o", "out")
+    code, out, talk = attn_map(mapped_run, "bad.png", "-o", "out")
     assert (code, out, Path("out").exists()) == (4, "", False)
     assert talk.splitlines()[1].startswith("error: bad.png: ")
     files = (save_picture("a.png", (9, 9)), "bad.png", "missing.png")
-    code, out, talk = attn_map(*files, "--run", mapped_run)
+    code, out, talk = attn_map(mapped_run, *files)
     assert (code, out.split()[-1], Path("a-cls.png").is_file()) == (3, "a-cls.png", True)
     assert talk.endswith("error: 2 of 3 images could not be read\n")
     Path("empty").mkdir()
     Path("a-cls.png").unlink()
-    assert attn_map("a.png", "empty", "--run", mapped_run)[:2] == (4, "")
+    assert attn_map(mapped_run, "a.png", "empty")[:2] == (4, "")
     assert not Path("a-cls.png").exists(), "a folder without pictures stops at once"
 
 
@@ -129,7 +129,7 @@ IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png
 
 
 def test_a_folder_is_a_table_of_all_its_pictures_in_natural_order(run, photos):
-    code, out, talk = predict(photos, "--run", run)
+    code, out, talk = predict(run, photos)
     assert code == 0, talk
     header, *rows = [line.split("  ") for line in out.splitlines()]
     assert [row[0] for row in rows] == IN_ORDER
@@ -140,7 +140,7 @@ def test_a_folder_is_a_table_of_all_its_pictures_in_natural_order(run, photos):
 
 @pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
 def test_one_picture_shows_several_classes(run, photos, words, rows):
-    code, out, _ = predict(photos / "2.png", "--run", run, *words)
+    code, out, _ = predict(run, photos / "2.png", *words)
     lines = out.splitlines()[1:]
     assert [line.startswith("photos/2.png") for line in lines] == [True] + [False] * (rows - 1)
     assert (code, {line.split()[-3] for line in lines} <= {"bright", "dark"}) == (0, True)
@@ -165,8 +165,8 @@ def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeyp
 
 def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     (photos / "2.png").write_text("words")
-    found = {form: predict(photos, "--run", run, "--format", form) for form in ("text", "json")}
-    found["csv"] = predict(photos, "--run", run, "--format", "csv", "--reject", 0)
+    found = {form: predict(run, photos, "--format", form) for form in ("text", "json")}
+    found["csv"] = predict(run, photos, "--format", "csv", "--reject", 0)
     assert {code for code, _, _ in found.values()} == {3}
     _, out, talk = found["text"]
     assert [line.split("  ")[0] for line in out.splitlines()[1:]] == IN_ORDER
@@ -186,13 +186,10 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
 
 
 def test_rejected_pictures_are_marked_in_every_format(run, photos):
-    shares = {
-        row["top"][0]["probability"]
-        for row in json.loads(predict(photos, "--run", run, "--json")[1])
-    }
+    shares = {row["top"][0]["probability"] for row in json.loads(predict(run, photos, "--json")[1])}
     least = (min(shares) + max(shares)) / 2
     found = {
-        form: predict(photos, "--run", run, "--reject", least, "--format", form)
+        form: predict(run, photos, "--reject", least, "--format", form)
         for form in ("json", "csv", "text")
     }
     assert {code for code, _, _ in found.values()} == {0}
@@ -231,13 +228,13 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
     for temperature in (1.0, 999.0):  # which changes the probability, but no set
         numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
         Path(run, "result.json").write_text(json.dumps(numbers))
-        code, out, talk = predict(photos, "--run", run, "--coverage", 0.9, "--format", "csv")
+        code, out, talk = predict(run, photos, "--coverage", 0.9, "--format", "csv")
         assert code == 0
         for row in csv.DictReader(out.splitlines()):
             assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
             assert row["accepted"] == str(size == 1).lower()
     Path(run, "result.json").write_text(json.dumps({"set_threshold_0.9": 0.0}))
-    code, _, talk = predict(photos, "--run", run, "--coverage", 0.9)
+    code, _, talk = predict(run, photos, "--coverage", 0.9)
     assert code == 2
     assert "data.val_split=9" in talk
 
@@ -259,14 +256,14 @@ def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photo
     ],
 )
 def test_a_coverage_that_cannot_be_had_is_refused_in_one_line(run, photos, words, told):
-    code, out, talk = predict(photos, "--run", run, *words)
+    code, out, talk = predict(run, photos, *words)
     assert (code, out, told in talk.splitlines()[-1]) == (2, "", True), talk
 
 
 def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch):
     for name in ("a.png", "b.png"):
         Path(name).write_text("words")
-    code, out, _ = predict("a.png", "b.png", "--run", run, "--json")
+    code, out, _ = predict(run, "a.png", "b.png", "--json")
     assert (code, json.loads(out)[1]["top"]) == (4, [])
 
     def scandir(folder: str, scan=os.scandir):
@@ -275,7 +272,7 @@ def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    code, out, talk = predict(photos, "--run", run)
+    code, out, talk = predict(run, photos)
     assert (code, out) == (4, "")
     assert "error: photos/old: cannot be listed: Permission denied\n" in talk
 
@@ -283,5 +280,5 @@ def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch
 def test_a_terminal_shows_how_many_are_done(run, photos, monkeypatch):
     monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    _, out, talk = predict(photos, "--run", run)
+    _, out, talk = predict(run, photos)
     assert ("5 of 5" in talk, "5 of 5" in out) == (True, False)

@@ -60,7 +60,7 @@ def write_corrections(found: dict) -> None:
 def test_the_last_line_of_a_review_classifies_the_test_pictures(pictures, tiny):
     _, _, talk = vitcli("eval", train(tiny), "--review")
     words = shlex.split(talk.splitlines()[-1])
-    assert words[:4] == ["next:", "vitcli", "predict", str(pictures / "test")]
+    assert words[:5] == ["next:", "vitcli", "predict", "run", str(pictures / "test")]
     code, out, _ = vitcli(*words[2:])
     assert code == 0
     assert len(out.splitlines()) == 1 + len([*(pictures / "test").rglob("*.*")])

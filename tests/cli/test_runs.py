@@ -121,7 +121,7 @@ def test_a_result_that_was_changed_by_hand_is_shown_as_damaged():
     assert (row["state"], row["test_accuracy"]) == ("damaged", 0.5), "that of the last epoch"
     shown = json.loads(vitcli("show", "quickstart", "--json")[1])
     assert (shown["status"]["state"], shown["result"]) == ("damaged", {})
-    assert vitcli("export", "--to", "csv", "-o", "out")[0] == 4
+    assert vitcli("export", "--format", "csv", "-o", "out")[0] == 4
 
 
 def test_rm_removes_the_run_and_the_folders_it_leaves_empty():

@@ -58,8 +58,8 @@ def several() -> None:
         (["--data", "cifar10"], ["cifar10-tiny/train/seed0"]),
         (["--data", "imagefolder"], ["pets"]),
         (["--data", "imagefolder:/home/me/my pets"], ["pets"]),
-        (["--experiment", "cifar10-*"], ["cifar10-tiny/train/seed0"]),
-        (["--experiment", "quickstart", "--state", "interrupted"], ["pets-long"]),
+        (["--of", "cifar10-*"], ["cifar10-tiny/train/seed0"]),
+        (["--of", "quickstart", "--state", "interrupted"], ["pets-long"]),
         (["nothing"], []),
     ],
 )

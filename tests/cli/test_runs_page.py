@@ -12,7 +12,7 @@ from tests.fabricated_runs import STUDY, make_study_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 vitcli = partial(commands.vitcli, "runs")
-export = partial(commands.vitcli, "runs", "export", "--to", "csv", "-o", "table")
+export = partial(commands.vitcli, "runs", "export", "--format", "csv", "-o", "table")
 
 
 def test_the_page_lies_in_the_folder_and_can_be_written_again():

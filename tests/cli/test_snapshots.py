@@ -34,7 +34,7 @@ def helps(command: str) -> list[str]:
     for word in command.split():
         found = found.commands[word]
     below = [f"{command} {name}" for name, each in getattr(found, "commands", {}).items()]
-    return [f"$ vitcli {each} --help" for each in [command, *below] if each != "runs compare"]
+    return [f"$ vitcli {each} --help" for each in [command, *below]]
 
 
 def shown(line: str, here: Path) -> str:

@@ -60,13 +60,13 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
         None: has_gradcam,
     }.items():
         chosen = ["--method", method] if method else []
-        code, _, talk = vitcli("attn-map", picture, "--run", "run", *chosen, "-o", "x.png")
+        code, _, talk = vitcli("attn-map", "run", picture, *chosen, "-o", "x.png")
         assert code == (0 if works else 2), talk
         reason = "try --method gradcam" if method else "and no feature map"
         assert works or f"has no attention between all patches{'; ' if method else ', '}" in talk
         assert works or reason in talk
     for form in ("safetensors", "onnx") if name not in ALWAYS else ("safetensors",):
-        code, _, talk = vitcli("export", "run", "--to", form)
+        code, _, talk = vitcli("export", "run", "--format", form)
         assert code == 0, talk
     with safe_open("run.safetensors", "pt") as file:
         arguments = json.loads(file.metadata()["timm"])

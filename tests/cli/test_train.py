@@ -48,7 +48,7 @@ def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
         name: result[name] for name in ("test_accuracy", "parameters", "epochs")
     }
     assert (found["class_names"], Path("p.npz").is_file()) == (["bright", "dark"], True)
-    _, out, _ = vitcli("predict", pictures / "test" / "bright" / "0.png", "--run", "run")
+    _, out, _ = vitcli("predict", "run", pictures / "test" / "bright" / "0.png")
     assert out.splitlines()[1].split()[1] == "bright"
 
 
@@ -71,7 +71,7 @@ def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny, pictur
     _, out, _ = vitcli("train", tiny, "--name", "my pets", *brief)
     assert out.endswith("run            runs/my pets\nnext           vitcli eval 'my pets'\n")
     picture = pictures / "test" / "dark" / "0.png"
-    assert vitcli("predict", picture, "--run", "my pets")[0] == 0
+    assert vitcli("predict", "my pets", picture)[0] == 0
     assert vitcli("train", tiny, "--name", "my pets", *brief, "--resume", "auto")[0] == 0
 
 

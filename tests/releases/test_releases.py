@@ -46,7 +46,7 @@ def test_it_measures_what_it_measured(run):
 
 def test_its_attention_and_weights_are_shown(run):
     picture = next(Path("pictures/test/dark").iterdir())
-    shown = vitcli("attn-map", str(picture), "--run", "old", "-o", "map.png")
+    shown = vitcli("attn-map", "old", str(picture), "-o", "map.png")
     assert shown.exit_code == 0, shown.output
     assert Path("map.png").stat().st_size > 1000
     drawn = vitcli("visualize", "old", "--what", "curves,heads", "--num-images", "4")

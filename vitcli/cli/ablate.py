@@ -1,19 +1,37 @@
 """`vitcli ablate`: the trials of a study and the table of their results."""
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vitcli.cli import complete
+from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.engines import takes_options
-from vitcli.cli.options import Data
-from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
+from vitcli.cli.options import (
+    Data,
+    Details,
+    DryRun,
+    Epochs,
+    Json,
+    LimitBatches,
+    Rerun,
+    Save,
+    Sets,
+    Status,
+    exclude,
+)
+from vitcli.cli.study_output import (
+    announce_saved,
+    refuse_gaps,
+    show_plan,
+    show_status,
+)
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -37,62 +55,66 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="VARIANT",
-        help="Train this variant and the baseline only; may be repeated. first: only the first"
-        " trial, on this machine, to try a study before it goes to a cluster.",
+        help="Train this variant and the baseline only; may be repeated.",
+    ),
+]
+First = Annotated[
+    bool,
+    typer.Option(
+        "--first",
+        help="Train only the first trial, on this machine, to try a study before it goes to a"
+        " cluster.",
+        hidden=True,
     ),
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(metavar="0-7", help="Random seeds to train.", show_default="as in the study"),
+    typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False),
 ]
+
+
+class Format(StrEnum):
+    """The formats of the output."""
+
+    text = "text"
+    md = "md"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+    html = "html"
+    trials = "trials"
+
+
 Form = Annotated[
-    str,
+    Format,
     typer.Option(
         "--format",
-        help="Table format: text, md, latex, csv, json or html; or trials: a CSV file with a line"
-        " for each trial, which vitcli table reads.",
+        metavar="FORMAT",
+        help=f"Format: {', '.join(Format)}.",
+        show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Folder of the study.", show_default="runs/..."),
-]
-DryRun = Annotated[
-    bool,
     typer.Option(
-        "--dry-run", help="Show the trials to train, their time and disk space; train nothing."
+        "-o", "--output", metavar="FOLDER", help="Folder of the study.", show_default="runs/..."
     ),
-]
-Status = Annotated[
-    bool, typer.Option("--status", help="Show the state of every trial; train nothing.")
 ]
 TableOnly = Annotated[
     bool,
-    typer.Option("--table-only", help="Print the table of the existing results; train nothing."),
+    typer.Option("--table-only", help="Print the table so far; train nothing."),
 ]
-Details = Annotated[
-    bool,
-    typer.Option("--details", help="Print a second table: how certain the differences are."),
-]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials again, too.")]
 FailFast = Annotated[
-    bool, typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.")
-]
-Save = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Also write each result into this folder, in files that you can commit. Trials with"
-        " a matching result in the folder are not trained again. Without --save, vitcli looks for"
-        " such results in experiments/results/trials.",
-        show_default=False,
-    ),
+    bool,
+    typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.", hidden=True),
 ]
 Checklist = Annotated[
     Path | None,
     typer.Option(
+        metavar="FILE",
         help="Write answers to a reproducibility checklist into this Markdown file.",
         show_default=False,
+        hidden=True,
     ),
 ]
 
@@ -104,22 +126,30 @@ class Request:
     study: "Study"
     root: Path
     names: tuple[str, ...]
-    form: str
+    form: Format
     checklist: Path | None
     save: Path | None
     details: bool
     rerun_variants: Sequence[str]
+
+    @property
+    def as_json(self) -> bool:
+        return self.form is Format.json
 
 
 @takes_options
 def ablate(
     study: Name = STUDY,
     only: Only = None,
+    first: First = False,
     seeds: Seeds = None,
     data: Data = None,
+    epochs: Epochs = None,
+    sets: Sets = None,
+    limit_batches: LimitBatches = None,
     *,
     options: "Options",
-    form: Form = "text",
+    form: Form = Format.text,
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
@@ -129,32 +159,35 @@ def ablate(
     fail_fast: FailFast = False,
     save: Save = None,
     checklist: Checklist = None,
+    json: Json = False,
 ) -> None:
     """Train the variants of a study and print their results.
 
-    Run the command again to train only the trials that have no result.
+    Run it again to train what has no result. A study that is changed, such as with -s, has a
+    folder of its own.
 
     \b
     Example:
       vitcli ablate ablation-quickstart --dry-run
       vitcli ablate study-finetune --data imagefolder:pictures
     """
-    from vitcli.runner.data.find import check_name, refuse_unused_folder
+    from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.study.definition import load_study, parse_seeds, select
     from vitcli.runner.study.plan import default_root
 
-    check_options(form, save, checklist)
-    if data is not None:
-        check_name(data, "--data: ")
-    chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None, data)
+    exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
+    check_files(save, checklist)
+    shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
+    changes, places = collect_changes(sets, shortcuts)
+    own_seeds = parse_seeds(seeds) if seeds is not None else None
+    chosen = load_study(study, own_seeds, changes, places)
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
-    only_first = is_first(only, chosen)
-    names = select(chosen, () if only_first else only or ())
+    names = select(chosen, only or ())
     request = Request(
         study=chosen,
         root=output or default_root(chosen),
         names=names,
-        form=form,
+        form=Format.json if json else form,
         checklist=checklist,
         save=save,
         details=details,
@@ -162,18 +195,13 @@ def ablate(
     )
     options = replace(options, fail_fast=fail_fast)
     if status:
-        show_status(chosen, request.root, names, saved_trials(save))
+        show_status(chosen, request.root, names, saved_trials(save), as_json=request.as_json)
     elif table_only:
         print_table(request)
-    elif only_first:
+    elif first:
         run_first(request, options, dry_run=dry_run)
     else:
         run(request, options, dry_run=dry_run)
-
-
-def is_first(only: Sequence[str] | None, study: "Study") -> bool:
-    """Return whether ``--only first`` asks for the first trial, not for a variant of this name."""
-    return list(only or ()) == ["first"] and "first" not in [v.name for v in study.variants]
 
 
 def print_table(request: Request) -> None:
@@ -225,33 +253,23 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     say(f"study {study.name}: the first trial, {first.folder}, on this machine")
     announce_saved(plan.states, saved)
     if dry_run:
-        show_plan(plan, here)
+        show_plan(plan, here, as_json=request.as_json)
         return
     states = train(plan, here, request.save)
     refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
     say(f"the trial counts: its result is part of the study in {root}")
-    say(f"next    {re.sub(r' --only[ =]first', '', options.command)}")
+    say(f"next    {options.command.replace(' --first', '')}")
 
 
-def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
-    """Refuse an unknown format, and files that could not be written after the training."""
+def check_files(save: Path | None, checklist: Path | None) -> None:
+    """Refuse files that could not be written after the training."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
 
-    check_format(form, "trials")
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")
     if checklist:
         require_folder(checklist, "--checklist")
-
-
-def check_format(form: str, *others: str) -> None:
-    """Refuse an unknown format of a table."""
-    from vitcli.runner.errors import ConfigError
-    from vitcli.runner.study.table import FORMATS
-
-    if form not in (*FORMATS, *others):
-        raise ConfigError(f"--format {form}: choose one of {', '.join((*FORMATS, *others))}")
 
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
@@ -265,7 +283,7 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     announce(plan)
     warn_about_bf16(plan, options.device)
     if dry_run:
-        show_plan(plan, options)
+        show_plan(plan, options, as_json=request.as_json)
         return
     states = train(plan, options, request.save)
     # The report of a part of the study must not replace the report of the whole study.

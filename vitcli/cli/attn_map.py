@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli import complete
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
-    ChosenRun,
     Device,
     FitOption,
-    Images,
     Json,
     Offline,
+    Pictures,
+    RunOf,
     WeightsFile,
-    refuse_empty,
 )
 from vitcli.runner.text import percent
 
@@ -51,23 +50,17 @@ class Format(StrEnum):
     html = "html"
 
 
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="timm:NAME",
-        help="Weights of a ViT of timm, instead of a run.",
-        show_default=False,
-        autocompletion=complete.weights,
-    ),
-]
 MethodOption = Annotated[
     Method | None,
-    typer.Option(help="Method that computes the map.", show_default="one that fits the model"),
+    typer.Option(
+        metavar="METHOD",
+        help=f"Method: {', '.join(Method)}.",
+        show_default="one that fits",
+    ),
 ]
 Layers = Annotated[
     str,
-    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="the last"),
+    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="last"),
 ]
 Heads = Annotated[
     str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
@@ -88,9 +81,14 @@ About = Annotated[
 
 FormatOption = Annotated[
     Format | None,
-    typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help=f"Format: {', '.join(Format)}.",
+        show_default="suffix of -o, or png",
+    ),
 ]
-Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")]
+Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.", hidden=True)]
 Live = Annotated[
     bool,
     typer.Option(
@@ -101,15 +99,18 @@ Live = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", help="File or folder to write to.", show_default="current folder"
+        "-o",
+        "--output",
+        metavar="FILE|FOLDER",
+        help="File or folder to write.",
+        show_default=".",
     ),
 ]
 
 
 def attn_map(
-    images: Images,
-    run: ChosenRun = None,
-    model: ModelOption = None,
+    run: RunOf = None,
+    pictures: Pictures = None,
     weights: WeightsFile = None,
     method: MethodOption = None,
     layer: Layers = "",
@@ -127,25 +128,26 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    --model takes weights of timm's Vision Transformers, published ones or those of
+    RUN may be timm:NAME: weights of timm's Vision Transformers, published ones or those of
     --weights FILE.
 
     \b
     Example:
       vitcli attn-map photo.jpg
-      vitcli attn-map photo.jpg --format html
       vitcli attn-map photo.jpg --format html --live
-      vitcli attn-map photo.jpg --model timm:vit_tiny_patch16_224
+      vitcli attn-map quickstart photo.jpg
+      vitcli attn-map timm:vit_tiny_patch16_224 photo.jpg
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import ConfigError
 
+    run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
     form = format_of(form, output)
     if live and form is not Format.html:
         raise ConfigError("--live needs --format html")
     explainer = Explainer(
-        choose_model(run, model, weights, device, offline),
+        choose_model(run, weights, device, offline),
         method=method and method.value,
         layers=parse_numbers("--layer", layer),
         heads=None if head == "mean" else parse_numbers("--head", head),
@@ -169,37 +171,30 @@ def attn_map(
     draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
 
 
-def choose_model(
-    run: str | None, model: str | None, weights: Path | None, device: str, offline: bool
-) -> "Predictor":
-    """Return the model of ``--model`` or ``--run``, or the default run, and say which it is.
+def choose_model(run: str | None, weights: Path | None, device: str, offline: bool) -> "Predictor":
+    """Return the model of a run or of weights, or that of the default run, and say which it is.
 
     Raises:
-        ConfigError: Both options are given, or ``--weights`` or a file without a name.
+        ConfigError: ``--weights`` or a file without a name of timm.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.experiment.timm_names import PREFIX
-    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.folder import WEIGHTS, find_run
+    from vitcli.runner.weights.timm_weights import refuse_weights_option
 
-    if model is None:
-        if weights is not None:
-            raise ConfigError(f"--weights {weights} needs a model: --model timm:NAME")
+    refuse_weights_option(run or "", weights)
+    if run is not None and Path(run).suffix in WEIGHTS and not Path(run).is_dir():
+        raise ConfigError(f"{run}: write timm:NAME, and --weights FILE for a file")
+    if run is None or not run.startswith(PREFIX):
         predictor = Predictor(find_run(run) if run is not None else default_run(), device)
         say(describe_model(predictor))
         return predictor
-    if run is not None:
-        raise ConfigError("--run and --model both name the model; leave out one of them")
-    refuse_empty("--model", model)
-    if not model.startswith(PREFIX):
-        raise ConfigError(
-            f"--model {model}: write timm:NAME, and --weights FILE for a file; a run is --run RUN"
-        )
     from vitcli.runner.weights.timm_predictor import timm_predictor
     from vitcli.runner.weights.timm_weights import find_timm
 
-    found = find_timm(model, weights, offline=offline, on_message=say)
+    found = find_timm(run, weights, offline=offline, on_message=say)
     return timm_predictor(found, device, on_message=say)
 
 

@@ -23,10 +23,13 @@ Rounds = Annotated[
     int, typer.Option(min=1, help="Number of measurements. The result is their median.")
 ]
 Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per measurement.")]
-Profile = Annotated[
-    bool, typer.Option("--profile", help="Also write a trace and show the slowest operators.")
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Also write a trace and show the slowest operators.")
 ]
-Trace = Annotated[Path, typer.Option("-o", "--output", help="File for the trace of --profile.")]
+Output = Annotated[
+    Path,
+    typer.Option("-o", "--output", metavar="FILE", help="File for the trace of --trace."),
+]
 Lengths = Annotated[
     str | None,
     typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,2048"),
@@ -42,8 +45,8 @@ def train(
     precision: Precision = None,
     rounds: Rounds = 5,
     seconds: Seconds = 2.0,
-    profile: Profile = False,
-    output: Trace = Path("trace.json"),
+    trace: Trace = False,
+    output: Output = Path("trace.json"),
     json: Json = False,
 ) -> None:
     """Measure training steps: speed, memory, share of peak FLOP/s.
@@ -54,18 +57,18 @@ def train(
     """
     from vitcli.runner.speed.training import bench_training
 
-    make_trace_folder(profile, output)
+    make_trace_folder(trace, output)
     work = workload(experiment, sets, device, precision)
     with work.built.settings():
         result = bench_training(work, rounds=rounds, seconds=seconds)
-        if profile:
+        if trace:
             steps = work.training()
             result |= profile_step(work, lambda: next(steps), output)
     if json:
         emit_json(result)
         return
     show_training(result)
-    show_profile(result, f"vitcli bench train {work.name} --profile")
+    show_profile(result, f"vitcli bench train {work.name} --trace")
 
 
 @bench_app.command()
@@ -75,8 +78,8 @@ def data(
     device: Device = "auto",
     rounds: Rounds = 5,
     seconds: Seconds = 1.0,
-    profile: Profile = False,
-    output: Trace = Path("trace.json"),
+    trace: Trace = False,
+    output: Output = Path("trace.json"),
     json: Json = False,
 ) -> None:
     """Measure the input pipeline: order, augmentation, batches.
@@ -87,10 +90,10 @@ def data(
     """
     from vitcli.runner.speed.training import bench_data
 
-    make_trace_folder(profile, output)
+    make_trace_folder(trace, output)
     work = workload(experiment, sets, device, None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
-    if profile:
+    if trace:
         batches = work.batches()
         result |= profile_step(work, lambda: next(batches), output)
     if json:
@@ -105,7 +108,7 @@ def data(
         f" {result['copy_bandwidth'] / 1e6:,.0f} MB/s of a large copy"
     )
     emit(f"first batch    {duration(result['first_batch_seconds'])}")
-    show_profile(result, f"vitcli bench data {work.name} --profile")
+    show_profile(result, f"vitcli bench data {work.name} --trace")
 
 
 @bench_app.command()
@@ -154,7 +157,9 @@ def attention(
     ] = "auto",
     embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
     num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of sequences per batch.")] = 8,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Number of images or sequences per step.")
+    ] = 8,
     lengths: Lengths = None,
     threads: Annotated[
         int | None,
@@ -164,7 +169,9 @@ def attention(
     seconds: Seconds = 0.2,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File for a figure: .png, .svg or .pdf."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File for a figure: .png, .svg or .pdf."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -223,11 +230,11 @@ def workload(
     return make_workload(chosen, device, say)
 
 
-def make_trace_folder(profile: bool, output: Path) -> None:
+def make_trace_folder(trace: bool, output: Path) -> None:
     """Create the folder of the trace before anything is measured."""
     from vitcli.runner.files import make_output_folder
 
-    if profile:
+    if trace:
         make_output_folder(output.parent)
 
 

@@ -1,7 +1,7 @@
-"""The experiment that a command line chooses and changes."""
+"""The experiment, or the run and the pictures, that a command line chooses."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,25 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
         field: NAMES.get(field) or f"--{field.rpartition('.')[2].replace('_', '-')}"
         for field in fields
     }
+
+
+def collect_changes(
+    sets: list[str] | None, shortcuts: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return all changed fields, and which option changed a field; ``--set`` where absent.
+
+    Args:
+        sets: The values of ``--set``.
+        shortcuts: Field -> value of its own option; None if the option is not given.
+    """
+    from vitcli.runner.data.find import check_name
+    from vitcli.runner.experiment.config import parse_sets
+
+    given = {field: value for field, value in shortcuts.items() if value is not None}
+    changes, options = parse_sets(sets) | given, option_names(given)
+    if isinstance(data := changes.get("data.name"), str):
+        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
+    return changes, options
 
 
 def adopt_model(
@@ -62,7 +81,7 @@ def adopt_model(
     if Path(asked).is_file():
         raise ConfigError(
             f"--init {asked}: a weights file does not name its model; add -s model.family=timm"
-            f" -s model.name=NAME, or type: vitcli import {shlex.quote(asked)} -e EXPERIMENT"
+            f" -s model.name=NAME, or type: vitcli import {shlex.quote(asked)} EXPERIMENT"
         )
     timm_name = asked.removeprefix(PREFIX)
     if asked != timm_name and timm_name and not is_plain(timm_name):
@@ -131,3 +150,46 @@ def load_changed(
     if experiment.note:
         say(f"note: {experiment.note}")
     return experiment
+
+
+def run_and_pictures(
+    command: str, typed: Sequence[str | None], *, needs_picture: bool = True
+) -> tuple[str | None, list[str]]:
+    """Return the run among the arguments, None for the default run, and the pictures.
+
+    The first word is the run if it names one, or weights, or if it is no file or folder and has no
+    suffix. A word alone is a picture where a picture is needed.
+
+    Raises:
+        ConfigError: There is no picture, or the first word names a run and also a file or folder.
+    """
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.run.folder import RUNS, WEIGHTS, bundled_models
+
+    words = [each for each in typed if each is not None]
+    first, *others = words or [""]
+    path = Path(first)
+    is_here = first == "-" or (first != "" and path.exists())
+    is_folder = is_here and path.is_dir()
+    is_run = (
+        first.startswith(PREFIX)
+        or (not is_folder and path.suffix in WEIGHTS)
+        or (is_folder and (path / "config.yaml").is_file())
+        or (is_folder and RUNS.resolve() in path.resolve().parents)
+    )
+    is_path = first.startswith((".", "/", "~", "-")) or not first
+    is_name = not is_path and (first in bundled_models() or (RUNS / first).is_dir())
+    if needs_picture and not others:
+        if not words or is_run or (is_name and not is_here):
+            example = shlex.join(["vitcli", command, *words, "photo.jpg"])
+            raise ConfigError(f"'vitcli {command}' needs a picture; type for example: {example}")
+        return None, [first]
+    if is_name and is_here and not is_run:
+        raise ConfigError(
+            f"{first} is a run, and also a {'folder' if is_folder else 'file'} here; type"
+            f" {RUNS / first} for the run, or ./{first}"
+        )
+    if words and (is_run or is_name or not (is_here or path.suffix)):
+        return first, others
+    return None, words

@@ -15,6 +15,8 @@ import typer
 from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
 from vitcli.runner.text import printable, wrap_line
 
+QUIET = "VITCLI_QUIET"
+"""Variable that leaves only results and errors."""
 MIN_WIDTH = 40
 """Width of the narrowest terminal for which tables are laid out."""
 _results: TextIO | None = None
@@ -38,6 +40,8 @@ def only_results() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Print a message to stderr. A closed stderr is ignored, so that the work continues."""
+    if os.environ.get(QUIET) and not text.startswith("error"):
+        return
     text = wrapped(text, sys.stderr)
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(text, err=True)
@@ -82,6 +86,8 @@ def emit_json(value: Any) -> None:
 
 def is_live(stream: Any = None) -> bool:
     """Return whether a progress display can be redrawn on the stream (default: stderr)."""
+    if stream is None and os.environ.get(QUIET):
+        return False
     stream = stream or sys.stderr
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -132,3 +138,22 @@ def section(title: str, values: Mapping[str, str]) -> str:
     width = max(map(len, values), default=0)
     lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
     return "\n".join([title, *(lines or ["  nothing"])])
+
+
+def confirmed(command: str, things: Sequence[str]) -> bool:
+    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
+    from vitcli.runner.errors import ConfigError
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(
+            f"'vitcli {command}' asks for confirmation; without a terminal, type --yes"
+        )
+    question = f"remove {things[0]}?"
+    if len(things) > 1:
+        say("\n".join(things))
+        question = f"remove all {len(things)}?"
+    try:
+        return typer.confirm(printable(question), err=True)
+    except typer.Abort as error:
+        say("\nnothing was removed")
+        raise typer.Exit(130) from error

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import DataDir, Json, Offline, SkipBad, group
+from vitcli.cli.console import confirmed, emit, emit_json, say, table
+from vitcli.cli.options import DATA_HELP, DataDir, Json, Offline, SkipBad, Yes, group
 from vitcli.runner.text import listed, percent, quantity
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 NUM_LISTED = 10
 """Number of files or pairs of a kind that a check names."""
 
-commands = group(help="List, describe and download data sets.", example="vitcli data ls")
+commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME",
-        help="Data set or your own pictures: 'vitcli data ls' lists both.",
+        metavar="DATASET",
+        help=DATA_HELP,
         autocompletion=complete.data_set,
     ),
 ]
@@ -49,7 +49,7 @@ def ls(json: Json = False) -> None:
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
     say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
-    say("next: vitcli data get NAME, vitcli data info NAME")
+    say("next: vitcli data get DATASET, vitcli data info DATASET")
 
 
 def info_document(info: "DataInfo") -> dict[str, Any]:
@@ -96,6 +96,8 @@ def info(
     picture: Annotated[
         Path | None,
         typer.Option(
+            "-o",
+            "--output",
             metavar="FILE.png",
             help="Draw ten images of each class into this PNG file.",
             show_default=False,
@@ -315,3 +317,36 @@ def get(
         return
     emit(f"{status.name}  {describe_place(status)}")
     say(f"next: vitcli data info {name}, vitcli train --data {name}")
+
+
+@commands.command()
+def rm(name: Name, yes: Yes = False, json: Json = False) -> None:
+    """Remove the files of a data set from the cache.
+
+    They are its downloads and its decoded copies. Your own pictures, and files outside the cache,
+    stay.
+
+    \b
+    Example:
+      vitcli data rm cifar10
+    """
+    from vitcli.runner.data.cache import files_in_cache
+    from vitcli.runner.data.find import check_name, explain_write_errors
+
+    check_name(name)
+    files = files_in_cache(name)
+    size = sum(path.stat().st_size for path in files)
+    if not files:
+        say(f"the cache holds nothing of {name}")
+    elif not yes and not confirmed(
+        "data rm", [f"{quantity(len(files), 'file')} of {name} in the cache, {size / 1e6:,.0f} MB"]
+    ):
+        say("nothing was removed")
+        return
+    for path in files:
+        with explain_write_errors(path.parent):
+            path.unlink(missing_ok=True)
+    if json:
+        emit_json({"name": name, "removed": [str(path) for path in files], "bytes": size})
+    elif files:
+        emit(f"removed {quantity(len(files), 'file')} of {name}, {size / 1e6:,.0f} MB")

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,19 +27,24 @@ Jobs = Annotated[
         "--jobs",
         min=1,
         max=256,
-        help="Number of trials to train at once.",
-        show_default="one per core or GPU; on a cluster, as many as fit",
+        help="Number of trials at once.",
+        show_default=False,
     ),
 ]
 Pin = Annotated[
     bool,
-    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
+    typer.Option(
+        "--pin/--no-pin",
+        help="Pin trials that run at once to CPU cores of their own.",
+        hidden=True,
+    ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         help="Where to train: local (this machine), ray or slurm.",
         autocompletion=complete.engine,
+        hidden=True,
     ),
 ]
 Address = Annotated[
@@ -47,6 +53,44 @@ Address = Annotated[
         metavar="HOST:PORT",
         help="Ray: address of a running cluster; auto finds the one of this machine.",
         show_default="RAY_ADDRESS, or a new Ray on this machine",
+        hidden=True,
+    ),
+]
+
+
+def read_profile(context: typer.Context, file: Path | None) -> None:
+    """Take the options of a profile as defaults, so that typed options win.
+
+    Raises:
+        ConfigError: The file cannot be read, or one of its keys is no option of a cluster.
+    """
+    if file is None:
+        return
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.yaml_text import read_mapping
+    from vitcli.runner.text import did_you_mean
+
+    parameters = inspect.signature(read_options).parameters.values()
+    known = [e.name.replace("_", "-") for e in parameters if e.kind is not e.KEYWORD_ONLY]
+    document = read_mapping(file)
+    for key in document.data:
+        if key not in known or key == "profile":
+            raise ConfigError(
+                f"{document.where((key,))}: no option of a cluster is called {key!r}"
+                f"{did_you_mean(str(key), known)}"
+            )
+    context.default_map = {key.replace("-", "_"): value for key, value in document.data.items()}
+
+
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        metavar="FILE.yaml",
+        callback=read_profile,
+        is_eager=True,
+        help="File with options of a cluster, without --.",
+        show_default=False,
     ),
 ]
 Cpus = Annotated[
@@ -55,6 +99,7 @@ Cpus = Annotated[
         min=1,
         help="Ray, Slurm: CPU cores of each trial.",
         show_default="the threads of the study",
+        hidden=True,
     ),
 ]
 Gpus = Annotated[
@@ -63,6 +108,7 @@ Gpus = Annotated[
         min=0,
         help="Ray, Slurm: GPUs of each trial. With Ray, 0.25 lets four trials share a GPU.",
         show_default="Ray: 1 if there are GPUs",
+        hidden=True,
     ),
 ]
 Memory = Annotated[
@@ -72,11 +118,14 @@ Memory = Annotated[
         metavar="GB",
         help="Ray, Slurm: memory of each trial in GB.",
         show_default="not limited by vitcli",
+        hidden=True,
     ),
 ]
 Partition = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Slurm: partition.", show_default="the cluster's own"),
+    typer.Option(
+        metavar="NAME", help="Slurm: partition.", show_default="the cluster's own", hidden=True
+    ),
 ]
 TimeLimit = Annotated[
     str | None,
@@ -85,6 +134,7 @@ TimeLimit = Annotated[
         help="Slurm: time limit of each job (m, h or d). A trial that needs longer continues in"
         " another job.",
         show_default="1h",
+        hidden=True,
     ),
 ]
 Sbatch = Annotated[
@@ -92,6 +142,7 @@ Sbatch = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         help="Slurm: another option of sbatch, such as account=vision; may be repeated.",
+        hidden=True,
     ),
 ]
 
@@ -101,6 +152,7 @@ Budget = Annotated[
         metavar="2h",
         help="Stop after this time (s, m, h or d); the next call continues.",
         show_default="no limit",
+        hidden=True,
     ),
 ]
 
@@ -117,6 +169,7 @@ def read_options(
     partition: Partition = None,
     time_limit: TimeLimit = None,
     sbatch: Sbatch = None,
+    profile: Profile = None,
     *,
     device: Device = "auto",
     data_dir: DataDir = None,

@@ -66,6 +66,7 @@ Labels = Annotated[
         min=1,
         help="Number of labelled training images for --probe, balanced by class.",
         show_default="all",
+        hidden=True,
     ),
 ]
 ZeroShotFlag = Annotated[
@@ -89,6 +90,7 @@ ClassNames = Annotated[
         metavar="NAMES",
         help='Names of the classes for --zero-shot, such as "cat,fire truck".',
         show_default="the classes of the data set",
+        hidden=True,
     ),
 ]
 
@@ -97,15 +99,17 @@ def evaluate(
     run: Run,
     split: Annotated[Split, typer.Option(help="Images to measure.")] = Split.test,
     tta: Annotated[
-        bool, typer.Option("--tta", help="Average over each image and its mirror image.")
+        bool,
+        typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
     ] = False,
     step: Annotated[
-        int | None, typer.Option(help="Step of the checkpoint.", show_default="the last")
+        int | None,
+        typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True),
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     predictions: Annotated[
         Path | None,
-        typer.Option(help="File (.npz) for logits and labels.", show_default=False),
+        typer.Option(metavar="FILE.npz", help="File for logits and labels.", hidden=True),
     ] = None,
     min_accuracy: MinAccuracy = None,
     probe: ProbeKind = None,

@@ -19,7 +19,7 @@ commands = group(
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME",
+        metavar="EXPERIMENT",
         help="Experiment name or file.",
         autocompletion=complete.any_experiment,
     ),
@@ -123,7 +123,7 @@ def validate(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME",
+            metavar="EXPERIMENT",
             help="Experiment names or files.",
             autocompletion=complete.any_experiment,
         ),

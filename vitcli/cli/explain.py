@@ -1,5 +1,6 @@
 """`vitcli explain`: the theory of the sources, with numbers of a model."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_json, say, table, text_of
-from vitcli.cli.options import ChosenRun, Json, refuse_empty
+from vitcli.cli.options import Json, RunOf
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
     from vitcli.runner.explain.subject import Subject
+    from vitcli.runner.run.folder import RunDir
 
 
 class Format(StrEnum):
@@ -20,10 +23,11 @@ class Format(StrEnum):
 
     text = "text"
     html = "html"
+    json = "json"
 
 
 Topic = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="TOPIC",
         help="Topic to explain.",
@@ -33,7 +37,9 @@ Topic = Annotated[
 ]
 Picture = Annotated[
     str | None,
-    typer.Option("--image", help="Picture file to explain with.", show_default="a drawn picture"),
+    typer.Argument(
+        metavar="PICTURE", help="Picture file to explain with.", show_default="a drawn picture"
+    ),
 ]
 FormatOption = Annotated[
     Format | None,
@@ -41,14 +47,20 @@ FormatOption = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="File to write.", show_default="explain.html for html"),
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="File to write.",
+        show_default="explain.html for html",
+    ),
 ]
 
 
 def explain(
-    topic: Topic = "",
-    run: ChosenRun = None,
-    image: Picture = None,
+    topic: Topic = None,
+    run: RunOf = None,
+    picture: Picture = None,
     form: FormatOption = None,
     output: Output = None,
     json: Json = False,
@@ -60,29 +72,37 @@ def explain(
     \b
     Example:
       vitcli explain scale
+      vitcli explain scale quickstart photo.jpg
       vitcli explain --format html
     """
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.explain.topics import TOPICS, check_topic
+    from vitcli.runner.explain.topics import TOPICS
 
-    names = [check_topic(topic)] if topic else list(TOPICS)
-    refuse_empty("--image", image)
+    words = [each for each in (topic, run, picture) if each is not None]
+    topic = words.pop(0) if words and words[0] in TOPICS else ""
+    run, pictures = run_and_pictures("explain", words, needs_picture=False)
+    if len(pictures) > 1:
+        raise ConfigError(f"one picture is explained at a time, got {len(pictures)}")
+    chosen = None if run is None else find_run_or_topic(run, topic)
+    names = [topic] if topic else list(TOPICS)
+    json = json or form is Format.json
     if json and (form is Format.html or output is not None):
         raise ConfigError("--json prints numbers, not a file; leave out --format html and -o")
-    form = format_of(form, output, topic)
-    if form is Format.text and not topic and not json:
+    form = Format.json if json else format_of(form, output, topic)
+    if form is Format.text and not topic:
+        if words:
+            raise ConfigError(f"name a topic, such as: vitcli explain scale {shlex.join(words)}")
         emit(overview())
         return
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.explain.lesson import lesson_of, page
     from vitcli.runner.explain.subject import load_subject
     from vitcli.runner.files import commit, make_output_folder
-    from vitcli.runner.run.folder import find_run
 
     if form is Format.html and output is None:
         output = Path(f"explain{f'-{topic}' if topic else ''}.html")
-    chosen = default_run() if run is None else find_run(run)
-    subject = load_subject(chosen, image)
+    chosen = chosen or default_run()
+    subject = load_subject(chosen, *pictures)
     if output is not None:
         make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}
@@ -96,6 +116,20 @@ def explain(
             commit(output, (found if is_page else f"{found}\n").encode())
         emit(found if output is None else str(output))
     say(next_command(topic))
+
+
+def find_run_or_topic(run: str, topic: str) -> "RunDir":
+    """Return a run; without a topic before it, an unknown name is an unknown topic."""
+    from vitcli.runner.errors import InputError
+    from vitcli.runner.explain.topics import check_topic
+    from vitcli.runner.run.folder import find_run
+
+    try:
+        return find_run(run)
+    except InputError:
+        if not topic:
+            check_topic(run)
+        raise
 
 
 def format_of(form: Format | None, output: Path | None, topic: str) -> Format:

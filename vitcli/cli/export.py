@@ -10,7 +10,7 @@ from vitcli.cli.console import emit, emit_json
 from vitcli.cli.options import Json, Run, refuse_empty
 
 
-class To(StrEnum):
+class Format(StrEnum):
     """The formats of an exported model."""
 
     onnx = "onnx"
@@ -19,16 +19,18 @@ class To(StrEnum):
     card = "card"
 
 
-Format = Annotated[
-    To,
+FormatOption = Annotated[
+    Format,
     typer.Option(
+        "--format",
         help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
-        show_default=False,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="File to write.", show_default="name of the run"),
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="File to write.", show_default="RUN.SUFFIX"
+    ),
 ]
 Check = Annotated[
     bool,
@@ -45,7 +47,7 @@ Opset = Annotated[
 
 def export(
     run: Run,
-    to: Format,
+    form: FormatOption = Format.safetensors,
     output: Output = None,
     check: Check = True,
     opset: Opset = None,
@@ -58,18 +60,19 @@ def export(
 
     \b
     Example:
-      vitcli export cifar10-pocket --to safetensors
+      vitcli export cifar10-pocket
+      vitcli export cifar10-pocket --format card
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.weights.export import BATCHES, LIMIT, OPSET, export_run
 
-    if opset is not None and to is not To.onnx:
-        raise ConfigError(f"--opset is an option of --to onnx; leave it out with --to {to}")
+    if opset is not None and form is not Format.onnx:
+        raise ConfigError(f"--opset is an option of --format onnx, not of {form}; leave it out")
     refuse_empty("-o", output and output.name)
     found = find_run(run)
-    done = export_run(found, to.value, output, check=check, opset=opset or OPSET)
-    following = To.safetensors if to is To.card else To.card
+    done = export_run(found, form.value, output, check=check, opset=opset or OPSET)
+    following = Format.safetensors if form is Format.card else Format.card
     if json:
         emit_json(
             {
@@ -86,7 +89,7 @@ def export(
     emit(f"size           {done.size:,} bytes")
     for label, text in done.facts.items():
         emit(f"{label:<15}{text}")
-    if to is not To.card:
+    if form is not Format.card:
         emit(f"output         {done.output}")
         sizes = " and ".join(map(str, BATCHES))
         emit(
@@ -94,4 +97,4 @@ def export(
             if done.difference is None
             else f"difference     {done.difference:.1e} with {sizes} images (limit {LIMIT:.0e})"
         )
-    emit(f"next           {found.command(f'export --to {following}')}")
+    emit(f"next           {found.command(f'export --format {following}')}")

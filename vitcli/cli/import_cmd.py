@@ -29,15 +29,17 @@ Source = Annotated[
 ]
 As = Annotated[
     str,
-    typer.Option(
-        "--experiment",
-        "-e",
+    typer.Argument(
+        metavar="EXPERIMENT",
         help="Name or file of the experiment that describes the model.",
         autocompletion=complete.experiment,
     ),
 ]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Run folder to create.", show_default=False)
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FOLDER", help="Run folder to write.", show_default="runs/NAME"
+    ),
 ]
 
 ClassOrder = Annotated[
@@ -74,21 +76,20 @@ def import_(
 
     \b
     Example:
-      vitcli import vit.pt -e cifar10-tiny --name theirs
-      vitcli import timm:vit_tiny_patch16_224 --weights vit.pt -e cifar10-tiny --name theirs
+      vitcli import vit.pt cifar10-tiny
+      vitcli import timm:vit_tiny_patch16_224 cifar10-tiny --weights vit.pt
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.experiment.timm_names import PREFIX
     from vitcli.runner.weights.convert import import_weights, tuning_command
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
-    folder = run_folder(name, output)
-    if folder is None:
-        raise ConfigError("an imported run needs a name: --name NAME, or -o FOLDER")
-    chosen = load_changed(experiment, parse_sets(sets))
     refuse_empty("FILE", source)
     refuse_weights_option(source, weights)
+    if name is None and output is None:
+        name = Path(weights or source.removeprefix(PREFIX)).stem
+    folder = run_folder(name, output) or Path()
+    chosen = load_changed(experiment, parse_sets(sets))
     is_timm = source.startswith(PREFIX)
     theirs = find_timm(source, weights, offline=offline, on_message=say) if is_timm else None
     done = import_weights(

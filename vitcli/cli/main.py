@@ -35,7 +35,8 @@ from vitcli.cli import (
 )
 from vitcli.cli.console import escape_unprintable, say, silence_stdout
 from vitcli.cli.docstrings import restore_docstrings
-from vitcli.cli.options import group, with_code
+from vitcli.cli.old_spellings import spelled_today
+from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__
@@ -72,8 +73,13 @@ class Commands(TyperGroup):
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, notes = spelled_today(args)
+        if sys.argv[1:] == args:  # runs store the command
+            sys.argv[1:] = words
+        for note in notes:
+            say(note)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, words)
         except UsageError as error:
             refuse(error, ctx)
         except KeyboardInterrupt as error:
@@ -168,6 +174,8 @@ def vitcli(
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
@@ -177,6 +185,7 @@ def vitcli(
     Example:
       vitcli train
     """
+    set_talk(quiet=quiet, verbose=verbose)
 
 
 app.command()(with_code(ablate.ablate))

@@ -1,6 +1,7 @@
 """Options that several commands share, and the Typer groups that hold commands."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import only_results
+from vitcli.cli.console import QUIET, only_results
 
 
 class Fit(StrEnum):
@@ -22,22 +23,53 @@ class Fit(StrEnum):
     stretch = "stretch"
 
 
+DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
+TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
 # Each option is a type, so that it has the same name and help in every command.
+# ``hidden`` ones are shown by ``--help-all``.
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps or auto.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Show size and cost; train nothing."),
+]
+Status = Annotated[bool, typer.Option("--status", help="Show states and results; train nothing.")]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Train again what is finished.")]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also keep the results in this folder, in files that you can commit; what has a result"
+        " there is not trained again.",
+        show_default="only read experiments/results/trials",
+        hidden=True,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=0, help="Number of training epochs.", show_default=False),
+]
+Details = Annotated[
+    bool,
+    typer.Option("--details", help="Print a second table: how sure differences are."),
+]
+Device = Annotated[
+    str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 or mps.", show_default=False)
+]
 FitOption = Annotated[
     Fit | None,
     typer.Option(
         "--fit",
         help="How to fit pictures of another aspect ratio.",
         show_default="as in the training; crop",
+        hidden=True,
     ),
 ]
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Data set or your own pictures: 'vitcli data ls' lists both.",
-        show_default="as in the experiment",
+        help=DATA_HELP,
+        show_default=False,
         autocompletion=complete.data_set,
     ),
 ]
@@ -46,23 +78,36 @@ DataDir = Annotated[
     typer.Option(
         help="Only folder to search for the data set, or the new place of a run's own pictures.",
         show_default="VITCLI_DATA, then cache",
+        hidden=True,
     ),
 ]
 Offline = Annotated[
     bool,
-    typer.Option("--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection."),
+    typer.Option(
+        "--offline",
+        envvar="VITCLI_OFFLINE",
+        help="Never open a network connection.",
+        hidden=True,
+    ),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out pictures of a folder that cannot be read.")
+    bool,
+    typer.Option(
+        "--skip-bad", help="Leave out pictures of a folder that cannot be read.", hidden=True
+    ),
 ]
 AllowLeaks = Annotated[
     bool,
-    typer.Option("--allow-leaks", help="Train although test pictures are in the training set."),
+    typer.Option(
+        "--allow-leaks",
+        help="Train although test pictures are in the training set.",
+        hidden=True,
+    ),
 ]
 LimitBatches = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Maximum number of batches per epoch and per evaluation.", show_default="all"
+        min=1, help="Maximum number of batches per epoch and evaluation.", show_default="all"
     ),
 ]
 Sets = Annotated[
@@ -71,7 +116,7 @@ Sets = Annotated[
         "--set",
         "-s",
         metavar="FIELD=VALUE",
-        help="Change a field of the experiment; may be repeated.",
+        help="Change a field; may be repeated.",
         autocompletion=complete.field,
     ),
 ]
@@ -88,23 +133,22 @@ Track = Annotated[
     typer.Option(
         metavar="wandb|mlflow",
         help="Also show the run in this tracker while it trains; may be repeated.",
+        hidden=True,
     ),
 ]
-Images = Annotated[
-    list[str],
-    typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
+Pictures = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PICTURE", help="Picture files or folders; - is standard input."),
 ]
-ChosenRun = Annotated[
+RunOf = Annotated[
     str | None,
-    typer.Option(
-        "--run",
+    typer.Argument(
+        metavar="RUN",
         help="Run folder, name under runs/, or bundled model.",
         show_default="the newest classifier of real pictures, or cifar10-pocket",
-        autocompletion=complete.run,
+        autocompletion=complete.run_or_picture,
     ),
 ]
-
-
 WeightsFile = Annotated[
     Path | None,
     typer.Option(
@@ -120,10 +164,44 @@ Code = Annotated[
         metavar="FILE.py",
         help="Own code with parts; may be repeated.",
         show_default=False,
+        hidden=True,
     ),
 ]
 TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Run the copies of own code in a run folder.")
+    bool,
+    typer.Option("--trust-code", help="Run the copies of own code in a run folder.", hidden=True),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", envvar=QUIET, help="Print only results and errors.", hidden=True),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        envvar="VITCLI_TRACEBACK",
+        help="Show where errors come from.",
+        hidden=True,
+    ),
+]
+
+
+def show_whole_help(context: typer.Context, wanted: bool) -> None:
+    """Print the help with the options that it does not show to newcomers, and exit."""
+    if wanted:
+        parameters: list[Any] = context.command.params
+        for each in parameters:
+            each.hidden = False
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all", callback=show_whole_help, is_eager=True, help="Show all options and exit."
+    ),
 ]
 RunName = Annotated[
     str | None,
@@ -141,6 +219,19 @@ def refuse_empty(option: str, value: object) -> None:
         from vitcli.runner.errors import ConfigError
 
         raise ConfigError(f"{option} is empty; is a shell variable unset?")
+
+
+def exclude(given: Mapping[str, object]) -> None:
+    """Refuse two options of which a command takes one.
+
+    Raises:
+        ConfigError: Two of the values are given.
+    """
+    named = [option for option, value in given.items() if value not in (None, False)]
+    if len(named) > 1:
+        from vitcli.runner.errors import ConfigError
+
+        raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:
@@ -191,23 +282,62 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
             own_code.load(code or [])
             return command(*args, **options)
 
-    added = {"code": (Code, None), "trust_code": (TrustCode, False)}
+    return _add_options(call, code=(Code, None), trust_code=(TrustCode, False))
+
+
+def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that also takes the options that all commands have."""
+
+    @wraps(command)
+    def call(
+        *args: Any,
+        quiet: bool = False,
+        verbose: bool = False,
+        help_all: bool = False,
+        **options: Any,
+    ) -> Any:
+        set_talk(quiet=quiet, verbose=verbose)
+        return command(*args, **options)
+
+    options = {"quiet": Quiet, "verbose": Verbose, "help_all": HelpAll}
+    return _add_options(call, **{name: (kind, False) for name, kind in options.items()})
+
+
+def set_talk(*, quiet: bool, verbose: bool) -> None:
+    """Set how much this process and its workers say."""
+    if quiet:
+        os.environ[QUIET] = "1"
+    if verbose:
+        os.environ["VITCLI_TRACEBACK"] = "1"
+
+
+def _add_options(command: Any, **added: tuple[Any, Any]) -> Callable[..., Any]:
+    """Show Typer further options, each a type and a default, behind those of a command."""
     signature = inspect.signature(command)
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
         for name, (kind, default) in added.items()
     ]
     new = signature.replace(parameters=[*signature.parameters.values(), *parameters])
-    call.__signature__ = new  # type: ignore[attr-defined]
-    call.__annotations__ = command.__annotations__ | {n: kind for n, (kind, _) in added.items()}
-    return call
+    command.__signature__ = new
+    command.__annotations__ |= {name: kind for name, (kind, _) in added.items()}
+    wrapped: Callable[..., Any] = command
+    return wrapped
+
+
+class Commands(typer.Typer):
+    """A group of commands with the options that all commands have."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[..., Any]:
+        register = super().command(name, **options)
+        return lambda function: register(with_common(function))
 
 
 def group(*, example: str = "", **options: Any) -> typer.Typer:
     """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
     if example:
         options["help"] += f"\n\n\b\nExample:\n  {example}"
-    return typer.Typer(
+    return Commands(
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_measured, say
-from vitcli.cli.options import ChosenRun, Device, FitOption, Images, Json
+from vitcli.cli.options import TOP_HELP, Device, FitOption, Json, Pictures, RunOf, exclude
 from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import percent, quantity, shorten
 
@@ -27,7 +28,7 @@ Top = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Number of classes to show per picture; CSV always has two.",
+        help=TOP_HELP,
         show_default="5, or 1 for several pictures",
     ),
 ]
@@ -47,8 +48,8 @@ Coverage = Annotated[
 
 
 def predict(
-    images: Images,
-    run: ChosenRun = None,
+    run: RunOf = None,
+    pictures: Pictures = None,
     top: Top = None,
     reject: Reject = None,
     coverage: Coverage = None,
@@ -62,17 +63,18 @@ def predict(
     \b
     Example:
       vitcli predict photo.jpg --top 3
+      vitcli predict quickstart pictures --format csv
     """
     from vitcli.cli.live import counted
     from vitcli.runner.data.folder import picture_files
-    from vitcli.runner.errors import ConfigError, summarize_failures
+    from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
 
-    if reject is not None and coverage is not None:
-        raise ConfigError("--reject and --coverage exclude each other; leave out one of them")
+    exclude({"--reject": reject, "--coverage": coverage})
+    run, images = run_and_pictures("predict", [run, *(pictures or ())])
     chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))

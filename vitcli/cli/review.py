@@ -33,8 +33,9 @@ def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     emit_measured(form, document(found, page), tables(found, page), csv_rows(found))
     say(f"next: open {page} in a browser")
     if root := own_path(found.found.spec.data.name):
-        words = ["vitcli", "predict", str(root / "test" if (root / "test").is_dir() else root)]
-        say(f"next: {shlex.join([*words, '--run', found.found.run.name, *AS_CSV])}")
+        pictures = root / "test" if (root / "test").is_dir() else root
+        command = found.found.run.command("predict")
+        say(f"next: {command} {shlex.join([str(pictures), *AS_CSV])}")
     return found.accuracy
 
 

@@ -1,7 +1,6 @@
 """`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_exactly, emit_json, say, section, table
-from vitcli.cli.options import Json, Run, group
+from vitcli.cli.console import confirmed, emit, emit_exactly, emit_json, say, section, table
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, Yes, group
 from vitcli.cli.run_table import run_table
-from vitcli.runner.text import duration, printable
+from vitcli.runner.text import duration
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -57,7 +56,7 @@ class Sort(StrEnum):
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="NAME",
+        metavar="RUN",
         help="Runs, folders under runs/, or 'pets*'.",
         show_default="all",
         autocompletion=complete.own_run,
@@ -69,7 +68,7 @@ OfState = Annotated[
 OnData = Annotated[
     str | None,
     typer.Option(
-        help="List runs on this data set, such as cifar10 or imagefolder.",
+        help=DATA_HELP,
         show_default="all",
         autocompletion=complete.data_set,
     ),
@@ -77,6 +76,8 @@ OnData = Annotated[
 OfExperiment = Annotated[
     str | None,
     typer.Option(
+        "--of",
+        metavar="EXPERIMENT",
         help="List runs of this experiment.",
         show_default="all",
         autocompletion=complete.experiment,
@@ -93,9 +94,7 @@ Order = Annotated[
 Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
 Top = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Number of runs to list: those with the best results.", show_default="all"
-    ),
+    typer.Option(min=1, help=TOP_HELP, show_default="all"),
 ]
 
 
@@ -274,15 +273,6 @@ def diff(
     say("note: these are single runs; a different random seed also changes the numbers")
 
 
-@commands.command(hidden=True)
-def compare(runs: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Name the command that compares two runs."""
-    from vitcli.runner.errors import ConfigError
-
-    two = shlex.join(runs) if runs and len(runs) == 2 else "A B"
-    raise ConfigError(f"there is no 'runs compare'; type: vitcli runs diff {two}")
-
-
 def format_difference(name: str, a: Any, b: Any) -> str:
     """Return the difference of two numbers with its sign."""
     if a is None or b is None:
@@ -325,7 +315,7 @@ def rm(
             autocompletion=complete.own_run,
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Remove runs and their checkpoints, or whole studies.
@@ -337,7 +327,7 @@ def rm(
     from vitcli.runner.study.remove import find_removal, remove
 
     found = [find_removal(run) for run in runs]
-    if not yes and not confirmed([each.describe() for each in found]):
+    if not yes and not confirmed("runs rm", [each.describe() for each in found]):
         say("nothing was removed")
         return
     for path in remove(found):
@@ -348,29 +338,14 @@ def rm(
         emit("\n".join(f"removed {each.name}" for each in found))
 
 
-def confirmed(things: list[str]) -> bool:
-    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
-    from vitcli.runner.errors import ConfigError
-
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("'vitcli runs rm' asks for confirmation; without a terminal, type --yes")
-    question = f"remove {things[0]}?"
-    if len(things) > 1:
-        say("\n".join(things))
-        question = f"remove all {len(things)}?"
-    try:
-        return typer.confirm(printable(question), err=True)
-    except typer.Abort as error:
-        say("\nnothing was removed")
-        raise typer.Exit(130) from error
-
-
 @commands.command()
 def record(
     runs: Runs,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write.", show_default="stdout"),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File to write.", show_default="stdout"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

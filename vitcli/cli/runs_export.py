@@ -12,7 +12,7 @@ from vitcli.cli.options import Json
 from vitcli.runner.text import quantity
 
 
-class Tracker(StrEnum):
+class Format(StrEnum):
     """The formats of an export."""
 
     csv = "csv"
@@ -20,17 +20,24 @@ class Tracker(StrEnum):
 
 
 def export(
-    to: Annotated[Tracker, typer.Option(help="Format to write.", show_default=False)],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder to write.", show_default=False)
-    ],
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FOLDER|RUN",
+            metavar="RUN",
             help="Runs, or folders of runs and studies.",
             show_default="runs",
             autocompletion=complete.own_run,
+        ),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format to write.")] = Format.csv,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder to write.",
+            show_default="runs-csv or runs-mlflow",
         ),
     ] = None,
     json: Json = False,
@@ -41,14 +48,15 @@ def export(
 
     \b
     Example:
-      vitcli runs export --to csv -o table
+      vitcli runs export --format csv -o table
     """
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.trackers.csv_files import write_csv
     from vitcli.runner.trackers.exported import find_runs, read_runs
     from vitcli.runner.trackers.mlflow_store import check_mlflow, show_command, write_mlflow
 
-    if to is Tracker.mlflow:
+    output = output or Path(f"runs-{form}")
+    if form is Format.mlflow:
         check_mlflow(output)
     found = find_runs(runs or ())
     read, damaged = read_runs(found)
@@ -56,7 +64,7 @@ def export(
         say(f"error: {error}")
     if not read:
         raise summarize_failures(damaged, len(found), "runs could not be read")
-    files = write_mlflow(read, output) if to is Tracker.mlflow else write_csv(read, output)
+    files = write_mlflow(read, output) if form is Format.mlflow else write_csv(read, output)
     if json:
         emit_json({"files": [str(path) for path in files], "runs": [run.name for run in read]})
     else:
@@ -64,5 +72,5 @@ def export(
     say(f"exported {quantity(len(read), 'run')}")
     if damaged:
         raise summarize_failures(damaged, len(found), "runs could not be read")
-    if to is Tracker.mlflow:
+    if form is Format.mlflow:
         say(f"next: {show_command(output)}")

@@ -12,11 +12,18 @@ from vitcli.runner.text import quantity
 
 def page(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of runs and studies.")
-    ] = Path("runs"),
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Folder of runs and studies.", show_default="runs"),
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write.", show_default="FOLDER/index.html"),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="File to write.",
+            show_default="FOLDER/index.html",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -29,8 +36,9 @@ def page(
       vitcli runs page
     """
     from vitcli.runner.overview.page import write_page
+    from vitcli.runner.run.folder import RUNS
 
-    path, data = write_page(folder, output)
+    path, data = write_page(folder or RUNS, output)
     runs, studies = data["runs"], len(data["studies"])
     damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
     if json:

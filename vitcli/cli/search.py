@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.ablate import DryRun
 from vitcli.cli.console import emit_json, say
 from vitcli.cli.engines import takes_options
-from vitcli.cli.options import Json, Sets
+from vitcli.cli.options import DryRun, Json, Save, Sets, Status, exclude
 from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
 from vitcli.runner.text import quantity
 
@@ -37,7 +36,9 @@ Name = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Folder of the search.", show_default="runs/..."),
+    typer.Option(
+        "-o", "--output", metavar="FOLDER", help="Folder of the search.", show_default="runs/..."
+    ),
 ]
 Storage = Annotated[
     str | None,
@@ -45,21 +46,12 @@ Storage = Annotated[
         metavar="URL",
         help="Optuna storage of the search, such as postgresql://host/db.",
         show_default="a journal in the folder",
+        hidden=True,
     ),
 ]
-Save = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Keep the results in this folder, in files that you can commit. Another machine"
-        " continues from them.",
-        show_default=False,
-    ),
-]
-Status = Annotated[bool, typer.Option("--status", help="Show the results so far; train nothing.")]
 Final = Annotated[
     bool,
-    typer.Option("--final/--no-final", help="Train and test the winner at the end."),
+    typer.Option("--final/--no-final", help="Train and test the winner at the end.", hidden=True),
 ]
 
 
@@ -92,6 +84,7 @@ def search(
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search, require_optuna
 
+    exclude({"--dry-run": dry_run, "--status": status})
     chosen = load_search(name, parse_sets(sets))
     require_optuna()
     from vitcli.runner.search.objective import Objective

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import emit, say, table
+from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | Non
         say(f"  {trials}: the saved result is not used ({reason})")
 
 
-def show_plan(plan: "StudyPlan", options: Any) -> None:
+def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
     from vitcli.runner.study.plan import estimate_study
     from vitcli.runner.train.dry_run import missing_data_note
@@ -36,15 +36,21 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
             if note := missing_data_note(name, options.data_dir, options.offline):
                 say(note)
     estimate = estimate_study(plan, options, spent_seconds=time.process_time(), on_message=say)
-    rows = [
-        [
-            trial.folder,
-            plan.states[trial.folder].state,
-            f"{plan.parameters[trial.variant]:,}",
-            duration(estimate.by_variant[trial.variant]),
-        ]
+    found: list[dict[str, Any]] = [
+        {
+            "trial": trial.folder,
+            "state": plan.states[trial.folder].state,
+            "parameters": plan.parameters[trial.variant],
+            "seconds": estimate.by_variant[trial.variant],
+        }
         for trial in plan.trials
     ]
+    if as_json:
+        total = {"seconds": estimate.total, "at_once": estimate.count}
+        place = {"study": plan.study.name, "folder": str(plan.root)}
+        emit_json(place | {"trials": found} | total | {"disk_bytes": plan.disk_bytes})
+        return
+    rows = [[t["trial"], t["state"], f"{t['parameters']:,}", duration(t["seconds"])] for t in found]
     if rows:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
     emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
@@ -86,13 +92,25 @@ def detectable_text(study: "Study") -> str:
 
 
 def show_status(
-    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    saved: "SavedTrials | None",
+    *,
+    as_json: bool,
 ) -> None:
     """Print the state of each trial and the reasons for the states."""
     from vitcli.runner.study.plan import count_states, explain_states
     from vitcli.runner.study.states import trial_states
 
     states = trial_states(study, root, names, saved)
+    if as_json:
+        found = [
+            {"trial": folder, "state": each.state, "reason": each.reason}
+            for folder, each in states.items()
+        ]
+        emit_json({"study": study.name, "folder": str(root), "trials": found})
+        return
     header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
     rows: dict[str, list[str]] = {}
     for trial in study.trials(names):

@@ -2,15 +2,27 @@
 
 import shlex
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vitcli.cli.ablate import Details, check_format
 from vitcli.cli.console import emit_exactly, line_width, say
+from vitcli.cli.options import Details, Json
 from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.text import portable
+
+
+class Format(StrEnum):
+    """The formats of the output."""
+
+    text = "text"
+    md = "md"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
+    html = "html"
 
 
 def table(
@@ -24,8 +36,13 @@ def table(
     variant: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the variant.")
     ] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of what pairs the trials.")
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of what pairs the trials.",
+            show_default="seed",
+        ),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
@@ -40,14 +57,18 @@ def table(
     margin: Annotated[
         float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
     ] = None,
-    form: Annotated[
-        str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
-    ] = "text",
+    form: Annotated[Format, typer.Option("--format", help="Format of the table.")] = Format.text,
     details: Details = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Folder for tables, figure and report.html."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder for tables, figure and report.html.",
+        ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Compare results that any program trained, from a CSV file with one trial a row.
 
@@ -64,11 +85,10 @@ def table(
     from vitcli.runner.study.results_file import Choices, read_results
     from vitcli.runner.study.table import render
 
-    check_format(form)
     choices = Choices(
         score=score,
         variant=variant,
-        seed=seed,
+        seed=pairs,
         baseline=baseline,
         unit=unit,
         lower_is_better=lower_is_better,
@@ -80,7 +100,7 @@ def table(
         say(f"not used: {', '.join(unused)}")
     if doc.origin:
         say(doc.origin.reading)
-    emit_exactly(render(doc, form, line_width(), details=details))
+    emit_exactly(render(doc, Format.json if json else form, line_width(), details=details))
     if output is not None:
         publish_outside(doc, output)
         say(f"report  {output / 'report.html'}")

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.chosen import adopt_model, load_changed, option_names, shorten_pretraining
+from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     AllowLeaks,
     Data,
     DataDir,
     Device,
+    DryRun,
+    Epochs,
     FitOption,
     Json,
     LimitBatches,
     Offline,
+    Rerun,
     RunName,
     Sets,
     SkipBad,
@@ -54,25 +57,28 @@ Seed = Annotated[
     typer.Option(
         min=0,
         help="Random seed of weights, data order and dropout.",
-        show_default="as in the experiment",
+        show_default=False,
     ),
-]
-Epochs = Annotated[
-    int | None,
-    typer.Option(min=0, help="Number of training epochs.", show_default="as in the experiment"),
 ]
 LearningRate = Annotated[
     float | None,
-    typer.Option("--lr", help="Peak learning rate.", show_default="as in the experiment"),
+    typer.Option("--lr", help="Peak learning rate.", show_default=False),
 ]
 BatchSize = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of images per step.", show_default="as in the experiment"),
+    typer.Option(
+        min=1,
+        help="Number of images or sequences per step.",
+        show_default="as in the experiment",
+        hidden=True,
+    ),
 ]
 Precision = Annotated[
     str | None,
     typer.Option(
-        help="Precision: fp32, tf32, bf16, fp16 or auto.", show_default="as in the experiment"
+        help="Precision: fp32, tf32, bf16, fp16 or auto.",
+        show_default="as in the experiment",
+        hidden=True,
     ),
 ]
 Init = Annotated[
@@ -86,7 +92,9 @@ Init = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Run folder to write.", show_default="runs/..."),
+    typer.Option(
+        "-o", "--output", metavar="FOLDER", help="Run folder to write.", show_default="runs/..."
+    ),
 ]
 Resume = Annotated[
     str | None,
@@ -103,9 +111,9 @@ Inexact = Annotated[
         "--allow-inexact",
         help="Continue even if the thread count, the torch version or a setting has changed, and"
         " mark the run as inexact.",
+        hidden=True,
     ),
 ]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Replace an existing run.")]
 StopAfter = Annotated[
     int | None,
     typer.Option(
@@ -113,10 +121,8 @@ StopAfter = Annotated[
         min=1,
         help="Stop after epoch N, with the schedule of the whole training; --resume continues it.",
         show_default="the last epoch",
+        hidden=True,
     ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show size, cost and configuration without training.")
 ]
 
 
@@ -206,25 +212,6 @@ def train(
         )
         go = show_estimate if dry_run else run
         go(chosen, request, json, launch)
-
-
-def collect_changes(
-    sets: list[str] | None, shortcuts: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all changed fields, and which option changed a field; ``--set`` where absent.
-
-    Args:
-        sets: The values of ``--set``.
-        shortcuts: Field -> value of its own option; None if the option is not given.
-    """
-    from vitcli.runner.data.find import check_name
-    from vitcli.runner.experiment.config import parse_sets
-
-    given = {field: value for field, value in shortcuts.items() if value is not None}
-    changes, options = parse_sets(sets) | given, option_names(given)
-    if isinstance(data := changes.get("data.name"), str):
-        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
-    return changes, options
 
 
 def choose_experiment(

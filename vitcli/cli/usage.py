@@ -59,11 +59,6 @@ def suggest_option(name: str, context: typer.Context) -> str:
     fields = {option: field for field, option in option_names(SHORTCUTS).items()}
     if name in fields and "--set" in own:
         return f"type -s {fields[name]}=VALUE"
-    if context.command.name == "ablate" and (name in fields or name in ("-s", "--set")):
-        from vitcli.runner.experiment.problems import nested
-
-        field = nested(fields[name].split(".")) if name in fields else "FIELD: VALUE"
-        return f"to change a study, write a file with the lines 'base: STUDY' and '{field}'"
     has = "has" if len(owners) == 1 else "have"
     shown = join_words([f"'vitcli {path}'" for path in owners])
     return f"only {shown} {has} it" if len(owners) <= MAX_OWNERS else ""

@@ -39,7 +39,7 @@ What = Annotated[
     ),
 ]
 Form = Annotated[FigureFormat, typer.Option("--format", help="File format of the figures.")]
-Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")]
+Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")]
 NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
 
 

@@ -21,13 +21,13 @@ READING = (
     "runs ls",
     "runs show own",
     "runs page",
-    "runs export own --to csv -o table",
+    "runs export own --format csv -o table",
     "experiments ls",
     "runs verify own",
 )
-RUNNING = ("eval own", "visualize own", "export own --to safetensors",
-           "predict photo.jpg --run own",
-           "attn-map photo.jpg --run own", "train --resume own")  # fmt: skip
+RUNNING = ("eval own", "visualize own", "export own --format safetensors",
+           "predict own photo.jpg",
+           "attn-map own photo.jpg", "train --resume own")  # fmt: skip
 
 
 @pytest.fixture

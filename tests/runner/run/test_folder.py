@@ -67,7 +67,7 @@ def test_what_is_no_run_is_said(here):
 @pytest.mark.parametrize("name", ["gone.pth", "there.tar", "with space.safetensors"])
 def test_a_weights_file_is_answered_with_its_import(here, name):
     Path("there.tar").write_bytes(b"weights")
-    with pytest.raises(InputError, match=r"type: vitcli import .+ -e EXPERIMENT --name") as caught:
+    with pytest.raises(InputError, match=r"type: vitcli import .+ EXPERIMENT --name") as caught:
         find_run(name)
     assert shlex.quote(name) in str(caught.value)
     Path("own.yaml").touch()

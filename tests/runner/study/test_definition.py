@@ -11,11 +11,10 @@ from vitcli.runner.study.collect import command
 from vitcli.runner.study.definition import (
     is_same_setting,
     load_study,
-    model_sizes,
     parse_seeds,
     select,
 )
-from vitcli.runner.study.plan import default_root
+from vitcli.runner.study.plan import default_root, model_sizes
 
 STUDY = """
 base: quickstart
@@ -59,11 +58,25 @@ def test_other_seeds_replace_those_of_the_file(here):
 
 
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
-    loaded = load_study(study(STUDY, here), data="imagefolder:some/pets")
+    loaded = load_study(study(STUDY, here), typed={"data.name": "imagefolder:some/pets"})
     assert {variant.spec.data.name for variant in loaded.variants} == {"imagefolder:some/pets"}
     assert loaded.variants[1].changes == {"model.norm": "none"}
     assert default_root(loaded) == Path("runs/mine-pets")
     assert command(loaded) == "vitcli ablate mine.yaml --data imagefolder:some/pets"
+
+
+def test_typed_fields_change_the_base_of_every_variant_and_lead_to_a_folder_of_their_own(here):
+    typed = {"model.depth": 2, "model.norm": "rms_norm", "train.epochs": 1}
+    loaded = load_study(study(STUDY, here), typed=typed)
+    full, no_norm, other = loaded.variants
+    assert {each.spec.model.depth for each in loaded.variants} == {2}
+    assert [each.spec.model.norm for each in (full, no_norm)] == ["rms_norm", "none"]
+    assert other.spec.train.epochs == 1, "another experiment is changed, too"
+    assert default_root(loaded) == Path(f"runs/mine-{config_hash(full.spec)[:8]}")
+    options = "-s model.depth=2 -s model.norm=rms_norm -s train.epochs=1"
+    assert command(loaded) == f"vitcli ablate mine.yaml {options}"
+    with pytest.raises(ConfigError, match=r"^--epochs: should be"):
+        load_study("mine.yaml", None, {"train.epochs": -1}, {"train.epochs": "--epochs"})
 
 
 def test_own_variants_replace_those_of_the_base(here):

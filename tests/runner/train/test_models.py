@@ -69,7 +69,7 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
     (found,) = predictor.predict_each([str(next((pictures / "test" / "dark").iterdir()))])
     assert sum(share for _, share in found.top) == pytest.approx(1)
     if kind not in ATTENTIONS:
-        with pytest.raises(ConfigError, match="--run"):
+        with pytest.raises(ConfigError, match="Vision Transformer"):
             Explainer(predictor)
 
 

@@ -128,8 +128,8 @@ class Explainer:
         model, names = predictor.model, predictor.names
         if not isinstance(model, MappedModel):
             raise ConfigError(
-                f"{predictor.run.name}: family {model.spec.family!r} {model.no_maps}; name a Vision"
-                " Transformer with --run"
+                f"{predictor.run.name}: family {model.spec.family!r} {model.no_maps}; name a run"
+                " of a Vision Transformer"
             )
         self.predictor, self.model = predictor, model
         self.classifies = predictor.classifies

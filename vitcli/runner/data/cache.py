@@ -21,7 +21,7 @@ from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
 from vitcli.core.spec import DATA_READERS
 from vitcli.runner.data.arrays import is_large
-from vitcli.runner.data.find import Listener, cache_root
+from vitcli.runner.data.find import Listener, cache_root, download_folder
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.files import commit, commit_json, file_lock
 from vitcli.runner.text import printable
@@ -64,6 +64,13 @@ def cached_files(name: str) -> tuple[Path, ...]:
     native = array_file(name, None)
     files = sorted(native.parent.glob(native.name.replace("-native", "-*")))
     return tuple(path for path in files if _sidecar(path).is_file())
+
+
+def files_in_cache(name: str) -> list[Path]:
+    """Return the cache files of a data set with their JSON files, and its downloads."""
+    cached = [file for path in cached_files(name) for file in (path, _sidecar(path))]
+    downloads = download_folder(name)
+    return cached + [path for path in sorted(downloads.rglob("*")) if path.is_file()]
 
 
 def _sidecar(path: Path) -> Path:

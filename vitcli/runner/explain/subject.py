@@ -169,7 +169,7 @@ def check_model(model: Any, name: str) -> None:
         ConfigError: It is no Vision Transformer, or has no softmax attention between all tokens,
             no layers or only one token.
     """
-    remedy = "name a Vision Transformer with softmax attention, such as --run cifar10-pocket"
+    remedy = "name a Vision Transformer with softmax attention, such as cifar10-pocket"
     if not isinstance(model, VisionTransformer):
         lacks = model.no_maps or "is not explained"
         raise ConfigError(f"{name}: family {model.spec.family!r} {lacks}; {remedy}")

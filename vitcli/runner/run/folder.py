@@ -34,7 +34,8 @@ from vitcli.runner.files import (
 from vitcli.runner.text import did_you_mean, shorten
 from vitcli.version import PACKAGE
 
-RUNS = Path("runs")
+RUNS = Path(os.environ.get("VITCLI_RUNS") or "runs")
+"""The folder of runs and studies."""
 BUNDLED = PACKAGE / "pretrained"
 """The folder of the bundled models: run folders that are only read."""
 DEFAULT_RUN = Path("train/seed0")
@@ -382,7 +383,7 @@ def describe_unknown(text: str) -> str:
     """Return that there is no run of this name, and what was probably meant."""
     unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
     if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
-        command = f"vitcli import {shlex.quote(text)} -e EXPERIMENT --name NAME"
+        command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"
         return f"{unknown}; to make a run from a weights file, type: {command}"
     known = [*bundled_models(), *(run.name for run in list_runs(RUNS))]
     return f"{unknown} ('vitcli runs ls' lists them){did_you_mean(text, known)}"

@@ -10,7 +10,8 @@ from vitcli.runner.experiment.listing import kind_of
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import measure_sizes
-from vitcli.runner.study.definition import load_study, model_sizes
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.text import quantity
 
 

@@ -1,4 +1,4 @@
-"""`--profile`: the time of each operator in a benchmark, as a trace and as a table of ten rows."""
+"""`--trace`: the time of each operator in a benchmark, as a trace and as a table of ten rows."""
 
 from collections.abc import Callable
 from pathlib import Path

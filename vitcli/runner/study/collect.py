@@ -1,5 +1,6 @@
 """The document of a study: the results of its trials, before any statistics. No torch."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -165,6 +166,9 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
     if study.data is not None:
         words += ["--data", shlex.quote(str(portable(study.data)))]
+    for field, value in study.typed.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += ["-s", shlex.quote(f"{field}={text}")] if field != "data.name" else []
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):

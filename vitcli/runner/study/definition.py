@@ -4,6 +4,7 @@ A study is an experiment file with ``variants``. Every variant starts from the f
 or from its ``base``. It changes fields or names another experiment.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,9 @@ from vitcli.runner.experiment.config import (
     with_code,
 )
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.experiment.places import Places, in_files
+from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
-from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
@@ -121,6 +121,8 @@ class Study:
     """Seeds of the file, even if the command line replaced them."""
     data: str | None = None
     """The data set, if the command line replaced that of the file."""
+    typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Dotted field -> value that the command line set in the base of every variant."""
 
     @property
     def baseline(self) -> Variant:
@@ -159,14 +161,26 @@ def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
     return [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
 
 
-def load_study(name: str, seeds: Sequence[int] | None = None, data: str | None = None) -> Study:
-    """Read and check a study by name or path; ``seeds`` and ``data`` replace those of the file.
+def load_study(
+    name: str,
+    seeds: Sequence[int] | None = None,
+    typed: Mapping[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Study:
+    """Read and check a study by name or path.
+
+    Args:
+        name: Name of a study, or path of a file.
+        seeds: Seeds that replace those of the file.
+        typed: Dotted field -> value in the base of every variant, instead of that of the file.
+        options: Dotted field -> the option that changes it; ``--set`` if absent.
 
     Raises:
         ConfigError: The file is no study, or one of its fields is wrong.
     """
     path = find_experiment(name)
-    return study_of(read_mapping(path), path, seeds, {} if data is None else {"data.name": data})
+    found = study_of(read_mapping(path), path, seeds, typed, options)
+    return dataclasses.replace(found, typed=dict(typed or {}))
 
 
 def study_of(
@@ -174,6 +188,7 @@ def study_of(
     path: Path,
     seeds: Sequence[int] | None = None,
     typed: Mapping[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Study:
     """Return the checked study of a document.
 
@@ -181,12 +196,13 @@ def study_of(
         document: The content of the file, or of a call in Python.
         path: The file; its name is that of the study.
         seeds: Seeds that replace those of the document.
-        typed: Dotted field -> value that replaces that of every variant.
+        typed: Dotted field -> value in the base of every variant, instead of that of the document.
+        options: Dotted field -> the option that changes it; ``--set`` if absent.
 
     Raises:
         ConfigError: The document is no study, or one of its fields is wrong.
     """
-    typed = dict(typed or {})
+    typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     documents = with_bases(document, path)
     raw, places = with_code(documents), in_files(documents)
     if "variants" not in raw:
@@ -210,7 +226,7 @@ def study_of(
         parts = tuple(named)[1:]
         named = crossed_variants(named, fields.tune, places)
     variants = tuple(
-        _variant(name, changes, raw, typed, fields.tune, path, places)
+        _variant(name, changes, raw, typed, fields.tune, path, places, shown)
         for name, changes in named.items()
     )
     if parts and variants[0].spec.data.folds:
@@ -254,6 +270,7 @@ def _variant(
     tune: Mapping[str, list[Any]],
     path: Path,
     places: Places,
+    shown: Places,
 ) -> Variant:
     label = f": variant {name!r}"
     place = f"{places.where(('variants', name))}{label}"
@@ -262,16 +279,17 @@ def _variant(
             f"{place}: its name becomes a folder; use letters, digits and . _ + - only"
             f" (reserved: {', '.join(RESERVED)})"
         )
-    changes = {field: value for field, value in flatten(changes).items() if field not in typed}
+    typed_data = typed.keys() & {"data.name"}  # that of every variant
+    changes = {key: value for key, value in flatten(changes).items() if key not in typed_data}
     for field in ("seed", "base", "variants"):
         if field in changes:
             raise ConfigError(f"{place}: a variant cannot change {field!r}")
     raw, below = base, places
     if "experiment" in changes:
         raw, below = _other_experiment(changes["experiment"], place, path)
-    fields = {field: value for field, value in changes.items() if field != "experiment"} | typed
+    fields = typed | {field: value for field, value in changes.items() if field != "experiment"}
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
-    written = Places([*own, *below.sources], place)
+    written = Places([*own, *shown.sources, *below.sources], place)
     settings = [
         (setting, with_teacher(check(override(raw, fields | setting), written), required=False))
         for setting in grid(tune, places)
@@ -375,26 +393,3 @@ def parse_seeds(text: str) -> list[int]:
             )
         seeds += range(first, last + 1)
     return seeds
-
-
-def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict[str, int]:
-    """Return variant -> number of parameters, of all variants or of some.
-
-    Every model is built without memory, so mistakes are found before training.
-
-    Raises:
-        ConfigError: A variant does not fit its data set.
-    """
-    sizes: dict[str, int] = {}
-    for variant in study.variants if variants is None else variants:
-        from vitcli.core.inspect.cost import count_parameters
-        from vitcli.runner.data.load import describe_data
-        from vitcli.runner.experiment.build import abstract_module
-
-        try:
-            for _, spec in variant.settings:
-                fitted = fit_to_data(spec, describe_data(spec.data))
-                sizes[variant.name] = count_parameters(abstract_module(fitted))
-        except ConfigError as error:
-            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
-    return sizes

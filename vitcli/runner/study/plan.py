@@ -10,13 +10,14 @@ from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
-from vitcli.runner.errors import UserError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.config import Experiment, config_hash
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.definition import Study, Trial, model_sizes
+from vitcli.runner.study.definition import Study, Trial, Variant
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import ignore_message, quantity
@@ -80,9 +81,11 @@ class StudyPlan:
 
 
 def default_root(study: Study) -> Path:
-    """Return the study's folder if the user names none: another one for each typed data set."""
+    """Return the study's folder if the user names none: another one for what the user changed."""
     data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
-    return RUNS / "-".join(filter(None, [study.name, data]))
+    is_changed = study.typed.keys() - {"data.name"}
+    changes = config_hash(study.baseline.spec)[:8] if is_changed else ""
+    return RUNS / "-".join(filter(None, [study.name, data, changes]))
 
 
 def plan_study(
@@ -315,3 +318,26 @@ def estimate_study(
         count=count,
         compile_seconds=COMPILE_SECONDS * compiles,
     )
+
+
+def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict[str, int]:
+    """Return variant -> number of parameters, of all variants or of some.
+
+    Every model is built without memory, so mistakes are found before training.
+
+    Raises:
+        ConfigError: A variant does not fit its data set.
+    """
+    sizes: dict[str, int] = {}
+    for variant in study.variants if variants is None else variants:
+        from vitcli.core.inspect.cost import count_parameters
+        from vitcli.runner.data.load import describe_data
+        from vitcli.runner.experiment.build import abstract_module
+
+        try:
+            for _, spec in variant.settings:
+                fitted = fit_to_data(spec, describe_data(spec.data))
+                sizes[variant.name] = count_parameters(abstract_module(fitted))
+        except ConfigError as error:
+            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    return sizes

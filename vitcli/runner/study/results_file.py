@@ -154,10 +154,10 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
     plain |= {each: each for each in header}
     found: dict[str, str] = {}
     for use, names in NAMES.items():
-        chosen = getattr(choices, use, None)
+        chosen, option = getattr(choices, use, None), "--pairs" if use == "seed" else f"--{use}"
         if chosen is not None and chosen not in plain:
             hint = did_you_mean(chosen, header) or f"; columns: {', '.join(header)}"
-            raise ConfigError(f"--{use} {chosen}: {name} has no such column{hint}")
+            raise ConfigError(f"{option} {chosen}: {name} has no such column{hint}")
         column = plain[chosen] if chosen else next(filter(None, map(folded.get, names)), None)
         rest = [each for each in header if each not in found.values()]
         if column is None and use == "score" and len(rest) == 1:
@@ -166,7 +166,7 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
             found[use] = column
         elif use in ("variant", "seed", "score"):
             raise InputError(
-                f"{name}: no column {use!r}; type --{use} {closest(use, rest) or 'COLUMN'};"
+                f"{name}: no column {use!r}; type {option} {closest(use, rest) or 'COLUMN'};"
                 f" columns: {', '.join(header)}"
             )
     for column in found.values():

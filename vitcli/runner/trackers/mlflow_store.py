@@ -54,7 +54,7 @@ def check_mlflow(folder: Path) -> None:
         ConfigError: MLflow is missing, or the folder is not empty.
     """
     if find_spec("mlflow") is None:
-        raise ConfigError("--to mlflow needs the package mlflow; type: pip install mlflow")
+        raise ConfigError("--format mlflow needs the package mlflow; type: pip install mlflow")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"-o {folder} exists already and is not empty; choose another folder")
 

@@ -54,11 +54,11 @@ class Format:
         """
         if missing := [package for package in self.packages if find_spec(package) is None]:
             raise ConfigError(
-                f"--to {name} needs the package {missing[0]}; in the checkout, type:"
+                f"--format {name} needs the package {missing[0]}; in the checkout, type:"
                 f" pip install '.[{self.extra}]'"
             )
         if path.suffix != self.suffix:
-            raise ConfigError(f"-o {path}: the file of --to {name} ends with {self.suffix}")
+            raise ConfigError(f"-o {path}: the file of --format {name} ends with {self.suffix}")
 
 
 FORMATS = {
@@ -73,7 +73,7 @@ FORMATS = {
     "pt2": Format(suffix=".pt2", write=write_pt2, read=read_pt2),
     "card": Format(suffix=".md", write=write_card, extra="hub", packages=("huggingface_hub",)),
 }
-"""Name -> format, as ``--to`` takes it."""
+"""Name -> format, as ``--format`` takes it."""
 
 
 @dataclass(frozen=True, kw_only=True)

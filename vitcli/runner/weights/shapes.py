@@ -34,7 +34,7 @@ def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> s
         numbers = f"\nthe file has {has}, the data set has {spec.num_classes}"
         numbers += "" if classes else " classes"
         weights = f"--weights {shlex.quote(timm_file)}"
-        retry = f"vitcli import timm:NAME {weights} -e EXPERIMENT --name NAME"
+        retry = f"vitcli import timm:NAME {weights} EXPERIMENT --name NAME"
         return (
             f"{numbers}; if timm has this model, make a new head: {retry}" if timm_file else numbers
         )

@@ -1,0 +1,323 @@
+"""docs/grammar.md: every command follows its rules, and old spellings still work."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import EnumType, StrEnum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.cli.commands import save_picture, vitcli
+from tests.fabricated import make_run
+from vitcli.cli.chosen import run_and_pictures
+from vitcli.cli.main import app
+from vitcli.cli.old_spellings import OLD_SPELLINGS, spelled_today
+from vitcli.cli.options import Json, group
+from vitcli.runner.errors import ConfigError
+
+
+@pytest.fixture
+def place(here) -> None:
+    """Pictures, a run, a folder of pictures, and one that is also the name of a run."""
+    for folder in ("photos", "runs/both", "both"):
+        Path(folder).mkdir(parents=True)
+    Path("vit.pt").touch()
+    save_picture("x.png", (8, 8))
+    make_run(0, folder=Path("elsewhere"))
+    make_run(0, folder=Path("runs/pets"))
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        *(("x.png", None), ("photos", None), ("-", None), ("both", None), ("absent", None)),
+        *(("x.png photos", None), ("photos x.png", None), ("absent.jpg x.png", None)),
+        *(("- x.png", None), ("~/y.png x.png", None), ("./both x.png", None)),
+        *(("pets x.png", "pets"), ("runs/pets x.png", "runs/pets"), ("pets -", "pets")),
+        *(("elsewhere x.png", "elsewhere"), ("cifar10-pocket photos", "cifar10-pocket")),
+        *(("runs/both x.png", "runs/both"), ("vit.pt x.png", "vit.pt"), ("pest x.png", "pest")),
+        *(("timm:vit x.png", "timm:vit"), ("other.pt x.png", "other.pt")),
+    ],
+)
+def test_a_run_and_pictures_are_told_apart(words, run):
+    typed = words.split()
+    assert run_and_pictures("predict", typed) == (run, typed[1:] if run else typed)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("", "vitcli predict photo.jpg"),
+        ("pets", "vitcli predict pets photo.jpg"),
+        ("elsewhere", "vitcli predict elsewhere photo.jpg"),
+        ("both x.png", "type runs/both for the run, or ./both"),
+    ],
+)
+def test_what_can_be_misread_is_refused(words, told):
+    with pytest.raises(ConfigError, match=told):
+        run_and_pictures("predict", words.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("predict a b --top 3 --run pets", "predict pets a b --top 3"),
+        ("predict --run=pets a", "predict pets a"),
+        ("attn-map a --model vit.pt -o m", "attn-map vit.pt a -o m"),
+        ("explain scale --image a --run pets --json", "explain scale --json pets a"),
+        ("-q runs list --json", "-q runs ls --json"),
+        ("runs compare a b", "runs diff a b"),
+        ("import vit.pt -e tiny --name a", "import vit.pt --name a tiny"),
+        ("export a --to=card", "export a --format=card"),
+        ("ablate mine --only first --seeds 0", "ablate mine --first --seeds 0"),
+        ("bench train a --profile -o t", "bench train a --trace -o t"),
+    ],
+)
+def test_an_old_spelling_is_a_new_one(old, new):
+    words, notes = spelled_today(old.split())
+    assert " ".join(words) == new
+    assert all("is now" in note for note in notes)
+    assert len(notes) >= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "predict a -- --run",
+        "runs show list",
+        "eval --run a",
+        "predict a --runs b",
+        "ablate --only=first",
+        "list runs",
+        "",
+    ],
+)
+def test_other_words_stay(line):
+    assert spelled_today(line.split()) == (line.split(), [])
+
+
+def test_a_note_is_printed_once_and_runs_store_the_new_command(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["vitcli", "runs", "list"])
+    _, _, talk = vitcli("runs", "list")
+    assert talk.count("note: 'vitcli runs list' is now 'vitcli runs ls'\n") == 1
+    assert sys.argv[1:] == ["runs", "ls"]
+
+
+def test_every_old_spelling_is_gone_from_the_help():
+    for path, old, _ in OLD_SPELLINGS:
+        name, *more = old.split()
+        _, out, _ = vitcli(*path.split(), "--help")
+        assert f" {name} " not in out or more[:1] == ["first"], path
+
+
+def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every command, such as ``runs ls``."""
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from commands_of(each, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", each
+
+
+def kind_of(parameter: Any, command: Any) -> Any:
+    """The type of a parameter in its command, without None."""
+    kind = get_type_hints(command.callback, include_extras=True)[parameter.name].__origin__
+    return get_args(kind)[0] if isinstance(kind, UnionType) else kind
+
+
+def breaches(application: typer.Typer) -> Iterator[str]:
+    """Yield each breach of docs/grammar.md as its rule, and where it is."""
+    meanings: defaultdict[str, set[Any]] = defaultdict(set)
+    positionals: set[str] = set()
+    for path, command in commands_of(typer.main.get_command(application)):
+        options = [each for each in command.params if each.param_type_name == "option"]
+        for each in set(command.params) - set(options):
+            positionals |= {
+                f"--{word}" for word in str(each.metavar or each.name).lower().split("|")
+            }
+        if not any("--json" in each.opts for each in options):
+            yield f"no --json: {path}"
+        for each in options:
+            kind = kind_of(each, command)
+            yield from breaches_of(each, kind, path)
+            if not {"-o", "--format"} & {*each.opts}:  # each command has its own file and formats
+                for name in each.opts:
+                    meanings[name].add((str(kind), each.metavar, each.help))
+    yield from (f"second meaning: {name} {met}" for name, met in meanings.items() if len(met) > 1)
+    yield from (f"option and argument: {name}" for name in positionals & meanings.keys())
+
+
+def breaches_of(option: Any, kind: Any, path: str) -> Iterator[str]:
+    """Yield the breaches of one option."""
+    if option.required:
+        yield f"required option: {path} {option.opts[0]}"
+    if "-o" in option.opts and not {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}:
+        yield f"neither file nor folder: {path} -o"
+    if "--format" in option.opts and not isinstance(kind, EnumType):
+        yield f"no choice: {path} --format"
+
+
+def test_every_command_follows_the_grammar():
+    assert [*breaches(app)] == []
+
+
+class Kind(StrEnum):
+    """A choice."""
+
+    text = "text"
+
+
+File = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="File.")]
+Choice = Annotated[Kind, typer.Option("--format", help="Format.")]
+Top = Annotated[int, typer.Option(help="Number.")]
+
+
+def good(top: Top = 1, output: File = "", form: Choice = Kind.text, json: Json = False) -> None:
+    """Follow the rules."""
+
+
+def second_meaning(top: Annotated[int, typer.Option(help="Place.")] = 1, json: Json = False):
+    """Take --top for something else."""
+
+
+def second_type(top: Annotated[str, typer.Option(help="Number.")] = "", json: Json = False):
+    """Take another type."""
+
+
+def positional(top: Annotated[str, typer.Argument()], json: Json = False):
+    """Take an option of another command as an argument."""
+
+
+def mute(top: Top = 1):
+    """Print no JSON."""
+
+
+def vague(output: Annotated[str, typer.Option("-o", help="Output.")] = "", json: Json = False):
+    """Write somewhere."""
+
+
+def free(form: Annotated[str, typer.Option("--format")] = "", json: Json = False):
+    """Take any format."""
+
+
+def demanding(name: Annotated[str, typer.Option("--name")], json: Json = False):
+    """Need an option."""
+
+
+@pytest.mark.parametrize(
+    ("planted", "told"),
+    [
+        *((second_meaning, "second meaning: --top"), (second_type, "second meaning: --top")),
+        *((positional, "option and argument: --top"), (mute, "no --json: mute")),
+        *((vague, "neither file nor folder: vague -o"), (free, "no choice: free --format")),
+        (demanding, "required option: demanding --name"),
+    ],
+)
+def test_a_planted_breach_is_found(planted, told):
+    small = group()
+    for name in ("good", "same"):  # Typer makes a group of two
+        small.command(name)(good)
+    assert [*breaches(small)] == []
+    small.command()(planted)
+    (found,) = breaches(small)
+    assert found.startswith(told)
+
+
+TERMINAL = 78
+"""Columns of a help in a terminal of 80."""
+
+
+def test_every_help_fits_a_screen_and_the_whole_help_shows_the_rest():
+    hidden = 0
+    for path, command in commands_of(typer.main.get_command(app)):
+        asked = [*path.split(), "--help"]
+        short = CliRunner().invoke(app, asked, terminal_width=TERMINAL).stdout.splitlines()
+        assert len(short) <= 40, path
+        assert max(map(len, short)) <= 80, path
+        whole = vitcli(*path.split(), "--help-all")[1]
+        for each in command.params:
+            if each.param_type_name == "option":
+                assert max(each.opts, key=len) in whole, path
+                hidden += each.hidden and max(each.opts, key=len) not in "\n".join(short)
+    assert hidden > 40
+
+
+def test_quiet_leaves_results_and_errors(monkeypatch):
+    monkeypatch.setenv("VITCLI_QUIET", "")  # restored after the test
+    _, loud, talk = vitcli("experiments", "ls")
+    assert "next: " in talk
+    assert vitcli("experiments", "ls", "--quiet") == (0, loud, "")
+    code, _, talk = vitcli("-q", "eval", "nobody")
+    assert (code, talk.startswith("error: ")) == (4, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "ablate --dry-run --status",
+            "ablate --status --table-only",
+            "search x --dry-run --status",
+        ),
+        *("ablate --dry-run --table-only", "predict x.png --reject 0.5 --coverage 0.9"),
+    ],
+)
+def test_two_ways_that_exclude_each_other_are_named(here, words):
+    code, out, talk = vitcli(*words.split())
+    first, second = [word for word in words.split() if word.startswith("--")]
+    told = f"error: {first} and {second} exclude each other; leave out one of them\n"
+    assert (code, out, talk) == (2, "", told)
+
+
+def test_the_folder_of_runs_can_be_elsewhere(here, environment):
+    make_run(0, folder=here / "elsewhere/pets")
+    done = subprocess.run(
+        [sys.executable, "-m", "vitcli", "runs", "ls", "--json"],
+        env=environment | {"VITCLI_RUNS": "elsewhere"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [run["name"] for run in json.loads(done.stdout)] == ["pets"]
+
+
+PROFILE = "engine: slurm\npartition: gpu\ncpus: 4\ntime-limit: 2h\nsbatch: [account=vision]\n"
+
+
+def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypatch):
+    """A check of the engine is the first to see them."""
+    seen: list[Any] = []
+    monkeypatch.setattr("vitcli.runner.engines.make.check_engine", seen.append)
+    (here / "slurm.yaml").write_text(PROFILE)
+    vitcli("ablate", "nothing", "--profile", "slurm.yaml", "--partition", "cpu")
+    (found,) = seen
+    assert (found.engine, found.partition, found.cpus, found.minutes) == ("slurm", "cpu", 4, 120)
+    assert found.sbatch == {"account": "vision"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "partitoin: gpu",
+            "slurm.yaml:1: no option of a cluster is called 'partitoin'; did you mean",
+        ),
+        ("dry-run: true", "slurm.yaml:1: no option of a cluster is called 'dry-run'"),
+        ("cpus: many", "--cpus takes a whole number of at least 1"),
+        ("cpus: 0", "--cpus takes a whole number of at least 1"),
+    ],
+)
+def test_a_mistake_in_a_profile_is_named(here, text, told):
+    (here / "slurm.yaml").write_text(text)
+    code, _, talk = vitcli("ablate", "--profile", "slurm.yaml", "--status")
+    assert (code, told in talk) == (2, True), talk
