@@ -137,7 +137,7 @@ def describe_temperature(run: RunDir) -> str:
     """Return the temperature with what it rests on and changes, or why there is none."""
     if reason := why_uncalibrated(run):
         return f"none: {reason}"
-    result, num_val = run.read("result.json"), run.read("meta.json").get("num_val")
+    result, num_val = run.read("result.json"), run.read("meta.json")["num_val"]
     text = f"{stored_temperature(run):.2f} from {quantity(num_val, 'image')}, used by predict"
     if (better := result.get("calibrated_calibration_error")) is None:
         return text

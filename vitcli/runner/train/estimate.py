@@ -207,7 +207,7 @@ def make_estimate(
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     measured, measured_on = _measure(spec, module, device, compile_too, on_message)
-    each_step, images = measured.step_seconds, num_train + spec.data.val_split + num_test
+    each_step, images = measured.step_seconds, num_train + int(spec.data.val_split) + num_test
     if measured.peak_bytes is None:
         memory, source = memory_bytes(spec, abstract), "in fp32"
     else:
@@ -324,7 +324,7 @@ def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec
 
 def evaluated_images(spec: ExperimentSpec, num_test: int, epochs: int | None = None) -> int:
     """Return how many images the evaluations of a training read, up to an epoch or to its end."""
-    train, val = spec.train, spec.data.val_split
+    train, val = spec.train, int(spec.data.val_split)
     most = train.limit_batches * LIMITED if train.limit_batches else max(val, num_test)
     times = math.ceil((train.epochs if epochs is None else epochs) / train.eval_every)
     each, once = (val, num_test) if val else (num_test, 0)

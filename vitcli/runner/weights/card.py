@@ -134,7 +134,7 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
     """Return the rows of the card's table; a row is left out if the run does not record it."""
     result, meta = model.run.read("result.json"), model.run.read("meta.json")
     first = model.spec.train.init or (meta.get("pretrained") or {}).get("run")
-    count = result.get("num_test") or meta.get("num_val")
+    count = result.get("num_test") or meta.get("num_val", 0)
     found: dict[str, Any] = {
         f"{split} {metric.label}": f"{metric.text(value)}, {count:,} images",
         "95 % interval": _interval(metric, value, count, split),
