@@ -75,6 +75,7 @@ ENDS = {
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
     "vitcli table ": (4, "cannot be read"),
+    "vitcli train finetune --data imagefolder:pictures --name own --init vit.pt": (4, "'vit.pt'"),
     "vitcli eval clip": (4, "no run is called 'clip'"),
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""

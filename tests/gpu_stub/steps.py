@@ -70,7 +70,7 @@ def one_of_each_kind() -> list[str]:
     for name in EXPERIMENTS:
         spec = load_experiment(name).spec
         model: Any = spec.model
-        width = None if model.family == "resnet18" else model.embed_dim // model.num_heads
+        width = model.embed_dim // model.num_heads if hasattr(model, "num_heads") else model.family
         found.setdefault(width if spec.task.name == "classify" else spec.task.name, name)
     return list(found.values())
 

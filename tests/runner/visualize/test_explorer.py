@@ -204,7 +204,7 @@ def test_a_fragment_is_the_same_explorer_for_another_page():
     assert inside.data["opening"] == {"layer": 1, "head": 2, "rollout": False, "query": [3, 0]}
     first, attributes = inside.tags[0]
     assert (first, attributes["class"], attributes["data-keys"]) == (
-        "section",
+        "div",
         "explorer",
         "inside",
     )
