@@ -76,3 +76,18 @@ def test_a_change_is_seen():
     changed = base.replace(model=base.model.replace(pool="mean"))
     assert all(hashes(base)[kind] != hashes(changed)[kind] for kind in KINDS)
     assert issubclass(type(base.task), TaskSpec)
+
+
+def test_of_a_teacher_with_a_known_hash_nothing_else_is_in_the_hash():
+    spec = load_experiment("distil-quickstart").spec
+    hashed = [
+        config_hash(
+            spec.replace(task=spec.task.replace(teacher=spec.task.teacher.replace(**known)))
+        )
+        for known in (
+            {"run": "here", "sha256": "a" * 64},
+            {"run": "there", "sha256": "a" * 64},
+            {"run": "here", "sha256": "b" * 64},
+        )
+    ]
+    assert hashed[0] == hashed[1] != hashed[2]
