@@ -250,3 +250,9 @@ def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, ve
         code, _, talk = commands.vitcli(*words)
         assert (code, "VITCLI_CACHE" in talk, talk.count("error:")) == (5, True, 1), talk
     assert not Path("~").exists()
+
+
+@pytest.mark.parametrize("command", ["info", "get", "rm"])
+def test_an_unknown_name_does_not_ask_for_an_option_that_the_command_lacks(command):
+    code, _, err = vitcli(command, "nonsense")
+    assert (code, "--code" in err) == (2, False)

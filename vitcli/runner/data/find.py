@@ -96,6 +96,10 @@ def is_switched_on(variable: str) -> bool:
 def check_name(name: str, where: str = "") -> None:
     """Refuse a name that is neither a named data set nor one of the user's own pictures.
 
+    Args:
+        name: The name.
+        where: What sets the field of an experiment; empty in commands that take no own code.
+
     Raises:
         ConfigError: The text suggests ``imagefolder:`` if there is a folder of this name.
     """
@@ -107,7 +111,7 @@ def check_name(name: str, where: str = "") -> None:
         hint = f"; did you mean {quoted(f'{prefix}:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
-        hint += "" if hint.endswith("?") else f", {list_own()}{NEEDS_CODE}"
+        hint += "" if hint.endswith("?") else f", {list_own()}{NEEDS_CODE * bool(where)}"
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 
