@@ -37,7 +37,9 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
     messages = [""]
     assert load(root, messages).val is None
     assert any("-s data.val_split=1" in text for text in messages)
-    assert load(root, val_split=1).val.labels.tolist() == [0]
+    for wanted in (1, 0.2):
+        data = load(root, val_split=wanted)
+        assert (len(data.train), data.val.labels.tolist()) == (16, [0])
 
 
 @pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])

@@ -284,3 +284,15 @@ def test_a_metric_that_is_nan_is_never_the_best(tiny, script):
     run = RunDir(Path("run"))
     assert run.status()["state"] == "diverged"
     assert run.metrics()[-1]["val_accuracy"] == 0.5
+
+
+def test_the_class_with_too_few_pictures_to_measure_the_probe_is_named(tiny, pictures):
+    train(tiny, "first", None)
+    for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
+        picture.unlink()
+    messages: list[str] = []
+    changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
+    request = Request(output=Path("probe"))
+    start(load_experiment(str(tiny), changes), request, on_message=messages.append)
+    (told,) = [text for text in messages if "starts from a linear probe" in text]
+    assert "bright has 3 training images" in told
