@@ -23,8 +23,8 @@ def test_a_page_breaks_no_rule_of_axe(browser, copy_of_run, make):
     if not AXE.is_file():
         pytest.skip("axe-core: VITCLI_AXE names no axe.min.js")
     page = make(copy_of_run).as_uri()
-    for dark in (False, True):
-        shown = ready(browser.open(page, dark=dark))
+    for dark, size in ((False, (1280, 800)), (True, (360, 640))):
+        shown = ready(browser.open(page, dark=dark, size=size))
         shown.evaluate(f"{AXE.read_text()}; 0")
         found = [
             rule for rule in shown.evaluate(FOUND) if not (make is report and NAMELESS in rule)
