@@ -38,7 +38,7 @@ from vitcli.runner.tables import markdown_grid, to_markdown
 from vitcli.runner.text import percent
 from vitcli.runner.visualize.tables import tables_of
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SAID = (
     *("ablation-quickstart", "ablation-cifar10-tiny"),
     *("ablation-cifar10-full", "study-architectures-tiny"),

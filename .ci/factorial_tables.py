@@ -1,4 +1,4 @@
-"""The tables and the figure of a factorial study, for docs/interactions.md."""
+"""The tables and the figure of a factorial study, for docs/results/interactions.md."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The tables of docs/judged.md, from tests/judges/figures.json."""
+"""The tables of docs/results/judged.md, from tests/judges/figures.json."""
 
 import json
 from functools import cache

@@ -24,9 +24,9 @@ COMPARED = (
     "ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-augmentation",
     "study-ingredients", "ablation-fair",
 )  # fmt: skip
-"""Studies of docs/parts.md."""
+"""Studies of docs/results/parts.md."""
 BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
-"""Columns of the tables in docs/parts.md, whose studies have too few seeds for a p-value."""
+"""Columns of the tables in docs/results/parts.md, whose studies have too few seeds."""
 BRIEF_NOTES = ("training", "compute", "environment", "command", "one trial")
 LENGTHS = ("ablation-length-5", "ablation-length-15", "ablation-cifar10-full")
 """Studies with the same model and recipe; each has a schedule of its own length."""
@@ -67,7 +67,7 @@ def study_short(name: str) -> str:
 
 
 def study_brief(name: str) -> str:
-    """Return the columns that docs/parts.md shows, how the trials ran, and what the rows show."""
+    """Return what docs/results/parts.md shows: columns, how the trials ran, what the rows show."""
     doc = document(name)
     every = notes(doc, compare(doc))
     table = _columns(doc, BRIEF, tuple(every[subject] for subject in BRIEF_NOTES))

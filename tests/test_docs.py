@@ -27,7 +27,7 @@ from vitcli.core.spec.slots import ATTENTIONS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -50,7 +50,7 @@ NOT_RUN = {
     r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
-    r"python experiments/claims/": "takes minutes, or writes docs/claims.md; test_claims.py checks",
+    r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
     r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates.py",
     r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
@@ -230,7 +230,7 @@ def test_the_python_runs(environment):
     assert "'test_accuracy': " in done.stdout
 
 
-PYTHON = ROOT / "docs" / "python.md"
+PYTHON = ROOT / "docs/reference/python.md"
 SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 """A line that makes a tensor, with its shape in a comment."""
 

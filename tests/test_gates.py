@@ -194,7 +194,7 @@ def test_known_images_are_accepted_and_flat_logits_are_not():
 
 
 def test_the_committed_simulations_hold():
-    """The intervals of docs/statistics.md; tests may err too often only as the page says."""
+    """Tests may err too often only as docs/explanation/statistics.md says."""
     stored = read(simulation.RESULT)
     assert stored["studies"] >= 10_000
     assert stored["results"].keys() == simulation.CASES.keys()

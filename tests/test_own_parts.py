@@ -25,7 +25,8 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 
 __all__ = ["forget"]
-PAGE = Path(__file__).parents[1] / "docs/own-parts.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "tutorials/own-part.md"
 BAD = """
 import random
 from torch import nn
@@ -355,7 +356,7 @@ def test_the_schema_has_the_parts_of_the_named_code(here):
 
 
 def test_the_page_names_every_decorator():
-    named = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.M))
+    named = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "reference/own-parts.md").read_text(), re.M))
     assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}
 
 

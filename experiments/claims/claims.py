@@ -1,4 +1,4 @@
-"""The verdict on every claim and result of the sources, recorded and shown in docs/claims.md.
+"""The verdict on every claim and result of the sources, recorded, and shown in docs/results.
 
     python experiments/claims/claims.py                  judge all, record, write the page's tables
     python experiments/claims/claims.py --check          judge all again and compare
@@ -32,7 +32,7 @@ from vitcli.runner.errors import CheckError, InputError, PartlyError, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
-PAGE = ROOT / "docs" / "claims.md"
+PAGE = ROOT / "docs/results/claims.md"
 
 
 def record() -> None:

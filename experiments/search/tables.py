@@ -1,4 +1,4 @@
-"""The table and the sentences of docs/search.md about the samplers, from benchmark.json."""
+"""The table and the sentences of docs/how-to/search.md about the samplers, from benchmark.json."""
 
 import json
 from pathlib import Path

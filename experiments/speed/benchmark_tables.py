@@ -254,7 +254,7 @@ def faults() -> str:
         found_there = [path for path in crashes.glob("*/*") if path.is_file()]
         listed = (crashes / "README.md").read_text()
         fixed = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
-        words = f"[{fixed} found and fixed](../tests/fuzz/crashes/README.md)"
+        words = f"[{fixed} found and fixed](../../tests/fuzz/crashes/README.md)"
         words += f", {len(found_there) - fixed} open"
         rows.append([f"fuzzing, {runs:,} inputs: {each}", words])
     hardware = ", ".join(sorted({row["hardware"] for row in found}))

@@ -31,7 +31,7 @@ from vitcli.runner.weights import export, formats
 from vitcli.runner.weights.timm_names import ratio
 
 vitcli = partial(commands.vitcli, "export")
-PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/weights.md"
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
     "vit": changed(),

@@ -1,4 +1,4 @@
-"""docs/grammar.md: every command follows its rules, and old spellings still work."""
+"""docs/reference/grammar.md: every command follows its rules, and old spellings still work."""
 
 import json
 import re
@@ -136,7 +136,7 @@ def kind_of(parameter: Any, command: Any) -> Any:
 
 
 def breaches(application: typer.Typer) -> Iterator[str]:
-    """Yield each breach of docs/grammar.md as its rule, and where it is."""
+    """Yield each breach of docs/reference/grammar.md as its rule, and where it is."""
     meanings: defaultdict[str, set[Any]] = defaultdict(set)
     positionals: set[str] = set()
     for path, command in commands_of(typer.main.get_command(application)):

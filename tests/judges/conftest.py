@@ -1,6 +1,6 @@
 """Each file here compares vitcli with a judge: a program or a published table of others.
 
-``figures.json`` keeps each answer of a judge, for machines without it and for docs/judged.md.
+``figures.json`` keeps all answers, for docs/results/judged.md and machines without it.
 With the judges installed, ``VITCLI_JUDGES=write pytest -n 0 -m "" tests/judges`` writes it.
 """
 

@@ -1,4 +1,4 @@
-"""docs/judged.md names tests that exist."""
+"""docs/results/judged.md names tests that exist."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def test_the_page_names_tests_that_exist():
-    page = (TESTS.parent / "docs" / "judged.md").read_text()
+    page = (TESTS.parent / "docs/results/judged.md").read_text()
     text = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", page)
     assert len(named) > 10

@@ -1,4 +1,4 @@
-"""Published configurations with their published sizes, for docs/architectures.md and the tests."""
+"""Published configurations with their published sizes, for the tests and docs/results."""
 
 from typing import Any, NamedTuple
 

@@ -20,7 +20,7 @@ OTHERS = (
     *("test_convnext", "test_efficientnet", "test_resnet", "test_coatnet", "test_maxvit"),
     *("test_byobnet", "test_mambaout", "test_nfnet", "test_vit_relpos"),
 )
-PAGE = Path(__file__).parents[3] / "docs" / "weights.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/weights.md"
 ROW = re.compile(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \|$", re.MULTILINE)
 LARGE = {name: (maps == "yes", cam == "yes") for name, maps, cam in ROW.findall(PAGE.read_text())}
 """Name of timm -> whether the page says that its attention has maps, and that it has Grad-CAM."""

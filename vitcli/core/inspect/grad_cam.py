@@ -31,7 +31,7 @@ def grad_cam(
       mean and the map leave them out.
     * The paper uses the last convolution. The default here is the input of the last block, also
       for models that pool patches. Every patch of the last block's output supports the class,
-      because attention has mixed class information into them (see docs/attention-maps.md).
+      because attention has mixed class information into them (see docs/results/attention-maps.md).
     * The map keeps one number per patch. The paper enlarges the map to the size of the picture.
 
     Args:

@@ -113,10 +113,10 @@ def default_method(model: MappedModel, *, by_class: bool = True) -> str:
     """Return the method of a map that is asked for without a method.
 
     The attention of CLS reads what the classifier reads. A model without CLS has no such row, and
-    two checks chose its method (docs/attention-maps.md): a rollout keeps its order of patches when
-    the upper half of the layers loses its trained weights, so it does not show what these layers
-    learned. Of the maps that pass this check, the gradient rollout finds the patches that the
-    prediction needs best.
+    two checks chose its method (docs/results/attention-maps.md): a rollout keeps its order of
+    patches when the upper half of the layers loses its trained weights, so it does not show what
+    these layers learned. Of the maps that pass this check, the gradient
+    rollout finds the patches that the prediction needs best.
 
     Args:
         model: The model to map.

@@ -6,8 +6,8 @@
 3. With fewer seeds, the joint interval decides, if its seed variance is pooled over the rows.
 4. Otherwise the difference is undecided, and ``seeds_missing`` says how many seeds a p-value needs.
 
-docs/statistics.md explains the rule, and experiments/statistics/simulation.py measures how often it
-is right.
+docs/explanation/statistics.md explains the rule. experiments/statistics/simulation.py measures how
+often it is right.
 """
 
 from collections.abc import Collection
