@@ -23,6 +23,7 @@ from accuracy_points import accuracy_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
 from judge_tables import figures_table, judges_table
+from reference import commands, fields
 from sentences import study_sentences
 from slot_tables import slots
 from study_tables import COMPARED, RESULTS, ROOT, listed
@@ -88,6 +89,8 @@ def questions(kind: str) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "fields": lambda: fields(printed("experiments", "schema")),
     "quickstart": partial(studies.trainings, *QUICKSTARTS),
     "quickstart-times": partial(studies.trainings, *QUICKSTARTS),
     "experiments": partial(

@@ -39,6 +39,7 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"tensorboard ": "starts a server",
+    r"mkdocs ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
     r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
