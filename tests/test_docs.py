@@ -53,6 +53,7 @@ NOT_RUN = {
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
     r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates.py",
+    r"python -m experiments\.pilots": "takes hours; tests/experiments/test_pilots.py",
     r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
@@ -217,6 +218,21 @@ def test_every_command_and_setting_runs(trained, command):
             return
     partly = 3 if "--table-only" in command else 0  # nothing is trained yet
     assert code in (0, partly), output
+
+
+IN_A_CLONE = re.compile(
+    r"(DATA=\w+ )?(python (-m (experiments|tests)|experiments/|\.ci)|pytest|\.ci/)"
+)
+DOCS = [page for page in PAGES if page != README]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_a_page_says_for_whom_it_is_and_what_it_needs(page):
+    first = re.findall(r"^(?!#|!\[).+$", page.read_text(), re.MULTILINE)[0]
+    kind = "tutorial" if page.parent.name == "tutorials" else "page"
+    assert first.startswith(f"This {kind} is for ") or page.stem == "index"
+    needs_a_clone = any(IN_A_CLONE.match(command) for command in page_commands(page))
+    assert ("in the repository, not in the installed package" in first) == needs_a_clone
 
 
 def test_the_python_runs(environment):
