@@ -90,6 +90,7 @@ def main() -> None:
         write_files()
         environment = os.environ | {"HOME": str(folder), "PYTHONPATH": str(ROOT)}
         environment |= {"VITCLI_CACHE": str(folder / "cache"), "VITCLI_OFFLINE": "1"}
+        environment["PYTHONSAFEPATH"] = "1"  # the code of ROOT, not of the clone
         for name, command in SCREENS.items():
             kept = folder / f"{name}.txt"
             if not kept.exists():
@@ -110,7 +111,7 @@ def temporary() -> tempfile.TemporaryDirectory[str]:
 
 def write_files() -> None:
     """Write the files that the tutorials let the reader write, and draw the pictures."""
-    for page in TUTORIALS.glob("*.md"):
+    for page in sorted(TUTORIALS.glob("*.md")):
         blocks = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", page.read_text(), re.M | re.S)
         for name, body in blocks:
             Path(name).write_text(body)

@@ -89,6 +89,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
         Path(name).write_text(body)
     (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     Path("cosine-study.yaml").write_text(study)
+    text = text.replace("experiments/results/ship.jpg", "photo.jpg")
     lines = "\n".join(re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)).splitlines()
     return [line.removeprefix("vitcli ").replace("quickstart", str(tiny)) for line in lines if line]
 
