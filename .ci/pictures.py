@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,42 +39,48 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 COLUMNS = 88
 WIDTH, SCALE = 800, 1.25
 """Size of a page in CSS pixels, and how many pixels of the picture one of them takes."""
+BLOCK = re.compile(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A file that the reader is to save; its name is in a comment."""
 LARGEST = 150_000
 """Bytes of a picture."""
-SCREENS = {
+STEPS = {
     "train": "vitcli train",
     "eval": "vitcli eval quickstart",
+    "no-positions": "vitcli train quickstart -s model.pos_embed=none --name no-positions",
+    "runs-page": "vitcli runs page",
+    "ship-attention": "vitcli attn-map cifar10-pocket experiments/results/ship.jpg",
+    "explorer": "vitcli attn-map cifar10-pocket experiments/results/ship.jpg --format html",
+    "report": "vitcli ablate ablation-cifar10-full",
     "own-study": "vitcli ablate ./pool.yaml",
     "data-check": "vitcli data check 'my leaves' --page check.html --leave-out copies.csv",
-    "finetune": "vitcli train finetune --data 'imagefolder:my leaves' --name leaves"
-    " -s data.corrections=copies.csv",
+    "finetune": "vitcli train finetune --data 'imagefolder:my leaves'"
+    " -s data.corrections=copies.csv --name leaves",
+    "review": "vitcli eval leaves --review",
     "predict": "vitcli predict leaves 'my leaves/test' --reject 0.8",
     "own-check": "vitcli experiments check --code cosine.py --code net.py",
 }
-"""Picture -> its command, in the order in which they run."""
-QUIET = (
-    "vitcli train quickstart -s model.pos_embed=none --name no-positions --resume auto",
-    "vitcli ablate ablation-cifar10-full",
-    "vitcli attn-map experiments/results/ship.jpg",
-    "vitcli attn-map experiments/results/ship.jpg --format html",
-    "vitcli eval leaves --review",
-    "vitcli runs page",
-)
-"""Commands that make what is shown, in this order."""
+"""Name -> a command, in the order in which they run."""
+SCREENS = ("train", "eval", "own-study", "data-check", "finetune", "predict", "own-check")
+"""The commands whose screen is a picture."""
+SHORTENED = {"own-study": (1, 47), "finetune": (14, 9), "predict": (7, 14)}
+"""Picture -> the number of lines that are shown from the beginning and from the end."""
+STATE = re.compile(r"commit [0-9a-f, ]+;( with uncommitted changes;)? \d{4}-\d\d-\d\d")
+"""What a table says of the code and the day."""
 PAGES = {
-    "runs-page": ("runs/index.html", 0, 900),
-    "report": ("runs/ablation-cifar10-full/report.html", 0, 1000),
-    "explorer": ("ship-attention.html", 0, 900),
-    "check-page": ("check.html", 0, 700),
-    "review": ("runs/leaves/review.html", 0, 900),
+    "runs-page": ("runs/index.html", "body", 900),
+    "report": ("runs/ablation-cifar10-full/report.html", "figure", 500),
+    "explorer": ("ship-explorer.html", "body", 820),
+    "check-page": ("check.html", "body", 350),
+    "review": ("runs/leaves/review.html", "body", 875),
 }
-"""Picture -> a page, and the first and the last row of its CSS pixels."""
+"""Picture -> a page, the element where the picture begins, and its height in CSS pixels."""
 MARKS = """(() => {
   const dates = /\\d{4}-\\d\\d-\\d\\d([ T]\\d\\d:\\d\\d(:\\d\\d)?)?/g
+  const commits = /\\b(?=\\w*\\d)[0-9a-f]{7,12}\\b( \\+ changes)?/g
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
   while (walker.nextNode()) {
     const text = walker.currentNode
-    text.data = text.data.replace(dates, '(date)').replace(/\\b[0-9a-f]{9,12}\\b/g, '(commit)')
+    text.data = text.data.replace(dates, '(date)').replace(commits, '(commit)')
   }
 })()"""
 """Script that removes from a page what differs with every run."""
@@ -91,14 +98,14 @@ def main() -> None:
         environment = os.environ | {"HOME": str(folder), "PYTHONPATH": str(ROOT)}
         environment |= {"VITCLI_CACHE": str(folder / "cache"), "VITCLI_OFFLINE": "1"}
         environment["PYTHONSAFEPATH"] = "1"  # the code of ROOT, not of the clone
-        for name, command in SCREENS.items():
+        for name, command in STEPS.items():
             kept = folder / f"{name}.txt"
             if not kept.exists():
-                kept.write_text(run_in_terminal_of(command, environment))
-            write_screen(name, command, kept.read_text())
-        for command in QUIET:
-            words = [sys.executable, "-m", *shlex.split(command)]
-            subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL)
+                words = shlex.split(command)[1:]
+                _, printed = run_in_terminal(*words, environment=environment, width=COLUMNS)
+                kept.write_bytes(printed.encode())
+            if name in SCREENS:
+                write_screen(name, command, kept.read_bytes().decode())
         save(Image.open("ship-grad-rollout.png"), "ship-attention")
         browser = stack.enter_context(chromium(folder / "profile"))
         for name in PAGES:
@@ -112,7 +119,9 @@ def temporary() -> tempfile.TemporaryDirectory[str]:
 def write_files() -> None:
     """Write the files that the tutorials let the reader write, and draw the pictures."""
     for page in sorted(TUTORIALS.glob("*.md")):
-        blocks = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", page.read_text(), re.M | re.S)
+        blocks = re.findall(
+            r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", page.read_text(), re.M | re.S
+        )
         for name, body in blocks:
             Path(name).write_text(body)
     if not Path("my leaves").exists():
@@ -160,17 +169,17 @@ def draw_leaf(rng: random.Random, *, has_lobes: bool, size: int = 160) -> Image.
     return picture.resize((size, size), Image.Resampling.LANCZOS)
 
 
-def run_in_terminal_of(command: str, environment: dict[str, str]) -> str:
-    """Return what a command prints in a terminal."""
-    words = shlex.split(command)[1:]
-    return run_in_terminal(*words, environment=environment, width=COLUMNS)[1]
-
-
 def write_screen(name: str, command: str, printed: str) -> None:
     """Write the SVG of a terminal with a command and what it left on the screen."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), color_system="truecolor")
-    console.print(Text(f"$ {command}", style="bold"))
-    console.print(Text.from_ansi("\n".join(left_on_screen(printed))))
+    typed = textwrap.wrap(command.replace("-s ", "-s\0"), COLUMNS - 6, break_on_hyphens=False)
+    console.print(Text("$ " + " \\\n    ".join(typed).replace("\0", " "), style="bold"))
+    lines = left_on_screen(printed)
+    if name in SHORTENED:
+        first, last = SHORTENED[name]
+        lines[first:-last] = ["..."]
+    lines = [STATE.sub("commit ...", line) for line in lines]
+    console.print(Text.from_ansi("\n".join(lines)))
     fonts = re.compile(r"@font-face \{\{.*?\}\}\n", re.DOTALL)  # they come from the network
     drawing = console.export_svg(
         title="~/vitcli",
@@ -193,13 +202,13 @@ def left_on_screen(printed: str) -> list[str]:
 
 def photograph(browser: Browser, name: str) -> None:
     """Save a part of a page as a picture."""
-    file, first, last = PAGES[name]
-    page: Page = browser.open(Path(file).resolve().as_uri(), size=(WIDTH, last))
-    page.evaluate(MARKS)
-    metrics = {"width": WIDTH, "height": last, "deviceScaleFactor": SCALE, "mobile": False}
+    file, selector, height = PAGES[name]
+    page: Page = browser.open(Path(file).resolve().as_uri(), size=(WIDTH, height))
+    metrics = {"width": WIDTH, "height": height, "deviceScaleFactor": SCALE, "mobile": False}
     page.call("Emulation.setDeviceMetricsOverride", **metrics)
-    clip = {"x": 0, "y": first, "width": WIDTH, "height": last - first, "scale": 1}
-    taken = page.call("Page.captureScreenshot", format="png", clip=clip)
+    page.evaluate(MARKS)
+    page.evaluate(f"document.querySelector('{selector}').scrollIntoView()")
+    taken = page.call("Page.captureScreenshot", format="png")
     save(Image.open(io.BytesIO(base64.b64decode(taken["data"]))), name)
 
 
