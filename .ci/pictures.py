@@ -67,7 +67,7 @@ SHORTENED = {"own-study": (1, 47), "finetune": (14, 9), "predict": (7, 14)}
 STATE = re.compile(r"commit [0-9a-f, ]+;( with uncommitted changes;)? \d{4}-\d\d-\d\d")
 """What a table says of the code and the day."""
 PAGES = {
-    "runs-page": ("runs/index.html", "body", 900),
+    "runs-page": ("runs/index.html", "body", 775),
     "report": ("runs/ablation-cifar10-full/report.html", "figure", 500),
     "explorer": ("ship-explorer.html", "body", 820),
     "check-page": ("check.html", "body", 350),

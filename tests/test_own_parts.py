@@ -107,6 +107,16 @@ def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
 
 
+def test_the_model_of_the_first_tutorial_trains_and_is_measured(tiny):
+    text = (DOCS / "tutorials/first-model.md").read_text()
+    ((name, body),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S)
+    Path(name).write_text(body)
+    train, measure = re.findall(rf"^vitcli (.* --code {name}.*)$", text, re.M)
+    vitcli(f"{train.replace('quickstart', str(tiny))} --epochs 1")
+    as_new_process()
+    assert "accuracy" in vitcli(measure)
+
+
 SHORTER = {"bench": " --lengths 64 --rounds 1", "visualize": " --num-images 4"}
 
 
