@@ -100,6 +100,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"{name}-says": partial(studies.study_says, name) for name in SAID},
     "ablation-cifar10-full-details": partial(studies.study_details, "ablation-cifar10-full"),
     "ablation-cifar10-full-short": partial(studies.study_short, "ablation-cifar10-full"),
+    "ablation-cifar10-full-tutorial": partial(studies.study_short, "ablation-cifar10-full"),
     "ablation-length-5": partial(studies.study_brief, "ablation-length-5"),
     "ablation-length-says": studies.lengths_say,
     "gpu": speed.gpu,

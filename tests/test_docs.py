@@ -97,7 +97,8 @@ def page_commands(page: Path) -> list[str]:
     lines = [line.strip() for block in blocks(page, "bash") for line in block.splitlines()]
     inline = CODE.findall(BLOCK.sub("", prose(page)))
     inline = [code for code in inline if code.startswith(PROGRAMS)]
-    return [part.strip() for line in [*lines, *inline] for part in line.split("&&") if part.strip()]
+    parts = [part for line in [*lines, *inline] for part in line.split("&&")]
+    return [re.sub(r" > \S+$", "", part.strip()) for part in parts if part.strip()]
 
 
 SHOWN = [
@@ -160,7 +161,7 @@ def shortened(command: str) -> str:
     if command.startswith("vitcli visualize"):
         what = "" if "--what" in command else " --what curves,distance"
         return f"{command} --num-images 20{what}"
-    if command.startswith(("vitcli eval quickstart", "vitcli eval pets")):
+    if command.startswith(("vitcli eval quickstart", "vitcli eval pets", "vitcli eval leaves")):
         return f"{command} --limit-batches 2"
     if not command.startswith("vitcli train"):
         return command
@@ -181,14 +182,21 @@ def shortened(command: str) -> str:
 def trained(here, workshop) -> Path:
     """A folder with a picture, a folder of pictures, and 'vitcli train', cut short."""
     Image.new("RGB", (40, 30), "teal").save("photo.jpg")
-    draw_pictures(here)
+    pictures = draw_pictures(here)
+    for old, new in {"dark": "beech", "bright": "red oak"}.items():
+        for split in ("train", "test"):
+            shutil.copytree(pictures / split / old, here / "my leaves" / split / new)
     Path("corrections.csv").write_text("file,label\ntrain/dark/1.png,bright\n")
+    Path("copies.csv").write_text("file,label\ntest/beech/1.png,\n")
+    study = (ROOT / "docs/tutorials/first-ablation.md").read_text()
+    Path("pool.yaml").write_text(study.split("```yaml\n")[1].split("```")[0])
     shared = workshop / "quickstart"
     if not (shared / "result.json").exists():
         code, output = invoke(f"vitcli train --epochs 1 --limit-batches 2 -o {shared}")
         assert code == 0, output
     shutil.copytree(shared, "runs/quickstart/train/seed0")
-    shutil.copytree(shared, "runs/pets")
+    for name in ("pets", "leaves"):
+        shutil.copytree(shared, f"runs/{name}")
     shutil.copy(ROOT / "experiments" / "quickstart.yaml", "mine.yaml")
     return here
 

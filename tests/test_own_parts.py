@@ -89,6 +89,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
         Path(name).write_text(body)
     (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
     Path("cosine-study.yaml").write_text(study)
+    text = text.replace("experiments/results/ship.jpg", "photo.jpg")
     lines = "\n".join(re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)).splitlines()
     return [line.removeprefix("vitcli ").replace("quickstart", str(tiny)) for line in lines if line]
 
@@ -104,6 +105,16 @@ def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
     results = json.loads(Path("runs/cosine-study/results.json").read_text())
     assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1]
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
+
+
+def test_the_model_of_the_first_tutorial_trains_and_is_measured(tiny):
+    text = (DOCS / "tutorials/first-model.md").read_text()
+    ((name, body),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S)
+    Path(name).write_text(body)
+    train, measure = re.findall(rf"^vitcli (.* --code {name}.*)$", text, re.M)
+    vitcli(f"{train.replace('quickstart', str(tiny))} --epochs 1")
+    as_new_process()
+    assert "accuracy" in vitcli(measure)
 
 
 SHORTER = {"bench": " --lengths 64 --rounds 1", "visualize": " --num-images 4"}

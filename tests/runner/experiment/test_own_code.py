@@ -177,6 +177,14 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     assert not own_code.state.files
 
 
+def test_own_code_may_lie_in_a_clone(tiny):
+    """There, the source of vitcli is beside it."""
+    Path("vitcli").mkdir()
+    Path("vitcli/__init__.py").touch()
+    Path("own.py").write_text(EVERY)
+    vitcli(f"train {tiny} --dry-run --code own.py -s model.attention=Uniform")
+
+
 @pytest.mark.parametrize("command", ["train {0} --epochs 1 -o run", "train {0} --dry-run"])
 def test_what_own_code_prints_is_not_among_the_results(tiny, command):
     shout = "print('loud')\n        print('louder')\n        return self.share"

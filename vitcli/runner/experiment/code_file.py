@@ -46,6 +46,8 @@ def check_file(path: Path, content: bytes, names: set[str]) -> CodeFile:
         beside = path.parent / module
         if f"{module}.py" in names:
             used.add(f"{module}.py")
+        elif module == "vitcli":  # in a clone, its source is beside the file
+            continue
         elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
             raise OwnCodeError(
                 f"{path}:{line}: imports {module}, a file beside it; list it too:"
