@@ -12,6 +12,7 @@ import ast
 import json
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -71,7 +72,7 @@ def main() -> None:
     asked = parser.parse_args()
     chosen, names = setting(), [name for name in DATA_SETS if is_here(name)]
     commit, dirty = source_commit()
-    with ProcessPoolExecutor(asked.workers) as pool:
+    with ProcessPoolExecutor(asked.workers, get_context("spawn")) as pool:
         futures = {
             name: [pool.submit(accuracies, name, seed, chosen) for seed in range(asked.seeds)]
             for name in names
