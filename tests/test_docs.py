@@ -38,6 +38,8 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
+    r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
+    r"python -m tests\.releases\.make": "writes the folder of a release",
     r"tensorboard ": "starts a server",
     r"mkdocs ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",

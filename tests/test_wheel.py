@@ -1,4 +1,4 @@
-"""The wheel, installed in its own environment outside the checkout, runs the first commands."""
+"""The sdist and the wheel: their files, their bits, and the first commands of a wheel alone."""
 
 import json
 import os
@@ -7,58 +7,134 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from hashlib import sha256
 from pathlib import Path
+
+import pytest
+from PIL import Image
 
 from vitcli.version import COMMIT
 
 ROOT = Path(__file__).parents[1]
+GIT = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
+YEAR_2020 = 1577880000
 
 
-def run(*command: object, cwd: Path) -> str:
+def run(*command: object, cwd: Path, umask: int = -1, **variables: str) -> str:
     """Return the output of a command that must not find this checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    words = [str(word) for word in command]
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True
+        words, cwd=cwd, env=environment | variables, umask=umask, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def test_a_package_knows_the_commit_that_it_was_built_from(here):
-    """Also one from an sdist. Without git and without a commit it is built, too."""
-    sources = here / "sources"
-    shutil.copytree(ROOT / "vitcli", sources / "vitcli", ignore=shutil.ignore_patterns("pre*"))
-    shutil.copytree(ROOT / "experiments", sources / "experiments", ignore=only_yaml)
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, sources)
-    assert build(sources, "wheel", here / "bare") is None
-    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
-    run(*git, "init", "-q", cwd=sources)
-    run(*git, "add", ".", cwd=sources)
-    run(*git, "commit", "-q", "-m", "x", cwd=sources)
-    expected = {"commit": run("git", "rev-parse", "HEAD", cwd=sources).strip(), "dirty": False}
-    assert build(sources, "sdist", here / "sdist") == expected
-    (archive,) = (here / "sdist").glob("*.tar.gz")
-    shutil.unpack_archive(archive, here / "unpacked", filter="data")
-    (unpacked,) = (here / "unpacked").iterdir()
-    assert build(unpacked, "wheel", here / "again") == expected
-    asked = "from vitcli.version import source_commit; print(source_commit())"
-    assert expected["commit"] in run(sys.executable, "-c", asked, cwd=unpacked)
-
-
-def only_yaml(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if not name.endswith(".yaml")]
-
-
-def build(sources: Path, target: str, output: Path) -> dict | None:
-    """Build a package with hatchling; return its commit.json."""
-    run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", output, cwd=sources)
+def build(sources: Path, target: str, output: Path, umask: int = -1) -> Path:
+    """Build a package with hatchling, and return its file."""
+    command = (sys.executable, "-m", "hatchling", "build", "-t", target, "-d", output)
+    run(*command, cwd=sources, umask=umask)
     (path,) = output.iterdir()
-    if target == "wheel":
-        with zipfile.ZipFile(path) as wheel:
-            found = [wheel.read(name) for name in wheel.namelist() if name.endswith(COMMIT)]
-    else:
-        with tarfile.open(path) as archive:
-            names = [name for name in archive.getnames() if name.endswith(COMMIT)]
-            found = [archive.extractfile(name).read() for name in names]
-    return json.loads(*found) if found else None
+    return path
+
+
+def files_of(package: Path) -> dict[str, bytes]:
+    """Return name -> content of the files of a package, without the folder of an sdist."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            return {name: wheel.read(name) for name in wheel.namelist()}
+    with tarfile.open(package) as archive:
+        found = {each.name: archive.extractfile(each) for each in archive if each.isfile()}
+        return {name.partition("/")[2]: file.read() for name, file in found.items() if file}
+
+
+def commit_in(package: Path) -> dict | None:
+    """Return the commit that a package holds."""
+    text = files_of(package).get(f"vitcli/{COMMIT}")
+    return json.loads(text) if text else None
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    """A repository with one commit: this checkout with its uncommitted changes."""
+    folder = tmp_path_factory.mktemp("sources")
+    for name in filter(None, run("git", "ls-files", "-z", cwd=ROOT).split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    run(*GIT, "init", "-q", cwd=folder)
+    run(*GIT, "add", ".", cwd=folder)
+    run(*GIT, "commit", "-q", "-m", "x", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(sources, tmp_path_factory) -> dict[str, Path]:
+    """The wheel and the sdist of the sources."""
+    folder = tmp_path_factory.mktemp("built")
+    return {target: build(sources, target, folder / target) for target in ("wheel", "sdist")}
+
+
+def test_another_clone_at_another_time_gives_the_same_bits(sources, built, here):
+    """Also one with another umask, with runs and with compiled files."""
+    clone = here / "clone"
+    run("git", "clone", "-q", sources, clone, cwd=here, umask=0o077)
+    for clutter in ("runs/x/config.yaml", "vitcli/__pycache__/x.pyc"):
+        (clone / clutter).parent.mkdir(parents=True, exist_ok=True)
+        (clone / clutter).write_text("x")
+    for path in clone.rglob("*"):
+        os.utime(path, (YEAR_2020, YEAR_2020))
+    for target, package in built.items():
+        again = build(clone, target, here / target, umask=0o077)
+        assert sha256(again.read_bytes()).digest() == sha256(package.read_bytes()).digest()
+
+
+def test_an_sdist_gives_the_same_wheel(built, here):
+    shutil.unpack_archive(built["sdist"], here / "unpacked", filter="data")
+    (unpacked,) = (here / "unpacked").iterdir()
+    wheel = build(unpacked, "wheel", here / "again")
+    assert sha256(wheel.read_bytes()).digest() == sha256(built["wheel"].read_bytes()).digest()
+    asked = "from vitcli.version import source_commit; print(*source_commit())"
+    commit = run(sys.executable, "-c", asked, cwd=unpacked).split()
+    assert commit == [str(each) for each in (commit_in(built["wheel"]) or {}).values()]
+
+
+def test_the_packages_hold_the_sources_of_the_program_and_nothing_else(sources, built):
+    tracked = run("git", "ls-files", "vitcli", "experiments/*.yaml", cwd=sources).split()
+    program = {name for name in tracked if name.count("/") == 1 or name.startswith("vitcli/")}
+    program.add(f"vitcli/{COMMIT}")
+    wheel = {name for name in files_of(built["wheel"]) if ".dist-info/" not in name}
+    assert wheel == {name.replace("experiments/", "vitcli/experiments/") for name in program}
+    beside = {"pyproject.toml", "hatch_build.py", ".gitignore", "PKG-INFO"}
+    beside |= {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"}
+    assert files_of(built["sdist"]).keys() == program | beside
+
+
+def test_a_package_knows_the_commit_that_it_was_built_from(sources, built, here):
+    """Without git and without a commit it is built, too."""
+    expected = {"commit": run("git", "rev-parse", "HEAD", cwd=sources).strip(), "dirty": False}
+    assert [commit_in(package) for package in built.values()] == [expected, expected]
+    shutil.copytree(sources, here / "bare", ignore=shutil.ignore_patterns(".git", "results"))
+    assert commit_in(build(here / "bare", "wheel", here / "out")) is None
+
+
+def test_the_wheel_alone_runs_the_first_commands(built, here):
+    """In an empty folder, away from the checkout."""
+    site, work = here / "site", here / "work"
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index")
+    run(*pip, "--target", site, built["wheel"], cwd=here)
+    work.mkdir()
+
+    def vitcli(*words: str) -> str:
+        return run(site / "bin" / "vitcli", *words, cwd=work, PYTHONPATH=str(site))
+
+    commit = commit_in(built["wheel"])
+    assert commit is not None
+    vitcli("train", "--limit-batches", "2", "--epochs", "1")
+    (meta,) = work.glob("runs/quickstart/*/seed0/meta.json")
+    assert json.loads(meta.read_text())["commit"] == commit["commit"]
+    assert "test_accuracy" in vitcli("eval", "quickstart", "--json")
+    Image.new("RGB", (40, 30), "teal").save(work / "photo.jpg")
+    vitcli("attn-map", "photo.jpg")
+    assert (work / "photo-grad-rollout.png").stat().st_size > 1000

@@ -10,10 +10,12 @@ from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.patience import HANG
 from tests.terminal import run_in_terminal
+from vitcli.version import __version__
 
 PROBE = """
 import os, sys
 from vitcli.cli.main import main
+from vitcli.version import __version__
 for line in sys.stdin.read().splitlines():
     command, _, words = line.partition("#")
     sys.argv = ["vitcli", *command.split()]
@@ -74,3 +76,13 @@ def test_a_group_alone_shows_its_help(words):
     _, out, talk = vitcli(*words.split())
     assert (out + talk).startswith(f"Usage: vitcli {words}".rstrip())
     assert "error:" not in out + talk
+
+
+def test_the_version_names_the_commit_of_a_checkout(monkeypatch):
+    for found, end in (
+        (("0123456789abcdef", False), " (commit 012345678)"),
+        (("0123456789abcdef", True), " (commit 012345678, changed)"),
+        ((None, None), ""),
+    ):
+        monkeypatch.setattr("vitcli.cli.main.source_commit", lambda found=found: found)
+        assert vitcli("--version")[:2] == (0, f"vitcli {__version__}{end}\n")

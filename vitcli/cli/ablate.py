@@ -172,7 +172,8 @@ def ablate(
       vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.study.definition import load_study, parse_seeds, select
+    from vitcli.runner.experiment.seeds import parse_seeds
+    from vitcli.runner.study.definition import load_study, select
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
@@ -181,6 +182,8 @@ def ablate(
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
     chosen = load_study(study, own_seeds, changes, places)
+    if chosen.note:
+        say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
     names = select(chosen, only or ())
     request = Request(

@@ -39,7 +39,7 @@ from vitcli.cli.old_spellings import spelled_today
 from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
-from vitcli.version import __version__
+from vitcli.version import __version__, source_commit
 
 SPIN_COUNT = "20000"
 """Number of iterations for which a waiting thread of libgomp spins. libgomp's default of 300,000 is
@@ -164,7 +164,9 @@ app = group(cls=Commands)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"vitcli {__version__}")
+        commit, dirty = source_commit()
+        origin = f" (commit {commit[:9]}{', changed' if dirty else ''})" if commit else ""
+        typer.echo(f"vitcli {__version__}{origin}")
         raise typer.Exit
 
 

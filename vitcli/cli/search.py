@@ -86,6 +86,8 @@ def search(
 
     exclude({"--dry-run": dry_run, "--status": status})
     chosen = load_search(name, parse_sets(sets))
+    if chosen.note:
+        say(f"note: {chosen.note}")
     require_optuna()
     from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.run import check_cluster

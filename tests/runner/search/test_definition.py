@@ -38,6 +38,14 @@ def test_set_changes_the_experiment_and_the_search(here):
     assert search.base.train.epochs == 5
 
 
+def test_another_family_replaces_the_model_of_a_search(here):
+    made = write_search(space="{optim.lr: [1.0e-3, 2.0e-3]}")
+    search = load_search(made, {"model.family": "resnet18", "optim.name": "adamw"})
+    assert search.base.model.family == "resnet18"
+    assert search.note.startswith("model.family=resnet18 replaces the experiment's model by")
+    assert load_search(made).note == ""
+
+
 def lr(text: str) -> dict[str, str]:
     return {"space": f"{{optim.lr: {text}}}"}
 

@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from vitcli.core.spec import FAMILIES
+from vitcli.core.spec.optim import OPTIMIZERS
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command
-from vitcli.runner.study.definition import (
-    is_same_setting,
-    load_study,
-    parse_seeds,
-    select,
-)
+from vitcli.runner.study.definition import is_same_setting, load_study, select
 from vitcli.runner.study.plan import default_root, model_sizes
 
 STUDY = """
@@ -183,3 +182,46 @@ def test_the_same_setting_needs_the_same_model_data_and_length():
     assert not is_same_setting(load_study("ablation-cifar10-short")), "50 epochs are not 300"
     assert not is_same_setting(load_study("ablation-cifar10-tiny")), "another model"
     assert not is_same_setting(load_study("ablation-positions")), "no reference"
+
+
+SAME = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
+TYPED = [
+    *({"model.family": name, "optim.name": "adamw"} for name in FAMILIES),
+    *({"task.name": name} for name in TASKS),
+    *({"optim.name": name} for name in OPTIMIZERS),
+    *({"data.name": name} for name in ("cifar10", "mnist", "shapes")),
+    {"model.family": "swin", "model.depths": [1, 1], "optim.name": "adamw"},
+    {"model.attention": "linformer"},
+    {"model.attention.rank": 4},
+    {"pretrain.experiment": "pretrain-mae"},
+    {"threads": 2},
+]
+
+
+@pytest.mark.parametrize("typed", TYPED, ids=str)
+def test_what_is_typed_means_the_same_as_in_a_training(here, typed):
+    def outcome(load) -> object:
+        try:
+            return load()
+        except ConfigError as error:
+            return str(error).partition(": ")[2]  # without the place
+
+    path = study(SAME, here)
+    trained = outcome(lambda: load_experiment("quickstart", typed).spec)
+    assert outcome(lambda: load_study(path, typed=typed).baseline.spec) == trained
+
+
+def test_another_family_is_that_of_all_variants_that_name_none(here):
+    text = f"{STUDY}  own: {{model.family: pit, experiment: cifar10-pit, data.name: scenes}}\n"
+    typed = {"model.family": "resnet18", "optim.name": "adamw"}
+    loaded = load_study(
+        study(text.replace("model.norm: none", "train.epochs: 3"), here), None, typed
+    )
+    assert [each.spec.model.family for each in loaded.variants] == [*["resnet18"] * 3, "pit"]
+    assert loaded.note.startswith("model.family=resnet18 replaces the experiment's model by")
+    assert load_study(study(text, here)).note == ""
+
+
+def test_a_typed_seed_names_the_option_of_a_study(here):
+    with pytest.raises(ConfigError, match=r"^--set: seed: a study has several; type --seeds 5$"):
+        load_study(study(STUDY, here), typed={"seed": 5})

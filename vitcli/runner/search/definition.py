@@ -19,6 +19,7 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     flatten,
     override,
+    typed_over,
     with_bases,
     with_code,
 )
@@ -61,6 +62,8 @@ class Search:
     space: Space
     fields: SearchFields
     places: Places
+    note: str = ""
+    """What the user should know about the changes of the command line; empty if nothing."""
 
     @property
     def headline(self) -> Metric:
@@ -121,7 +124,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     path = find_experiment(name)
     document = read_mapping(path)
     documents = with_bases(document, path)
-    raw, places = override(with_code(documents), changes), in_files(documents)
+    (raw, note), places = typed_over(with_code(documents), changes), in_files(documents)
     if changes:
         places = Places([*on_command_line(changes, {}).sources, *places.sources], places.otherwise)
     if "variants" in raw:
@@ -143,6 +146,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
         space=space,
         fields=fields,
         places=places,
+        note=note,
     )
     _refuse_fields(search)
     _refuse_settings(search)

@@ -1,13 +1,11 @@
 """The fields of a search file, under ``search:``. No torch and no Optuna."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from vitcli.core.spec import Spec
-
-MAX_SEED = 2**31 - 1
-Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
+from vitcli.runner.experiment.seeds import MAX_SEED, Seeds
 
 
 class RuleFields(Spec):

@@ -30,9 +30,11 @@ from vitcli.runner.experiment.config import (
     with_code,
 )
 from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.seeds import Seeds
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
@@ -44,11 +46,8 @@ RESERVED = (
     *("table.md", "table.tex", "table.csv"),
 )
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
-MAX_SEED = 2**31 - 1
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
-
-Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 
 
 class StudyFields(Spec):
@@ -123,6 +122,8 @@ class Study:
     """The data set, if the command line replaced that of the file."""
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Dotted field -> value that the command line set in the base of every variant."""
+    note: str = ""
+    """What the user should know about these values; empty if nothing."""
 
     @property
     def baseline(self) -> Variant:
@@ -212,6 +213,10 @@ def study_of(
         raise ConfigError(
             f"{document.where(('seed',))}: a study has 'seeds', such as [0, 1, 2], not 'seed'"
         )
+    if "seed" in typed:
+        raise ConfigError(
+            f"{shown.where(('seed',))}: seed: a study has several; type --seeds {typed['seed']}"
+        )
     fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, places)
     purpose = read_purpose(document)
     chosen = tuple(fields.seeds if seeds is None else seeds)
@@ -250,6 +255,7 @@ def study_of(
         parts=parts,
         file_seeds=tuple(fields.seeds),
         data=typed.get("data.name"),
+        note=switch_family(raw, typed)[1],
     )
 
 
@@ -287,6 +293,7 @@ def _variant(
     raw, below = base, places
     if "experiment" in changes:
         raw, below = _other_experiment(changes["experiment"], place, path)
+    raw, _ = switch_family(raw, {key: typed[key] for key in typed.keys() - changes.keys()})
     fields = typed | {field: value for field, value in changes.items() if field != "experiment"}
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *shown.sources, *below.sources], place)
@@ -379,17 +386,3 @@ def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:
                 f" ({', '.join(names)})"
             )
     return tuple(name for name in names if not only or name in only or name == names[0])
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Return the seeds in a text: ``"0-4,7"`` becomes ``[0, 1, 2, 3, 4, 7]``."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not 0 <= last - first < 1000:
-            raise ConfigError(
-                f"--seeds takes numbers and ranges, such as 0-4 or 0,2,5; got {text!r}"
-            )
-        seeds += range(first, last + 1)
-    return seeds

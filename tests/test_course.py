@@ -1,0 +1,106 @@
+"""The notebook of the course: its cells run in order, its bugs fail, its solutions pass."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.course import NOTEBOOK, RESULT, expected, setting
+
+ROOT = Path(__file__).parents[1]
+CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
+CODE = {cell["id"]: "".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"}
+BUGS = [cell["id"] for cell in CELLS if "raises-exception" in cell["metadata"].get("tags", ())]
+CHECK = "\n\n\n# check\n"
+PROGRAM = """
+import json, sys, traceback
+import matplotlib
+matplotlib.use("agg")
+names, ends = {"__name__": "__main__"}, {}
+for ident, code in json.load(open(sys.argv[1])).items():
+    try:
+        exec(compile(code, ident, "exec"), names)
+        ends[ident] = "passed"
+    except Exception as error:
+        ends[ident] = type(error).__name__
+        traceback.print_exc()
+json.dump(ends, open(sys.argv[2], "w"))
+"""
+"""Runs cells in one namespace, as a kernel does, and writes how each ended."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> tuple[dict[str, str], str]:
+    """How each cell ended, with little training, and what all cells printed."""
+    folder = tmp_path_factory.mktemp("course")
+    (folder / "cells.json").write_text(json.dumps(CODE))
+    places = {
+        "VITCLI_CACHE": str(tmp_path_factory.getbasetemp() / "cache"),
+        "VITCLI_DATA": "",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "cells.json", "ends.json"],
+        cwd=folder,
+        env={**os.environ, **places, "COURSE_QUICK": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "ends.json").read_text()), done.stdout + done.stderr
+
+
+def test_all_cells_run_and_each_bug_fails_its_assertion(ran):
+    ends, output = ran
+    wanted = {name: "AssertionError" if name in BUGS else "passed" for name in CODE}
+    assert ends == wanted, output
+    assert "This class uses scenes (generated pictures" in output
+    assert re.search(r"epoch 1: yours \d+\.\d%", output)
+
+
+def test_each_bug_has_a_solution_that_passes_the_same_check():
+    assert len(BUGS) == 5
+    solved = {name.replace("solution-", "bug-") for name in CODE if name.startswith("solution-")}
+    assert solved == {*BUGS}
+    for bug in BUGS:
+        wrong, check = CODE[bug].split(CHECK)
+        right, same = CODE[bug.replace("bug-", "solution-")].split(CHECK)
+        assert check == same
+        assert "assert " in check
+        names = [ast.parse(code).body[0].name for code in (wrong, right)]
+        assert names[0] == names[1]
+        assert wrong != right
+
+
+def test_the_notebook_is_committed_without_outputs():
+    document = json.loads(NOTEBOOK.read_text())
+    assert (document["nbformat"], document["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in CELLS}) == len(CELLS)
+    for cell in CELLS:
+        fields = {"cell_type", "id", "metadata", "source"}
+        if cell["cell_type"] == "code":
+            fields |= {"execution_count", "outputs"}
+            assert (cell["execution_count"], cell["outputs"]) == (None, [])
+        assert cell.keys() == fields
+
+
+def test_the_expected_accuracies_are_those_of_the_setting():
+    document = json.loads(RESULT.read_text())
+    assert document["setting"] == setting()
+    assert {"scenes", "cifar10"} == document["data"].keys()
+    for found in document["data"].values():
+        assert found == expected(found["seeds"])
+        assert {len(seed) for seed in found["seeds"]} == {setting()["fit"]["epochs"]}
+
+
+def test_the_links_of_the_notebook_resolve():
+    texts = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "markdown"]
+    links = [link for text in texts for link in re.findall(r"\]\(([^)#]+)", text)]
+    assert len(links) > 4
+    assert [link for link in links if not (NOTEBOOK.parent / link).exists()] == []
