@@ -37,7 +37,7 @@ def invoke(command: str):
 
 
 @pytest.fixture
-def search(tiny) -> None:
+def search(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(SEARCH)
 
 

@@ -100,7 +100,7 @@ def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
     Image.new("RGB", (32, 32)).save(picture)
     words = ["predict", "cifar10-pocket", str(picture), "--format", "csv"]
     code, screen = run_in_terminal(*words, environment=environment, width=60)
-    assert code == 0
+    assert (code, "\x1b[" in screen) == (0, True), "progress is shown on a terminal"
     assert re.search(
         rf'^"{re.escape(str(picture))}",\w+,[\d.]+,\w+,[\d.]+,,$', screen, re.MULTILINE
     )
