@@ -1,4 +1,4 @@
-"""The gates of experiments/gates: their committed results pass, and each of them can fail.
+"""The gates of experiments/gates: their committed results pass, and without a training they fail.
 
 A gate is a training that shows that an objective learns; the trainings run again as slow tests.
 """
@@ -61,64 +61,6 @@ def test_without_a_training_the_gates_are_closed(here, monkeypatch):
     found = mae.measure("shapes")
     assert found["probe_before"] == found["probe_after"]
     assert not mae.passes(found)
-
-
-GOOD = {
-    "fusion": {"accuracy": 0.8, "image_accuracy": 0.6, "sound_accuracy": 0.62},
-    "image": {"accuracy": 0.61},
-    "sound": {"accuracy": 0.63},
-    "shuffled": {"accuracy": 0.6},
-    "contrast": {"retrieval": 0.9},
-}
-
-
-@pytest.mark.parametrize(
-    ("case", "changes", "said"),
-    [
-        ("fusion", {"accuracy": 0.72}, "fusion gains 0.090 over 0.630"),
-        ("fusion", {"image_accuracy": 0.57}, "loses 0.040 to images alone"),
-        ("image", {"accuracy": 0.45}, "images alone reach 0.450"),
-        ("sound", {"accuracy": 0.95}, "sounds alone reach 0.950"),
-        ("shuffled", {"accuracy": 0.57}, "by -0.040"),
-        ("shuffled", {"accuracy": 0.65}, "by 0.040"),
-        ("contrast", {"retrieval": 0.8}, "4.8 times chance"),
-    ],
-)
-def test_the_gate_of_fusion_can_fail(case, changes, said):
-    good = {name: [found] for name, found in GOOD.items()}
-    assert fusion.failures(good) == []
-    found = fusion.failures(good | {case: [GOOD[case] | changes]})
-    assert any(said in text for text in found)
-
-
-@pytest.mark.parametrize(
-    ("task", "case", "changes"),
-    [
-        ("dino", "plain", {"knn_after": 0.6}),
-        ("dino", "plain", {"alarms": ["collapse: nearly uniform"]}),
-        ("dino", "mismatched", {"knn_after": 0.46}),
-        ("dino", "mismatched", {"loss": 4.75}),
-        ("dino", "no_centring", {"alarms": []}),
-        ("lejepa", "plain", {"knn_after": 0.6}),
-        ("lejepa", "no_regulariser", {"alarms": []}),
-    ],
-)
-def test_the_gates_of_views_can_fail(task, case, changes):
-    alarm = views.CASES[task][case].alarm
-    good = {
-        "knn_before": 0.45,
-        "knn_after": 0.45 if views.CASES[task][case].mismatched else 0.8,
-        "loss": 4.85,
-        "alarms": [f"collapse: {alarm}"] if alarm else [],
-    }
-    assert views.passes(task, case, good)
-    assert not views.passes(task, case, good | changes)
-
-
-def test_shuffled_labels_are_independent_of_the_true_ones():
-    labels = torch.arange(10).repeat_interleave(30)
-    counts = torch.bincount(labels * 10 + clip.shuffled_labels(labels, 0), minlength=100)
-    assert counts.tolist() == [3] * 100
 
 
 @pytest.mark.ci

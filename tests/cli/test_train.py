@@ -72,19 +72,6 @@ def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny, pictur
     assert vitcli("train", tiny, "--name", "my pets", *brief, "--resume", "auto")[0] == 0
 
 
-def test_starting_from_a_run_replaces_the_head_where_classes_differ(tiny, copy_of_run, pictures):
-    run = copy_of_run(Path("run"), {"train.epochs": 1})
-    other = pictures / "train" / "other"
-    other.mkdir()
-    for path in [*(pictures / "train" / "dark").iterdir()][:20]:
-        path.rename(other / path.name)
-    code, _, talk = vitcli("train", tiny, "-o", "new", "--epochs", 1, "--init", run)
-    assert (code, "with a new head (3 classes)" in talk) == (0, True)
-    code, _, talk = vitcli("train", tiny, "-o", "no", "--init", run, "-s", "model.depth=3")
-    assert (code, "do not fit" in error_of(talk)) == (2, True)
-    assert talk.rstrip().endswith(f"{run}/config.yaml")
-
-
 def test_dry_run_needs_no_data_and_trains_nothing(here):
     options = ("--epochs", 3, "--lr", 0.01, "--batch-size", 32, "--data", "mnist", "--seed", 4)
     code, out, talk = vitcli("train", "cifar10-tiny", *options, "--dry-run", "--json")
