@@ -9,6 +9,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from vitcli.version import COMMIT
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +26,7 @@ def run(*command: object, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.ci
 def test_a_package_knows_the_commit_that_it_was_built_from(here):
     """Also one from an sdist. Without git and without a commit it is built, too."""
     sources = here / "sources"
