@@ -186,6 +186,15 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
 
 
 @pytest.fixture
+def without_workers(monkeypatch) -> None:
+    """Train the trials of studies and searches in this process: a worker takes seconds to start."""
+    from vitcli.runner.engines.here import HereEngine
+    from vitcli.runner.engines.make import ENGINES
+
+    monkeypatch.setitem(ENGINES, "local", HereEngine)
+
+
+@pytest.fixture
 def environment(here) -> dict[str, str]:
     """Return the environment of a subprocess that imports this checkout."""
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}

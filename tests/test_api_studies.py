@@ -64,12 +64,6 @@ def states_of(capsys) -> str:
     return capsys.readouterr().err.partition("\n")[0].rpartition(": ")[2]
 
 
-@pytest.fixture
-def without_workers(monkeypatch):
-    """Train every study in this process, because a worker takes seconds."""
-    monkeypatch.setattr(own_code, "exists_only_here", lambda code: True)
-
-
 def test_a_study_is_that_of_the_command(study, tiny, without_workers):
     table = study({"model.depth": 1}, seeds=[3])
     assert table.folder == Path("runs/s")

@@ -83,16 +83,14 @@ def test_a_killed_training_ends_with_the_same_bits(task, monkeypatch):
     assert_same_run(calm, again.run, measures=(task.measure,))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"train.accumulate": 2, "train.grad_checkpointing": True, "train.precision": "bf16"},
-        {"model.pool": "cls", "data.val_split": 8, "optim.name": "muon", "train.ema_decay": None},
-    ],
-    ids=["parts of a batch in bf16", "CLS, a validation split and Muon without an average"],
-)
-def test_it_trains_with_other_settings(task, changes):
-    accepted = task.accepted(changes) | {"train.epochs": 1}
+OTHER = {
+    **{"train.accumulate": 2, "train.grad_checkpointing": True, "train.precision": "bf16"},
+    **{"model.pool": "cls", "data.val_split": 8, "optim.name": "muon", "train.ema_decay": None},
+}
+
+
+def test_it_trains_with_other_settings(task):
+    accepted = task.accepted(OTHER) | {"train.epochs": 1}
     run = task.train("run", accepted)
     split = "val" if "data.val_split" in accepted else "test"
     for record in run.metrics():
@@ -263,9 +261,12 @@ def test_a_classification_starts_from_its_encoder(task):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_it_is_ablated(task, monkeypatch):
-    """The workers of a study are other processes."""
-    add_to_workers(monkeypatch, Path("plugin"))
+def test_it_is_ablated(task, monkeypatch, request):
+    """With workers, which are other processes, where another process must learn the row."""
+    if task.name == ADDED:
+        add_to_workers(monkeypatch, Path("plugin"))
+    else:
+        request.getfixturevalue("without_workers")
     Path("mine.yaml").write_text(
         "question: does the FFN help?\n"
         f"base: {task.path}\nseeds: [0, 1]\ntrain: {{epochs: 1}}\n"

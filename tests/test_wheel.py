@@ -15,6 +15,8 @@ from PIL import Image
 
 from vitcli.version import COMMIT
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[1]
 GIT = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
 YEAR_2020 = 1577880000

@@ -20,7 +20,7 @@ def invoke(command: str):
 
 
 @pytest.fixture
-def study(tiny) -> None:
+def study(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(STUDY.replace("epochs: 2", "epochs: 1"))
 
 

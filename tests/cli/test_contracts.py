@@ -121,6 +121,7 @@ def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
     assert len(talk) < 1000
 
 
+@pytest.mark.ci
 def test_matplotlib_does_not_talk_about_its_cache(here, environment):
     save_picture("x.png", (32, 32))
     home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}

@@ -27,12 +27,8 @@ from vitcli.runner.weights.unpickle import REFUSED, check_archive, find_state
 class Canary:
     """Would make a file, were it unpickled."""
 
-    def __init__(self, how: str) -> None:
-        self.how = how
-
     def __reduce__(self):
-        ways = {"system": (os.system, ("touch canary",)), "getattr": (getattr, (Path, "cwd"))}
-        return ways[self.how]
+        return os.system, ("touch canary",)
 
 
 def saved(value: object, **options: Any) -> bytes:
@@ -79,12 +75,12 @@ def exported_program() -> bytes:
 
 
 HOSTILE = {
-    **{how: saved({"weight": Canary(how)}) for how in ("system", "getattr")},
+    "canary": saved({"weight": Canary()}),
     "marks": with_pickle(b"\x80\x02" + b"(" * (3 << 20) + b"."),
     "nested": with_pickle(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
 }
 NO_ARCHIVES = {
-    "bare pickle": pickle.dumps({"weight": Canary("system")}),
+    "bare pickle": pickle.dumps({"weight": Canary()}),
     "deflated": deflated(saved({"weight": torch.zeros(64 << 18)})),
     "large pickle": with_pickle(b"\x80\x02" + b"N0" * (9 << 20) + b"N."),
 }
@@ -119,12 +115,6 @@ def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     assert talk.startswith("error: vit.pt: refused: ")
     assert not Path("mine").exists()
     assert not Path("canary").exists()
-
-
-def test_the_canary_sings(here):
-    """A control: read by pickle itself, the file does what it is meant to do."""
-    pickle.loads(pickle.dumps({"weight": Canary("system")}))
-    assert Path("canary").exists()
 
 
 @pytest.mark.parametrize("name", NO_ARCHIVES)

@@ -54,15 +54,6 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
     assert (code, "only 4 figures of attn-map" in talk) == (4, True)
 
 
-def test_a_turned_photo_is_turned_back(mapped_run):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    path = save_picture("turned.jpg", (80, 20), exif=exif)
-    assert attn_map(mapped_run, path, "-o", "a.json")[0] == 0
-    box = json.loads(Path("a.json").read_text())["box"]
-    assert box == [30, 0, 20, 20], "the middle of a picture 20 wide and 80 high"
-
-
 def test_a_picture_is_never_replaced_by_its_map(mapped_run):
     path = save_picture("x.png", (8, 8))
     before = Path(path).read_bytes()
@@ -89,10 +80,9 @@ def test_dash_is_standard_input_whatever_lies_here(mapped_run):
     assert (code, "the file is empty" in talk) == (4, True)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"words"])
-def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run, content):
+def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
     """tests/runner/data/test_pictures.py has every kind of bad picture."""
-    Path("bad.png").write_bytes(content)
+    Path("bad.png").write_text("words")
     code, out, talk = attn_map(mapped_run, "bad.png", "-o", "out")
     assert (code, out, Path("out").exists()) == (4, "", False)
     assert talk.splitlines()[1].startswith("error: bad.png: ")

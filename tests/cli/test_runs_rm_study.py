@@ -1,8 +1,6 @@
 """`vitcli runs rm` on a study: what it asks, removes and refuses."""
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -51,12 +49,11 @@ def test_the_question_names_the_trials_and_the_size(study, environment):
 
 
 @pytest.mark.parametrize("held", ["", "no-ffn/seed0"])
-def test_a_running_study_or_trial_is_refused(study, environment, held):
+def test_a_running_study_or_trial_is_refused(study, held):
     idle = make_run(5)
-    words = [sys.executable, "-m", "vitcli", "runs", "rm", "-y", idle.name, "parts"]
     with hold_folder(study / held, "in use"):
-        done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert (done.returncode, "another process is" in done.stderr) == (7, True)
+        code, _, talk = vitcli("-y", idle.name, "parts")
+    assert (code, "another process is" in talk) == (7, True)
     assert idle.exists
     assert len(list(study.rglob("config.yaml"))) == 3
     assert (study / "report.html").exists()

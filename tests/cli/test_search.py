@@ -1,21 +1,15 @@
 """`vitcli search` as it is typed: what it prints, where, and how it ends."""
 
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.cli.conftest import SEARCH
-from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
@@ -37,7 +31,7 @@ def invoke(command: str):
 
 
 @pytest.fixture
-def search(tiny) -> None:
+def search(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(SEARCH)
 
 
@@ -119,30 +113,6 @@ def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
     assert left_over(Options(), 45).budget is None
     with pytest.raises(PartlyError, match="vitcli search mine"):
         left_over(options, 61)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_search_that_is_killed_continues(search, number):
-    """tests/runner/search/test_objective.py has the same with files written by hand, in no time."""
-    Path("mine.yaml").write_text(SEARCH.replace("train: {epochs: 1}", "train: {epochs: 40}"))
-    words = [sys.executable, "-m", "vitcli", "search", "mine.yaml", "-j", "1", "--no-final"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
-        until = time.monotonic() + HANG
-        while not (begun := [*ROOT.glob("trials/*/seed0/checkpoints/*/manifest.json")]):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        process.send_signal(number)
-        assert process.wait(HANG) == (-9 if number == signal.SIGKILL else 143)
-    again = invoke("mine.yaml -j 1 --no-final")
-    assert again.exit_code == 0, again.output
-    results = [*ROOT.glob("trials/*/seed0/result.json")]
-    assert len(results) == 3, "the trial that was begun is one of the three"
-    run = RunDir(begun[0].parents[2])
-    assert run.status()["state"] == "finished"
-    assert len(run.read("meta.json")["sessions"]) == 1, "it continued from its checkpoint"
 
 
 def test_a_dry_run_judges_the_space_and_trains_nothing(search):

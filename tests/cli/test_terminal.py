@@ -97,10 +97,11 @@ def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback():
 
 def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
     picture = Path("a picture with a long name, " + "and more " * 8 + ".png")
-    Image.new("RGB", (32, 32)).save(picture)
-    words = ["predict", "cifar10-pocket", str(picture), "--format", "csv"]
+    for path in (picture, "another.png"):
+        Image.new("RGB", (32, 32)).save(path)
+    words = ["predict", "cifar10-pocket", str(picture), "another.png", "--format", "csv"]
     code, screen = run_in_terminal(*words, environment=environment, width=60)
-    assert code == 0
+    assert (code, "\x1b[" in screen) == (0, True), "progress is shown on a terminal"
     assert re.search(
         rf'^"{re.escape(str(picture))}",\w+,[\d.]+,\w+,[\d.]+,,$', screen, re.MULTILINE
     )

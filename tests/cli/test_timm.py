@@ -16,8 +16,8 @@ from tests.same_run import assert_same_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 
-ALWAYS = ("test_vit", "test_convnext")
-OFTEN = ("test_vit3", "test_vit4", "test_resnet", "test_efficientnet", "test_coatnet")
+ALWAYS = ("test_vit",)
+OFTEN = ("test_convnext", "test_vit3", "test_resnet")
 NAMES = [
     *ALWAYS,
     *(pytest.param(name, marks=pytest.mark.ci) for name in OFTEN),

@@ -5,8 +5,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,8 @@ import torch
 from PIL import Image
 
 from tests.cli.commands import vitcli
-from tests.patience import HANG
 from tests.runner.machine.processors import AVX2, ZEN4
 from tests.stopping import stop_after
-from tests.terminal import run_in_terminal
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.machine import products
 from vitcli.runner.run.folder import RunDir, list_runs
@@ -36,6 +32,7 @@ def error_of(talk: str) -> str:
 def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
     code, out, talk = vitcli("train", tiny, "-o", "run")
     assert (code, "epoch   4" in talk) == (0, True)
+    assert not {"\x1b", "\r"} & {*talk}, "nobody looks at a terminal"
     assert out.endswith("next           vitcli eval run\n")
     result = read("run/result.json")
     assert (result["epochs"], result["test_accuracy"] > 0.9) == (4, True)
@@ -75,19 +72,6 @@ def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny, pictur
     assert vitcli("train", tiny, "--name", "my pets", *brief, "--resume", "auto")[0] == 0
 
 
-def test_starting_from_a_run_replaces_the_head_where_classes_differ(tiny, copy_of_run, pictures):
-    run = copy_of_run(Path("run"), {"train.epochs": 1})
-    other = pictures / "train" / "other"
-    other.mkdir()
-    for path in [*(pictures / "train" / "dark").iterdir()][:20]:
-        path.rename(other / path.name)
-    code, _, talk = vitcli("train", tiny, "-o", "new", "--epochs", 1, "--init", run)
-    assert (code, "with a new head (3 classes)" in talk) == (0, True)
-    code, _, talk = vitcli("train", tiny, "-o", "no", "--init", run, "-s", "model.depth=3")
-    assert (code, "do not fit" in error_of(talk)) == (2, True)
-    assert talk.rstrip().endswith(f"{run}/config.yaml")
-
-
 def test_dry_run_needs_no_data_and_trains_nothing(here):
     options = ("--epochs", 3, "--lr", 0.01, "--batch-size", 32, "--data", "mnist", "--seed", 4)
     code, out, talk = vitcli("train", "cifar10-tiny", *options, "--dry-run", "--json")
@@ -106,23 +90,12 @@ def test_an_absent_gpu_says_what_there_is(here):
     assert (code, "(available: cpu)" in error_of(talk)) == (5, True)
 
 
-def test_a_terminal_gets_a_live_bar(tiny, environment):
-    words = ("train", str(tiny), "--epochs", "2")
-    code, screen = run_in_terminal(*words, environment=environment, width=80)
-    assert (code, "\x1b[" in screen, "epoch   2" in screen) == (0, True, True)
-
-
-def test_training_goes_on_when_nobody_listens_and_a_pipe_gets_plain_lines(tiny, environment):
-    words = [sys.executable, "-m", "vitcli", "train", str(tiny), "--epochs", "2", "-o", "alone"]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(words, env=environment, text=True, **streams)
-    assert process.stderr is not None
-    process.stderr.close()
-    assert process.stdout is not None
-    with process.stdout as printed:
-        assert not {"\x1b", "\r"} & {*printed.read()}
-    assert process.wait(HANG) == 0
-    assert read("alone/status.json")["state"] == "finished"
+def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
+    """tests/cli/test_terminal.py recognises a terminal."""
+    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, _, talk = vitcli("train", tiny, "--epochs", 2)
+    assert (code, "\x1b[" in talk, "epoch   2" in talk) == (0, True, True)
 
 
 def draw_cifar10(folder: Path) -> Path:

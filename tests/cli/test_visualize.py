@@ -137,7 +137,7 @@ def test_the_recorded_command_names_the_figures(run):
 def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run, form):
     found = []
     for _ in range(2):
-        assert vitcli(run, "--what", "curves,heads", "--format", form)[0] == 0
+        assert vitcli(run, "--what", "heads", "--num-images", 4, "--format", form)[0] == 0
         files = [path for path in Path("figures").rglob("*.*") if path.is_file()]
         found.append({path.name: path.read_bytes() for path in files})
     assert found[0] == found[1]
@@ -145,20 +145,19 @@ def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run, form
 
 
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
-    path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "model.pool": "mean"})
+    path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
     code, out, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
     assert (code, "none: rope2d rotates q and k" in talk) == (0, True)
     assert not Path("figures/rope/pos-embed.png").exists()
     assert "the model has no CLS" in out
-    path = make(tiny, "whole", **{"model.patch_size": 8})
+    path = make(tiny, "whole", **{"model.patch_size": 8, "train.epochs": 0})
     code, _, talk = vitcli(path, "--what", "distance,heads,faithfulness", "--num-images", 4)
     assert (code, "none: the picture is one patch, so attention has" in talk) == (0, True)
-    Path("resnet.yaml").write_text(
-        re.sub(r"(?s)^model: .*?}", "model: {family: resnet18}", tiny.read_text().lstrip())
-    )
-    path = make(Path("resnet.yaml").resolve(), "net", **{"train.limit_batches": 1})
+    model = "model: {family: convnet, widths: [8, 8]}"
+    Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
+    path = make(Path("net.yaml").resolve(), "net", **{"optim.name": "sgd"})
     code, _, talk = vitcli(path, "--what", "curves,confusion,heads,filters,embeddings")
-    assert (code, "a resnet18 has no attention" in talk) == (0, True)
+    assert (code, "a convnet has no attention" in talk) == (0, True)
     drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
     assert drawn == ["confusion", "curves", "filters"]
 
@@ -236,10 +235,9 @@ def test_an_untrained_run_is_not_distinguishable_from_untrained_models(tiny, her
     assert page.count(f"; {same}</td>") == len(printed)
 
 
-def test_a_changed_model_is_distinguishable_and_the_same_each_time(run, monkeypatch):
+def test_a_changed_model_is_distinguishable_from_the_same_untrained_ones(run, monkeypatch):
     words = (run, "--what", "distance")
-    first, second = (documents(*words)[0] for _ in range(2))
-    assert first == second
+    (first,) = documents(*words)
     load = Predictor.__init__
 
     def sharpen(self, *words):
@@ -249,8 +247,8 @@ def test_a_changed_model_is_distinguishable_and_the_same_each_time(run, monkeypa
                 weight.data.mul_(30)
 
     monkeypatch.setattr(Predictor, "__init__", sharpen)
-    (third,) = documents(*words)
-    found, before = third["distance"]["claims"][-1], first["distance"]["claims"][-1]
+    (second,) = documents(*words)
+    found, before = second["distance"]["claims"][-1], first["distance"]["claims"][-1]
     untrained = found["untrained"]
     assert untrained["low"] == before["untrained"]["low"]  # those were not sharpened
     assert untrained["low"] < untrained["high"], "the seeds do not differ"

@@ -28,7 +28,7 @@ def test_good_inputs_are_read(name):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_inputs_are_refused_or_read(name):
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     @given(damaged(name))
     def check(content: bytes) -> None:
         TARGETS[name](content)

@@ -8,12 +8,15 @@ import torch.nn.functional as F
 from tests.gpu_stub.steps import one_of_each_kind
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 
 KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
 """Values of the enumeration ``SDPBackend`` of torch; ``math`` stores the weights."""
+
+
+PRECISIONS = ("fp32", "bf16")
+"""Of each width of a number, as kernels are chosen by that."""
 
 
 def kernels_of(name: str, precision: str) -> list[str]:
@@ -41,6 +44,6 @@ def kernels_of(name: str, precision: str) -> list[str]:
 def kernels_of_all() -> dict[str, dict[str, list[str]]]:
     """Return the kernels of an experiment of each kind in each precision."""
     return {
-        name: {precision: kernels_of(name, precision) for precision in DTYPES}
+        name: {precision: kernels_of(name, precision) for precision in PRECISIONS}
         for name in one_of_each_kind()
     }

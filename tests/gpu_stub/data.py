@@ -1,5 +1,6 @@
 """Batches, epochs, checkpoints and evaluations, counted in a process on the stub GPU."""
 
+import tempfile
 import threading
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -88,14 +89,14 @@ def policies() -> dict[str, Any]:
     }
 
 
-def checkpoint(folder: str) -> dict[str, Any]:
+def checkpoint() -> dict[str, Any]:
     """Return the counts of a checkpoint after a step, and its number of tensors."""
     experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
     work = make_workload(experiment, "cuda", ignore_message)
     state = Training(work.spec, work.built.task, work.built.data, work.built.autocast)
     next(state.run_epoch(0))
     tensors = state.tensors()
-    with counting() as seen:
+    with tempfile.TemporaryDirectory() as folder, counting() as seen:
         save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
     return counts(seen) | {"tensors": len(tensors)}
 

@@ -16,7 +16,6 @@ IMAGES = 2000
 CASES = [
     ("quickstart", "fp32"),
     ("cifar10-base-p2", "fp32"),
-    ("cifar10-small", "bf16"),
     ("cifar10-strong", "bf16"),
 ]
 

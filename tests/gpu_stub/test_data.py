@@ -14,10 +14,12 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 """Experiment -> most launches of a compiled batch."""
 
 
+ASK = f"{IMPORT}print(json.dumps({{'policies': data.policies(), 'save': data.checkpoint()}}))"
+
+
 @pytest.fixture
 def policies() -> dict[str, Any]:
-    code = f"{IMPORT}print(json.dumps(data.policies()))"
-    found: dict[str, Any] = ask_once("policies", code)
+    found: dict[str, Any] = ask_once("data", ASK)["policies"]
     return found
 
 
@@ -46,9 +48,8 @@ def test_a_compiled_batch_needs_fewer_launches(name, tmp_path):
     assert set(found.values()) == {0}
 
 
-def test_a_checkpoint_waits_once_for_all_tensors(tmp_path):
-    code = f"{IMPORT}print(json.dumps(data.checkpoint({str(tmp_path)!r})))"
-    found = ask_stub(code, cwd=tmp_path)
+def test_a_checkpoint_waits_once_for_all_tensors():
+    found = ask_once("data", ASK)["save"]
     assert found["tensors"] > 50
     assert found["waits"] <= 2
     assert found["unpinned"] == 0

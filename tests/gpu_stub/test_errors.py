@@ -14,7 +14,7 @@ ILLEGAL_ADDRESS = 700
     ("broken", "advice"),
     [
         (failing("launch", ILLEGAL_ADDRESS, after=300), "--resume auto"),
-        ({"STUB_GPU_GIB": "0.05"}, "out of memory"),
+        pytest.param({"STUB_GPU_GIB": "0.05"}, "out of memory", marks=pytest.mark.ci),
     ],
 )
 def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
@@ -26,6 +26,7 @@ def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
     assert advice in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.ci
 def test_the_stub_counts_and_refuses_as_cuda_does(tmp_path):
     """The control: without it, a stub that counts nothing would pass every other test."""
     assert "passed" in pytest_on_stub(f"{ROOT}/tests/gpu_stub/inside_stub.py", cwd=tmp_path)

@@ -17,7 +17,7 @@ from vitcli.core.data.batches import (
     make_batch,
 )
 from vitcli.core.data.policy import OPS
-from vitcli.core.data.source import Images, channel_stats
+from vitcli.core.data.source import Images
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
 
@@ -272,14 +272,6 @@ def test_pixels_do_not_depend_on_the_sine_of_a_device(at_once, monkeypatch):
         monkeypatch.setattr(torch.Tensor, name, next_float(getattr(torch.Tensor, name)))
     assert not torch.equal(OPS["rotate"].apply(data.pixels, torch.full((2000,), 45.0)), turned)
     assert torch.equal(make_batch(data, rows, spec, channels, 4)["images"], expected)
-
-
-def test_channel_statistics_equal_those_of_the_pixels():
-    pixels = images().pixels
-    mean, std = channel_stats(pixels)
-    values = pixels.double() / 255
-    assert_close(torch.tensor(mean), values.mean((0, 2, 3)).float(), check_dtype=False)
-    assert_close(torch.tensor(std), values.std((0, 2, 3), correction=0).float(), check_dtype=False)
 
 
 def draw(number: int) -> dict[str, torch.Tensor]:

@@ -109,7 +109,11 @@ def test_the_family_provides_what_the_runner_needs(family):
     assert isinstance(model, ImageModel)
     assert (model.spec, model.image_shape, model.num_classes) == (spec, (2, 16, 8), 7)
     assert [name for name, _ in model.head.named_parameters()]
-    assert model(torch.randn(3, 2, 16, 8)).shape == (3, 7)
+    x = torch.randn(3, 2, 16, 8)
+    assert model(x).shape == (3, 7)
+    features = model.eval().features(x)
+    assert features.shape == (3, model.num_features)
+    torch.testing.assert_close(model.head(features), model(x))
     for name in ("img_size", "in_chans", "num_classes"):
         with pytest.raises(ValueError, match="must be set"):
             build_model(spec.replace(**{name: None}))
@@ -196,13 +200,3 @@ def test_a_model_that_needs_its_grid_refuses_another(fields, name):
 
 
 KEEP = torch.tensor([[0], [1]])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_has_features_that_enter_its_head(family):
-    sizes = {"img_size": 32, "in_chans": 3, "num_classes": 5}
-    spec = model_spec(family=family, **FAMILIES[family].small, **sizes)
-    model = build_model(spec, 0).eval()
-    x = images(32, 32)
-    assert model.features(x).shape == (2, model.num_features)
-    torch.testing.assert_close(model.head(model.features(x)), model(x))

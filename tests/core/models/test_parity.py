@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import timm
 import torch
-import torchvision
 from torch import nn
 from torch.testing import assert_close
 
@@ -74,53 +73,3 @@ def test_logits_equal_timm(fields, options):
     ours = build_vit(spec)
     ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
     assert_same_logits(ours, theirs, spec.img_size)
-
-
-@pytest.mark.parametrize(
-    ("size", "patch_size", "dim", "heads", "depth"),
-    [(16, 4, 24, 3, 2), (32, 8, 32, 2, 1), (32, 4, 48, 4, 3), (16, 2, 16, 1, 2)],
-)
-def test_logits_equal_torchvision(size, patch_size, dim, heads, depth):
-    theirs = torchvision.models.VisionTransformer(
-        image_size=size,
-        patch_size=patch_size,
-        num_layers=depth,
-        num_heads=heads,
-        hidden_dim=dim,
-        mlp_dim=2 * dim,
-        num_classes=5,
-    )
-    scramble(theirs)
-    ours = build_vit(
-        changed(
-            img_size=size, patch_size=patch_size, embed_dim=dim, num_heads=heads, depth=depth,
-            mlp_ratio=2.0, pos_embed_prefix=True,
-        )
-    )  # fmt: skip
-    ours.load_state_dict(from_torchvision(theirs))
-    assert_same_logits(ours, theirs, (size, size))
-
-
-def from_torchvision(theirs: nn.Module) -> dict[str, torch.Tensor]:
-    """Return torchvision's state dict with the names of vitcli."""
-    names = {
-        "class_token": "cls_token",
-        "encoder.pos_embedding": "pos_embed.table",
-        "conv_proj.weight": "patch_embed.0.proj.weight",
-        "conv_proj.bias": "patch_embed.0.proj.bias",
-        "encoder.ln.": "norm.",
-        "heads.head.": "head.",
-        "encoder.layers.encoder_layer_": "blocks.",
-        "ln_1": "attn.norm",
-        "ln_2": "ffn.norm",
-        "self_attention.in_proj_": "attn.inner.qkv.",
-        "self_attention.out_proj": "attn.inner.proj",
-        "mlp.0": "ffn.inner.fc1",
-        "mlp.3": "ffn.inner.fc2",
-    }
-    state = {}
-    for name, value in theirs.state_dict().items():
-        for old, new in names.items():
-            name = name.replace(old, new)
-        state[name] = value.flatten(1) if name == "patch_embed.0.proj.weight" else value
-    return state

@@ -1,34 +1,25 @@
 """Patches, FFNs, norms, branches, pools and positions, and layers of one's own."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.nn.functional import fold, unfold
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, build, changed, classify, pictures
-from tests.core.trainings import training_on
+from tests.core.specs import build, changed, pictures
 from vitcli.core.make import make
-from vitcli.core.models.build import build_model
 from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
-from vitcli.core.spec import FAMILIES
 from vitcli.core.spec.slots import (
-    ATTENTIONS,
     FFNS,
     NORMS,
     POOLS,
     POS_EMBEDS,
-    AttentionRow,
-    FfnRow,
-    NormRow,
 )
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)
@@ -248,88 +239,3 @@ def test_the_relative_bias_has_one_entry_for_each_offset():
     patches = table[:, 1:, 1:].reshape(2, 3, 4, 3, 4)
     assert_close(patches[:, 0, 0, 1, 2], patches[:, 1, 1, 2, 3])
     assert len(patches[0].flatten().unique()) == 5 * 7
-
-
-class MeanOfValues(nn.Module):
-    """Attention that gives each value of a head the same weight, times a learned number."""
-
-    def __init__(self, shape: TokenShape, *, window: int = 0, rate: float) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(shape.num_heads, 1, shape.head_dim))
-        self.options = {"window": window, "rate": rate}
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return (self.gain * value.mean(2, keepdim=True)).expand_as(query)
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, shape: TokenShape, *, width: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(shape.embed_dim, width), nn.SiLU(), nn.Linear(width, shape.embed_dim)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
-
-
-class Centred(nn.Module):
-    def __init__(self, dim: int, *, epsilon: float) -> None:
-        super().__init__()
-        self.gain, self.epsilon = nn.Parameter(torch.ones(dim)), epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x - x.mean(-1, keepdim=True)
-        return self.gain * x / (x.norm(dim=-1, keepdim=True) + self.epsilon)
-
-
-OWN: dict[str, Any] = {"attention": "own", "ffn": "own", "norm": "own"}
-
-
-@pytest.fixture
-def own_rows(monkeypatch) -> None:
-    """A row of each table, until the test ends."""
-    rows: list[tuple[Any, Any]] = [
-        (
-            ATTENTIONS,
-            AttentionRow(
-                about="a mean",
-                build=MeanOfValues,
-                options={"window": "attn_window", "rate": "attn_drop"},
-                time="N",
-                memory="N",
-                has_attention_matrix=False,
-            ),
-        ),
-        (FFNS, FfnRow(about="two layers", build=Bottleneck, options={"width": "hidden_dim"})),
-        (NORMS, NormRow(about="centred", build=Centred, options={"epsilon": "norm_eps"})),
-    ]
-    for table, row in rows:
-        monkeypatch.setitem(table, "own", row)
-
-
-@pytest.mark.usefixtures("own_rows")
-@pytest.mark.parametrize("family", ["vit", "swin", "coatnet", "pit"])
-def test_a_model_of_own_layers_takes_a_training_step(family):
-    slots = {name: row for name, row in OWN.items() if name in FAMILIES[family].spec.model_fields}
-    model = build_model(changed(family=family, **REQUIRED[family], **slots), seed=0)
-    own = [type(part) for part in model.modules()]
-    assert {Bottleneck, Centred} <= {*own}
-    assert (MeanOfValues in own) == ("attention" in slots)
-    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    batch = {"images": torch.randn(4, 3, 16, 16), "targets": torch.arange(4)}
-    (step,) = training_on(classify(model), [batch], {}).run_epoch(0)
-    assert step.scalars["loss"].isfinite()
-    unused = ("qkv.bias", "relative_table", "temperature")
-    same = [name for name, tensor in model.named_parameters() if tensor.equal(before[name])]
-    assert [name for name in same if not name.endswith(unused)] == []
-
-
-@pytest.mark.usefixtures("own_rows")
-def test_the_options_of_a_layer_have_the_values_of_the_named_fields():
-    fields = {"attn_window": 5, "attn_drop": 0.25, "mlp_dim": 7, "norm_eps": 0.5}
-    model = build_model(changed(**OWN, **fields), seed=0)
-    layers = {type(part): part for part in model.modules()}
-    assert layers[MeanOfValues].options == {"window": 5, "rate": 0.25}
-    assert layers[Bottleneck].layers[0].out_features == 7
-    assert layers[Centred].epsilon == 0.5

@@ -168,8 +168,8 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
 
-@EVERY
-def test_each_format_is_trained_on_and_evaluated(prefix, pictures, here):
+@pytest.mark.parametrize("prefix", ["csv", "npz"])
+def test_files_and_arrays_are_trained_on_and_evaluated(prefix, pictures, here):
     name = WRITERS[prefix](here / "own", pictures)
     options = ["-s", "model.depth=1", "-s", "data.val_split=6", "--epochs", "1", "--name", "x"]
     code, _, talk = vitcli("train", "quickstart", "--data", name, "--batch-size", "8", *options)

@@ -42,17 +42,18 @@ def downloaded(tiny) -> Path:
     return Path("runs/own")
 
 
-@pytest.mark.parametrize("command", READING)
-def test_a_downloaded_run_is_read_and_runs_nothing(downloaded, command):
-    vitcli(command)
-    assert not Path("canary").exists()
+def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
+    for command in READING:
+        vitcli(command)
+        assert not Path("canary").exists(), command
 
 
-@pytest.mark.parametrize("command", RUNNING)
-def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded, command):
-    talk = vitcli(command, 2)
-    assert "own code is needed: own.py; type --code own.py, or --trust-code" in talk
-    assert not Path("canary").exists()
+def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
+    for command in RUNNING:
+        talk = vitcli(command, 2)
+        assert "own code is needed: own.py; type --code own.py, or --trust-code" in talk, command
+        assert not Path("canary").exists(), command
+        as_new_process()
 
 
 def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
@@ -80,8 +81,7 @@ def test_code_is_trusted_or_named_again(downloaded):
     assert "No such file" in vitcli("eval own --trust-code", 2)
 
 
-@pytest.mark.parametrize("file", ["e.yaml", "sub/e.yaml"])
-@pytest.mark.parametrize("has_marks", [True, False])
+@pytest.mark.parametrize(("file", "has_marks"), [("e.yaml", True), ("sub/e.yaml", False)])
 def test_no_file_in_a_run_folder_names_code(downloaded, tiny, file, has_marks):
     (downloaded / "sub").mkdir()
     (downloaded / file).write_text(f"code: [{downloaded.resolve()}/code/own.py]\nbase: {tiny}\n")

@@ -67,14 +67,14 @@ def test_a_search_continues_elsewhere_as_it_would_have_here(made, move, tmp_path
     assert make_result(objective) == make_result(whole)
 
 
-@pytest.mark.parametrize("sampler", ["random", "evolution", "tpe", "nsga2"])
+@pytest.mark.parametrize("sampler", ["evolution", "tpe", "nsga2"])
 def test_after_a_kill_at_any_byte_a_search_asks_for_the_same_points(made, move, sampler):
     fields = {"sampler": sampler, "trials": 12} | SAMPLERS[sampler]
     if sampler != "nsga2":  # which may choose other parents after a kill while it chooses them
         fields["pruning"] = "median"
     whole = search_all(**fields)
     content = whole.place.journal.read_bytes()
-    for i in (1, 3, 5, 7):
+    for i in (1, 4, 7):
         move(f"machine{i}")
         Path(f"machine{i}").mkdir()
         cut = content[: len(content) * i // 8 + i]
@@ -195,7 +195,7 @@ def test_any_value_of_a_journal_may_be_another_and_the_search_runs_or_says_one_l
     begun.next_folder()
     make_objective(trials=9, **fields).recover()  # its question waits in the queue
     lines = [json.loads(line) for line in begun.place.journal.read_text().splitlines()]
-    for i in range(40):
+    for i in range(25):
         changed = copy.deepcopy(lines)
         part: Any = rng.choice(changed)
         *path, last = rng.choice(places(part))

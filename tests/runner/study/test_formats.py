@@ -260,7 +260,7 @@ def test_latex_compiles(doc, hostile, tmp_path):
 result = st.one_of(st.floats(0, 1), st.sampled_from(get_args(State)[1:]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rows=st.dictionaries(st.text(max_size=8), st.lists(result, max_size=6), min_size=1, max_size=4),
     same_setting=st.booleans(),

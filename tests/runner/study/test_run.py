@@ -19,7 +19,9 @@ from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.engine import MAX_ATTEMPTS
+from vitcli.runner.engines.here import HereEngine
 from vitcli.runner.engines.local import Worker
+from vitcli.runner.engines.make import ENGINES
 from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.files import commit_json
@@ -48,13 +50,12 @@ def study(workshop, here) -> str:
 
 @pytest.fixture
 def calm(study, workshop) -> dict[str, tuple[str, str]]:
-    """Put the trained variant ``full`` into the study and return its states.
-
-    It is trained once per worker process.
-    """
+    """Put the variant ``full`` into the study, trained once without workers; return its states."""
     shared = workshop / "full"
     if not (shared / "seed1/result.json").exists():
-        run(study, only=FULL)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ENGINES, "local", HereEngine)
+            run(study, only=FULL)
         shutil.copytree(ROOT / "full", shared)
         shutil.rmtree(ROOT)
     shutil.copytree(shared, ROOT / "full")
@@ -147,6 +148,7 @@ def test_a_killed_trial_continues_to_the_same_result_and_other_trials_finish(
     assert found["full/seed0"][0] == "failed"
     assert "SIGKILL" in found["full/seed0"][1]
     assert found["full/seed1"] == ("finished", "")
+    monkeypatch.setitem(ENGINES, "local", HereEngine)
     events: list = []
     assert pairs(run(study, events, only=FULL)) == calm
     assert end_states(events) == {"full/seed0": "finished"}, "only the failed trial is trained"
@@ -199,6 +201,7 @@ def test_a_stopped_study_saves_and_can_be_continued(study, calm, monkeypatch, re
     after = plan_study(load_study(study), ROOT, FULL)
     assert after.trials, "deleted results no longer count"
     assert rerun or after.states["full/seed1"].state == "missing", "a waiting trial is not started"
+    monkeypatch.setitem(ENGINES, "local", HereEngine)
     assert pairs(run(study, only=FULL)) == calm
 
 

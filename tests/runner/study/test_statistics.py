@@ -224,7 +224,7 @@ def count(trials, *states):
     return sum(trial.state in states for trial in trials)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(studies())
 def test_numbers_are_those_of_the_finished_trials_alone(doc):
     theirs = {t.seed: t.test_accuracy for t in doc.rows[0].trials if t.state == "finished"}

@@ -21,6 +21,8 @@ CASES: dict[str, dict[str, Any]] = {
     "locality": {"attn_mask_diagonal": True, "ffn": "depthwise", "patch_embed": "shifted"},
     "batch norm": {"norm": "batch_norm"},
 }
+OFTEN = ("swin", "performer", "dropout", "recomputed")
+"""Cases that are not left to ``-m ci``."""
 VARIANTS = [{}, {"pool": "mean"}, {"pos_embed": "none"}, {"norm": "none"}, {"patch_size": 8}]
 """More models than torch is allowed to keep versions of one function."""
 
@@ -42,7 +44,13 @@ def shapes(monkeypatch):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("case", [*CASES, "recomputed"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci)
+        for name in [*CASES, "recomputed"]
+    ],
+)
 def test_a_training_is_one_graph_and_an_evaluation_another(shapes, case):
     model = build_model(changed(**CASES.get(case, {}))).train()
     model.grad_checkpointing = case == "recomputed"

@@ -15,12 +15,6 @@ def estimate(**changes):
     return make_estimate(load_experiment("cifar10-tiny", named))
 
 
-def test_accumulation_and_recomputing_save_memory():
-    whole = estimate().memory_bytes
-    assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
-    assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
-
-
 @pytest.fixture
 def probed(monkeypatch):
     """Numbers of images that were measured; a step takes ``each`` seconds per image."""
@@ -35,6 +29,12 @@ def probed(monkeypatch):
     probe.counts = counts
     monkeypatch.setattr(rehearsal, "probe", probe)
     return probe
+
+
+def test_accumulation_and_recomputing_save_memory(probed):
+    whole = estimate().memory_bytes
+    assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
+    assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
 
 
 def test_quick_steps_are_measured_with_the_whole_batch(probed):

@@ -52,7 +52,14 @@ def load(pictures, here):
     return load
 
 
-@pytest.mark.parametrize("kind", KINDS)
+OFTEN = ("linformer", "performer", "swin", "convnet")
+"""Kinds whose optimiser, features, running statistics or batches differ; ``-m ci`` has all."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS],
+)
 def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures, monkeypatch):
     experiment = load(KINDS[kind])
     calm = start(experiment, Request(output=Path("calm"))).run

@@ -9,13 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.patience import HANG
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.objectives.classify import Classify
-from vitcli.core.train import training as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
@@ -100,7 +98,7 @@ def resume(stopped: RunDir, **options):
     return start(experiment, Request(output=path, resume=True, **options))
 
 
-@pytest.mark.parametrize("count", [1, 5, 13])
+@pytest.mark.parametrize("count", [5, 13])
 def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(
     tiny, here, calm, monkeypatch, count
 ):
@@ -135,14 +133,6 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
     assert steps(killed.checkpoints)[0] in range(5, 5 * epoch + 1, 5)
     run(tiny, "killed", resume=True)
     assert_same_run(calm, killed)
-
-
-def test_the_bits_depend_on_the_step_seed(calm, stopped, monkeypatch):
-    """Control: if dropout did not depend on the step, the tests above would notice."""
-    monkeypatch.setattr(loop, "seed_step", lambda *_: torch.manual_seed(7))
-    resume(stopped)
-    with pytest.raises(AssertionError):
-        assert_same_run(calm, stopped)
 
 
 def files(folder: Path) -> dict[Path, bytes]:

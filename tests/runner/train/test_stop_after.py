@@ -97,6 +97,7 @@ def test_the_accuracy_of_an_evaluated_epoch_is_not_measured_again(tiny, here, mo
 def test_a_stop_at_or_after_the_last_epoch_is_the_end(tiny, here, number):
     found = train(tiny, "run", stop_after=number)
     assert (found.stopped, found.run.status()["state"]) == ("", "finished")
+    assert found.result["epochs"] == 4
     assert not train(tiny, "run", stop_after=number).trained
     with pytest.raises(ConfigError, match="already has 4 of 4 epochs"):
         train(tiny, "run", stop_after=3)

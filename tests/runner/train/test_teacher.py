@@ -127,7 +127,7 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     assert run.read("meta.json")["teacher"]["run"] == "teacher"
 
 
-def test_a_study_trains_with_and_without_a_teacher(tiny):
+def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     base = json.loads(tiny.path.read_text())
     base.pop("task")
     base["train"] |= {"limit_batches": 1, "epochs": 1}
@@ -139,14 +139,14 @@ def test_a_study_trains_with_and_without_a_teacher(tiny):
     assert len({trial.config_hash for trial in trials}) == 3
     code, text = vitcli("ablate", "both.yaml", "-j", "1", "--dry-run")
     assert code == 0
-    assert "3 finished" in text, "the workers' runs are those of the plan"
+    assert "3 finished" in text, "the runs are those of the plan"
     shutil.rmtree("runs/teacher")
     code, text = vitcli("ablate", "both.yaml", "-j", "1")
     assert code == 2
     assert "task.teacher: no run is called 'teacher'" in text
 
 
-def test_a_search_compares_students_of_a_teacher(tiny):
+def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     base = json.loads(tiny.path.read_text())
     base["task"]["teacher"] = "teacher"
     base["train"] |= {"limit_batches": 1, "epochs": 1}
