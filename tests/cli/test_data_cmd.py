@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -149,6 +150,17 @@ def test_check_of_good_pictures_says_how_to_train(pictures):
     assert code == 0
     assert "cannot be read: 0" in out
     assert f"vitcli train finetune --data imagefolder:{pictures}" in err
+
+
+def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
+    shutil.rmtree(pictures / "test" / "dark")
+    code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
+    found = json.loads(out)
+    assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
+    assert "dark</p>" in Path("page.html").read_text()
+    told: list[str] = []
+    load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
+    assert [text for text in told if "no test picture of 'dark'" in text]
 
 
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):

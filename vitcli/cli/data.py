@@ -266,18 +266,25 @@ def format_check(found: "FolderCheck") -> str:
     """Return the outcome of ``data check`` as text."""
     from vitcli.runner.data.check import GROUPS
     from vitcli.runner.data.picture_reader import kept_area
+    from vitcli.runner.experiment.config import load_experiment
 
     rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in found.counts()]
     sizes = sorted(found.sizes, key=lambda size: size[0] * size[1])
-    first, last, read = (f"{w}x{h}" for h, w in (sizes[0], sizes[-1], found.img_size))
+    read_at = load_experiment("finetune").spec.data.resize or found.img_size
+    first, last, read = (f"{w}x{h}" for h, w in (sizes[0], sizes[-1], read_at))
     between = first if first == last else f"{first} to {last}"
-    groups = {"Pictures that cannot be read": found.unreadable} | {
+    groups = {"Pictures that cannot be read": found.unreadable}
+    groups |= {"Classes without test pictures": found.untested} if found.untested else {}
+    groups |= {
         GROUPS[name]: [f"{a} = {b}" if name != "series" else f"{a}, {b}" for a, b in pairs]
         for name, pairs in found.pairs.items()
     }
     lines = [table(["class", "train", "test"], rows, numeric=[1, 2]), ""]
-    kept = percent(kept_area(found.sizes, found.img_size), 0)
-    lines.append(f"Width x height: {between}. Training reads {read} and keeps {kept} of the area.")
+    kept = kept_area(found.sizes, read_at)
+    lines.append(
+        f"Width x height: {between}. finetune reads {read} and keeps {percent(kept, 0)} of the area"
+        f"{'; --fit pad keeps all' if kept < 1 else ''}."
+    )
     for title, entries in groups.items():
         lines.append(f"{title}: {len(entries):,}")
         lines += [listed(entries, NUM_LISTED)] if entries else []

@@ -71,7 +71,7 @@ def test_a_weights_file_is_answered_with_its_import(here, name):
         find_run(name)
     assert shlex.quote(name) in str(caught.value)
     Path("own.yaml").touch()
-    with pytest.raises(InputError, match="'vitcli runs ls' lists them"):
+    with pytest.raises(InputError, match="there is no folder runs here"):
         find_run("own.yaml")
 
 

@@ -73,9 +73,15 @@ class FolderCheck:
     """Whether pictures that look alike were searched for; too many pictures take too long."""
 
     @property
+    def untested(self) -> list[str]:
+        """Return the classes without test pictures."""
+        return [name for name, _, test in self.counts() if not test]
+
+    @property
     def num_problems(self) -> int:
-        """Return the number of files and pairs that make a training or its accuracy wrong."""
-        return len(self.unreadable) + sum(len(self.pairs[row]) for row in SAME)
+        """Return the number of files, classes and pairs that make an accuracy wrong."""
+        pairs = sum(len(self.pairs[row]) for row in SAME)
+        return len(self.unreadable) + len(self.untested) + pairs
 
     @property
     def left_out(self) -> list[str]:
@@ -210,6 +216,7 @@ def document(check: FolderCheck) -> dict[str, object]:
         "img_size": list(check.img_size),
         "kept_area": kept_area(check.sizes, check.img_size),
         "unreadable": check.unreadable,
+        "untested": check.untested,
         **check.pairs,
         "is_compared": check.is_compared,
         "num_problems": check.num_problems,

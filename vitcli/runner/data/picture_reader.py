@@ -373,7 +373,9 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
         for images in splits
         for name, label in zip(images.names, images.labels.tolist(), strict=True)
     }
-    notes = []
+    tested = {*data.test.labels.tolist()}
+    untested = [name for i, name in enumerate(data.class_names) if i not in tested]
+    notes = [f"note: no test picture of {printable(name)!r}" for name in untested]
     if decoded.kept_area < 1 - MOST_LOST:
         height, width = data.img_size
         notes.append(

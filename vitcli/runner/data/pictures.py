@@ -230,6 +230,10 @@ def _explain_missing(name: str) -> str:
         return "; the shell replaces ~ only outside quotes"
     if set(name) & set("*?["):
         return "; the shell replaces * ? [ only outside quotes, and if files match"
+    folder, start = os.path.split(name)
+    with contextlib.suppress(OSError):
+        if any(each.startswith(f"{start} ") for each in os.listdir(folder or ".")):
+            return "; a name with spaces needs quotes"
     return ""
 
 

@@ -69,8 +69,7 @@ def shrink_batch(
     if num_train < STEPS * size and "train.batch_size" not in experiment.typed:
         size = min(small_batch(spec, num_train), size)
     if size < train.batch_size:
-        images += f" are fewer than {STEPS} batches of {train.batch_size}"
-        images += f"; train.batch_size is now {size}"
+        images += f" in batches of {size} instead of {train.batch_size} (train.batch_size)"
     if num_train >= size:
         on_message(f"{images}: {describe_steps(num_train // size, train)}")
     return spec.replace(train=train.replace(batch_size=size))
@@ -109,7 +108,7 @@ def describe_steps(per_epoch: int, train: TrainSpec) -> str:
     per_epoch = min(per_epoch, train.limit_batches or per_epoch)
     total = per_epoch * train.epochs
     text = f"{quantity(per_epoch, 'step')} per epoch, {total:,} in all"
-    if train.limit_batches or not 0 < total < ENOUGH_STEPS:
+    if train.limit_batches or train.early_stopping or not 0 < total < ENOUGH_STEPS:
         return text
     return f"{text}; to train longer: --epochs {-(-ENOUGH_STEPS // per_epoch)}"
 

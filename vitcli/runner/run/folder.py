@@ -386,7 +386,10 @@ def describe_unknown(text: str) -> str:
         command = f"vitcli import {shlex.quote(text)} EXPERIMENT --name NAME"
         return f"{unknown}; to make a run from a weights file, type: {command}"
     known = [*bundled_models(), *(run.name for run in list_runs(RUNS))]
-    return f"{unknown} ('vitcli runs ls' lists them){did_you_mean(text, known)}"
+    where = (
+        "'vitcli runs ls' lists them" if Path(RUNS).is_dir() else f"there is no folder {RUNS} here"
+    )
+    return f"{unknown} ({where}){did_you_mean(text, known)}"
 
 
 def bundled_models() -> list[str]:

@@ -194,15 +194,14 @@ class Trainer:
         _, *values = [value for _, value in headline_curve(self.records, self.spec)]
         self.records = [record for record in self.records if record["step"] <= best]
         self.run.set_metrics(self.records)
-        self.on_message(
-            f"epoch {best // self.training.steps_per_epoch} is the best of"
-            f" {quantity(1 + len(values), 'evaluation')} on the validation split; its weights are"
-            " kept"
-            if best
-            else f"tuning did not beat the probe: on the validation split the probe has"
-            f" {headline.text(self.best[0])}, the best epoch {headline.text(max(values))}; the run"
-            " holds the probe"
-        )
+        kept, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
+        outcome = f"epoch {kept} is the best of {quantity(1 + len(values), 'evaluation')}"
+        outcome += " on the validation split; the run holds its weights"
+        if not best:
+            scores = f"{headline.text(self.best[0])}, best epoch {headline.text(max(values))}"
+            outcome = "tuning did not beat the probe on the validation split"
+            outcome += f" ({scores}); the run holds the probe"
+        self.on_message(f"stopped after epoch {last}: {outcome}")
 
     def open_board(self) -> "Board":
         """Return a new event file with the records so far. A failure is reported once."""
