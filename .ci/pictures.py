@@ -19,6 +19,7 @@ import sys
 import tempfile
 import textwrap
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,6 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-from rich._export_format import CONSOLE_SVG_FORMAT  # noqa: E402
-
 from tests.browser.chromium import Browser, Page, chromium  # noqa: E402
 from tests.terminal import run_in_terminal  # noqa: E402
 
@@ -41,6 +40,7 @@ WIDTH, SCALE = 800, 1.25
 """Size of a page in CSS pixels, and how many pixels of the picture one of them takes."""
 BLOCK = re.compile(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A file that the reader is to save; its name is in a comment."""
+SVG_FORMAT = signature(Console.export_svg).parameters["code_format"].default
 LARGEST = 150_000
 """Bytes of a picture."""
 STEPS = {
@@ -48,7 +48,6 @@ STEPS = {
     "eval": "vitcli eval quickstart",
     "no-positions": "vitcli train quickstart -s model.pos_embed=none --name no-positions",
     "runs-page": "vitcli runs page",
-    "ship-attention": "vitcli attn-map cifar10-pocket experiments/results/ship.jpg",
     "explorer": "vitcli attn-map cifar10-pocket experiments/results/ship.jpg --format html",
     "report": "vitcli ablate ablation-cifar10-full",
     "own-study": "vitcli ablate ./pool.yaml",
@@ -106,7 +105,6 @@ def main() -> None:
                 kept.write_bytes(printed.encode())
             if name in SCREENS:
                 write_screen(name, command, kept.read_bytes().decode())
-        save(Image.open("ship-grad-rollout.png"), "ship-attention")
         browser = stack.enter_context(chromium(folder / "profile"))
         for name in PAGES:
             photograph(browser, name)
@@ -184,7 +182,7 @@ def write_screen(name: str, command: str, printed: str) -> None:
     drawing = console.export_svg(
         title="~/vitcli",
         theme=SVG_EXPORT_THEME,
-        code_format=fonts.sub("", CONSOLE_SVG_FORMAT),
+        code_format=fonts.sub("", SVG_FORMAT),
         unique_id=f"vitcli-{name}",
     )
     (PICTURES / f"{name}.svg").write_text(re.sub(r"[ \t]+$", "", drawing, flags=re.M))

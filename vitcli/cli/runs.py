@@ -144,7 +144,7 @@ def ls(
         folders = shlex.join(str(folder.relative_to(RUNS)) for folder in studies)
         say(f"no runs, but studies of saved trials: {folders}; show one: vitcli runs watch STUDY")
     else:
-        say("no runs yet; start with: vitcli train")
+        say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
 @commands.command()

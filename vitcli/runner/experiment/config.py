@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
@@ -91,10 +91,12 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
                 f"no experiment is called {name!r}; for the experiment of this run, type"
                 f" {quoted(own)}"
             )
-        raise ConfigError(
-            f"no experiment is called {name!r}{did_you_mean(name, files)}"
-            " ('vitcli experiments ls' lists them)"
-        )
+        hint = f"{did_you_mean(name, files)} ('vitcli experiments ls' lists them)"
+        if name in DATA_SETS:
+            hint = f"; it is a data set: type --data {name}"
+        elif name.endswith(".py") and os.path.isfile(name):
+            hint = f"; to train with its parts, type --code {quoted(name)}"
+        raise ConfigError(f"no experiment is called {name!r}{hint}")
     return files[name]
 
 

@@ -127,7 +127,8 @@ class Estimate:
     def as_text(self) -> str:
         first = f" {duration(self.first.seconds)} to pre-train," if self.first else ""
         width = max(len(part) for part in [*self.parts, "parameters"])
-        rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
+        rows = [config_text(self.spec).rstrip(), ""]
+        rows += [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
         rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
         rows += [
             f"images         {self._images()}",
@@ -142,10 +143,8 @@ class Estimate:
             f" {duration(self.evaluation_seconds)} to evaluate",
             *self._stop(),
             f"measured on    {self.measured_on}, {self.hardware}",
-            "",
-            config_text(self.spec),
         ]
-        return "\n".join(rows).rstrip()
+        return "\n".join(rows)
 
     def _teacher(self) -> list[str]:
         """Return the share of a teacher in the operations of the training, if there is one."""
