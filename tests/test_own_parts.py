@@ -111,9 +111,12 @@ def test_the_model_of_the_first_tutorial_trains_and_is_measured(tiny):
     text = (DOCS / "tutorials/first-model.md").read_text()
     ((name, body),) = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S)
     Path(name).write_text(body)
-    train, measure = re.findall(rf"^vitcli (.* --code {name}.*)$", text, re.M)
-    vitcli(f"{train.replace('quickstart', str(tiny))} --epochs 1")
-    as_new_process()
+    train, measure, wider = re.findall(rf"^vitcli (.* --code {name}.*)$", text, re.M)
+    for line in (train, wider):
+        vitcli(f"{line.replace('quickstart', str(tiny))} --epochs 1")
+        as_new_process()
+    code, _, talk = commands.vitcli(*measure.replace(f" --code {name}", "").split())
+    assert (code, f"--code {name}" in talk) == (2, True)
     assert "accuracy" in vitcli(measure)
 
 
