@@ -61,8 +61,9 @@ STEPS = {
 """Name -> a command, in the order in which they run."""
 SCREENS = ("train", "eval", "own-study", "data-check", "finetune", "predict", "own-check")
 """The commands whose screen is a picture."""
-SHORTENED = {"own-study": (1, 47), "finetune": (14, 9), "predict": (7, 14)}
-"""Picture -> the number of lines that are shown from the beginning and from the end."""
+SHORTENED = {"own-study": (1, "pool: "), "finetune": (14, "epoch  24"), "predict": (7, 14)}
+"""Picture -> the number of lines that are shown from the beginning, and where the end begins: the
+number of its lines, or what its first line begins with."""
 STATE = re.compile(r"commit [0-9a-f, ]+;( with uncommitted changes;)? \d{4}-\d\d-\d\d")
 """What a table says of the code and the day."""
 PAGES = {
@@ -174,8 +175,9 @@ def write_screen(name: str, command: str, printed: str) -> None:
     console.print(Text("$ " + " \\\n    ".join(typed).replace("\0", " "), style="bold"))
     lines = left_on_screen(printed)
     if name in SHORTENED:
-        first, last = SHORTENED[name]
-        lines[first:-last] = ["..."]
+        first, end = SHORTENED[name]
+        starts = (i for i, line in enumerate(lines) if line.startswith(str(end)))
+        lines[first : -end if isinstance(end, int) else next(starts)] = ["..."]
     lines = [STATE.sub("commit ...", line) for line in lines]
     console.print(Text.from_ansi("\n".join(lines)))
     fonts = re.compile(r"@font-face \{\{.*?\}\}\n", re.DOTALL)  # they come from the network
