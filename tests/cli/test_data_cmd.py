@@ -158,6 +158,8 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     found = json.loads(out)
     assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
     assert "dark</p>" in Path("page.html").read_text()
+    assert "held out" not in vitcli("check", str(pictures))[1]
+    assert "held out" in vitcli("check", str(pictures / "train"))[1]
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
