@@ -152,6 +152,7 @@ def invoke(command: str) -> tuple[int, str]:
 
 def shortened(command: str) -> str:
     """The command with options that make it end within seconds."""
+    command = re.sub(r"corrections(\S+ --name corrected)", r"copies\1", command)  # of these pictures
     command = command.replace(" experiments/results/ship", f" {ROOT}/experiments/results/ship")
     if command.startswith("vitcli bench ") and "--help" not in command:
         brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
@@ -172,8 +173,6 @@ def shortened(command: str) -> str:
         return f"{command} --dry-run"
     if "imagefolder" in command:
         command += " -s train.batch_size=16"
-    if "my leaves" in command:  # the corrections here are those of the other pictures
-        command = command.replace("corrections.csv", "copies.csv")
     if command == "vitcli train --resume pets":
         return command  # it takes no options
     if "--resume quickstart" in command:
