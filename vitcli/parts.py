@@ -54,6 +54,7 @@ from vitcli.core.spec.slots import (
     PATCH_EMBEDS,
     POOLS,
     POS_EMBEDS,
+    UNSTATED,
     AttentionRow,
     FfnRow,
     NormRow,
@@ -119,8 +120,8 @@ def attention(
     *,
     name: str = "",
     about: str = "",
-    time: str = "not stated",
-    memory: str = "not stated",
+    time: str = UNSTATED,
+    memory: str = UNSTATED,
     takes_bias: bool = False,
     needs_grid: bool = False,
 ) -> Any:

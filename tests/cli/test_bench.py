@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from tests.cli import commands
-from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.runner.speed import attention
 from vitcli.runner.speed.attention import fit_exponent, squarest_grid
 from vitcli.runner.speed.clock import turns
@@ -74,6 +75,8 @@ def test_tokens_are_a_grid_as_square_as_can_be():
 
 def test_attention_leaves_out_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(attention, "available_memory", lambda: 10_000)
+    own = replace(ATTENTIONS["softmax"], memory=UNSTATED, has_kernels=False)
+    monkeypatch.setitem(ATTENTIONS, "own", own)
     sizes = ("--embed-dim", "8", "--num-heads", "1", "--batch-size", "1", "--precision", "fp32")
     _, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,64")
     assert "empty cells exceeded 4 s per pass or the memory" in out
@@ -83,6 +86,7 @@ def test_attention_leaves_out_what_does_not_fit(monkeypatch):
         for row in rows
     }
     assert lengths.pop(("softmax", "plain")) == [8]
+    assert lengths.pop(("own", "plain")) == [8], "from what it kept at 8 tokens"
     assert all(found == [8, 64] for found in lengths.values())
 
 

@@ -32,7 +32,7 @@ Output = Annotated[
 ]
 Lengths = Annotated[
     str | None,
-    typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,2048"),
+    typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096"),
 ]
 
 
@@ -200,6 +200,7 @@ def attention(
         threads=threads,
         rounds=rounds,
         seconds=seconds,
+        on_message=say,
     )
     if output:
         draw(result, output)

@@ -31,6 +31,8 @@ class AttentionRow(Row):
     """Whether the rule works only with all patches of the grid that the model was built for."""
 
 
+UNSTATED = "not stated"
+"""Growth of time or memory of an attention rule that does not state it."""
 SCALED = {"scale": "attn_scale"}
 DROPPED = SCALED | {"dropout": "attn_drop"}
 CLAMPED = DROPPED | {"clamp": "attn_clamp"}

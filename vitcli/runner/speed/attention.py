@@ -19,7 +19,7 @@ from vitcli.core.make import make_part
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
-from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
@@ -30,12 +30,15 @@ from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import timed, turns
+from vitcli.runner.text import ignore_message
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 MAX_SECONDS = 4.0
 """Maximum seconds of one pass. After a slower pass, longer sequences are skipped."""
 NUM_MATRICES = 4
 """Number of N x N matrices that the plain kernel holds: scores, weights, their gradients."""
+UNSTATED_PEAK = 8
+"""Peak memory of a rule that does not state its growth, divided by what it keeps for backward."""
 MIN_FITTED_TOKENS = 512
 """Minimum number of tokens of a point in the fit of an exponent."""
 KERNELS = ("plain", "fused", "native")
@@ -70,6 +73,7 @@ def bench_attention(
     threads: int | None = None,
     rounds: int,
     seconds: float,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> dict[str, Any]:
     """Measure forward and backward passes of every rule, with each of its kernels.
 
@@ -91,8 +95,11 @@ def bench_attention(
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
+    found = {}
     with arithmetic(precision):
-        found = {kind: list(_measure_points(*kind, setting, lengths)) for kind in kinds}
+        for attention, kernels in kinds:
+            on_message(f"measuring {attention}, {kernels}")
+            found[attention, kernels] = list(_measure_points(attention, kernels, setting, lengths))
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
@@ -120,11 +127,13 @@ def bench_attention(
 def _measure_points(
     attention: str, kernels: str, setting: Setting, lengths: tuple[int, ...]
 ) -> Iterator[dict[str, Any]]:
-    device, autocast = setting.device, setting.autocast
+    device, autocast, growth = setting.device, setting.autocast, ATTENTIONS[attention].memory
+    largest = 0.0
+    """Bytes for each N x N, of the lengths so far."""
     for tokens in lengths:
-        num_bytes = NUM_MATRICES * 4 * setting.batch_size * setting.num_heads * tokens**2
-        is_square = ATTENTIONS[attention].memory == "N^2" and kernels == "plain"
-        if is_square and not fits(num_bytes, device):
+        if growth == "N^2" and kernels == "plain":
+            largest = NUM_MATRICES * 4 * setting.batch_size * setting.num_heads
+        if not fits(largest * tokens**2, device):
             return
         forward = _make_native_pass(tokens, setting) if kernels == "native" else None
         if kernels != "native":
@@ -144,6 +153,8 @@ def _measure_points(
             kept = kept_bytes(forward, device, autocast)
         except torch.OutOfMemoryError:
             return
+        if growth == UNSTATED:
+            largest = max(largest, UNSTATED_PEAK * kept / tokens**2)
         spread = turns({"pass": work}, device, rounds=setting.rounds, seconds=setting.seconds)
         yield {"tokens": tokens, "seconds": spread["pass"].median, "kept_bytes": kept}
 
@@ -187,7 +198,7 @@ def squarest_grid(tokens: int) -> tuple[int, int]:
     return height, tokens // height
 
 
-def fits(count: int, device: torch.device) -> bool:
+def fits(count: float, device: torch.device) -> bool:
     """Return whether ``count`` bytes are free; True if the system does not report its memory."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
