@@ -46,6 +46,7 @@ NOT_RUN = {
     r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
+    r"python \.ci/pictures": "takes minutes and needs Chromium",
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
     r"python -m tests\.gpu_stub\.": "needs torch with CUDA and a minute; tests/gpu_stub runs it",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
