@@ -22,7 +22,7 @@ def listed(*words: object) -> list[dict]:
 
 
 def test_ls_of_nothing_says_what_to_type():
-    assert vitcli("ls") == (0, "", "no runs yet; start with: vitcli train\n")
+    assert vitcli("ls") == (0, "", f"no runs in {Path.cwd()}/runs; start with: vitcli train\n")
     assert listed() == []
 
 

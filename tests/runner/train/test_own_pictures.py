@@ -42,7 +42,7 @@ def train(few, changes=None, messages=None, **options):
 def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here, monkeypatch):
     messages = [""]
     calm = train(few, messages=messages, output=here / "calm")
-    assert any("train.batch_size is now 10" in text for text in messages)
+    assert any("in batches of 10 instead of 128" in text for text in messages)
     asked, used = load_experiment(str(few)).spec, calm.run.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
