@@ -361,3 +361,13 @@ def test_plain_data_is_a_document_whose_fields_have_no_lines():
     document = document_of({"a": {"b": [1, "x"]}}, "call")
     assert document.data == {"a": {"b": [1, "x"]}}
     assert document.where(("a", "b")) == "call"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("scenes", "--data scenes"), ("part.py", "--code"), ("absent.py", "ls")]
+)
+def test_what_is_no_experiment_is_answered_with_its_option(here, name, option):
+    Path("part.py").touch()
+    with pytest.raises(ConfigError) as caught:
+        find_experiment(name)
+    assert option in str(caught.value)
