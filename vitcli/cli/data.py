@@ -279,7 +279,7 @@ def format_check(found: "FolderCheck") -> str:
         GROUPS[name]: [f"{a} = {b}" if name != "series" else f"{a}, {b}" for a, b in pairs]
         for name, pairs in found.pairs.items()
     }
-    test = "test" if found.folder.num_test is not None else "held out (no test folder)"
+    test = "test" if found.folder.num_test is not None else "held out"
     lines = [table(["class", "train", test], rows, numeric=[1, 2]), ""]
     kept = kept_area(found.sizes, read_at)
     lines.append(

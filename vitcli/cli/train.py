@@ -328,12 +328,9 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     if any(name.startswith("set_threshold") for name in result):
         emit(f"temperature    {describe_temperature(run)}")
     epochs = quantity(result["epochs"], "epoch")
-    what = "trained       "
+    what = "kept          " if "stopped_at" in result else "trained       "
     if "stopped_at" in result:
-        what, epochs = (
-            "kept          ",
-            f"epoch {result['epochs']}" if result["steps"] else "the probe",
-        )
+        epochs = f"epoch {result['epochs']}" if result["steps"] else "the probe"
     emit(f"{what} {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")

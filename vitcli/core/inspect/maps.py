@@ -115,8 +115,8 @@ def default_method(model: MappedModel, *, by_class: bool = True) -> str:
     The attention of CLS reads what the classifier reads. A model without CLS has no such row, and
     two checks chose its method (docs/results/attention-maps.md): a rollout keeps its order of
     patches when the upper half of the layers loses its trained weights, so it does not show what
-    these layers learned. Of the maps that pass this check, the gradient
-    rollout finds the patches that the prediction needs best.
+    these layers learned. Of the maps that pass this check, the gradient rollout finds the patches
+    that the prediction needs best.
 
     Args:
         model: The model to map.

@@ -1,7 +1,7 @@
 """Choose the backend of a model, and compile the C files of ``core/ops/native``.
 
 The C compiler of this machine compiles each file once and stores the library in the cache.
-Measured by ``vitcli bench train`` and experiments/speed; results in docs/how-to/speed.md.
+Measured by ``vitcli bench train`` and experiments/speed; results in docs/results/speed.md.
 """
 
 import ctypes
