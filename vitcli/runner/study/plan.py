@@ -120,9 +120,7 @@ def plan_study(
     ]
     for trial in trials:
         with_teacher(trial.spec)
-    measured = {} if trials else _measured_sizes(study, states)
-    unknown = [variant for variant in study.variants if variant.name not in measured]
-    parameters = measured | model_sizes(study, unknown)
+    parameters = model_sizes(study) if trials else _measured_sizes(study, states)
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
@@ -140,12 +138,13 @@ def plan_study(
 
 def _measured_sizes(study: Study, states: Mapping[str, TrialState]) -> dict[str, int]:
     """Return variant -> number of parameters, of the variants whose results state it."""
-    found = {
-        trial.variant: state.record.result.parameters
+    return {
+        trial.variant: count
         for trial in study.trials()
-        if (state := states.get(trial.folder)) and state.record
+        if (state := states.get(trial.folder))
+        and state.record
+        and (count := state.record.result.parameters)
     }
-    return {name: count for name, count in found.items() if count}
 
 
 class HasTrials(Protocol):
@@ -320,8 +319,8 @@ def estimate_study(
     )
 
 
-def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict[str, int]:
-    """Return variant -> number of parameters, of all variants or of some.
+def model_sizes(study: Study) -> dict[str, int]:
+    """Return variant -> number of parameters.
 
     Every model is built without memory, so mistakes are found before training.
 
@@ -329,7 +328,7 @@ def model_sizes(study: Study, variants: Sequence[Variant] | None = None) -> dict
         ConfigError: A variant does not fit its data set.
     """
     sizes: dict[str, int] = {}
-    for variant in study.variants if variants is None else variants:
+    for variant in study.variants:
         from vitcli.core.inspect.cost import count_parameters
         from vitcli.runner.data.load import describe_data
         from vitcli.runner.experiment.build import abstract_module
