@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from study_tables import RESULTS, document
 
 from vitcli.core.inspect.cost import forward_flops
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.sizes import fit_to_data

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.spec.metrics import Metric

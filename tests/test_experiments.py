@@ -9,7 +9,7 @@ import torch
 from vitcli.core.data.policy import OPS
 from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data

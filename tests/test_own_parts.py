@@ -14,7 +14,7 @@ from tests.own_code import EVERY, as_new_process, forget, vitcli
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import parts
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.errors import StoppedError

@@ -12,8 +12,8 @@ from torch import nn
 from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
-from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import build_model as build_from
 from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
 from vitcli.runner.data.formats.npz import data_of_arrays

@@ -202,7 +202,7 @@ def parameters(name: str) -> int:
     import torch
 
     from vitcli.core.inspect.cost import count_parameters
-    from vitcli.core.models.build import build_model
+    from vitcli.core.models.image_model import build_model
 
     with torch.device("meta"):
         return count_parameters(build_model(_spec(name)))

@@ -152,7 +152,7 @@ def untrained_reach(spec: Any, init: str) -> float:
         init: Row of ``model.init``. Pictures are noise; the number is the mean over 4 seeds.
     """
     from vitcli.core.inspect.statistics import attention_distance, uniform_distance
-    from vitcli.core.models.build import build_model
+    from vitcli.core.models.image_model import build_model
 
     reached = []
     for seed in SEEDS[:4]:

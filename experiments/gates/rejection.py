@@ -26,8 +26,7 @@ from torch import Tensor
 from experiments.gates.own_pictures import CLASSES, write_pictures
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy, logits_and_labels
-from vitcli.core.metrics.conformal import set_threshold
-from vitcli.core.metrics.temperature import fit_temperature
+from vitcli.core.metrics.confidence import fit_temperature, set_threshold
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.predict import Predictor

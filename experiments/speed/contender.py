@@ -163,7 +163,7 @@ def our_steps(job: Job) -> Iterator[None]:
     """Take the steps of ``vitcli train``, without writing files."""
     import torch
 
-    from vitcli.core.models.build import build_model
+    from vitcli.core.models.image_model import build_model
     from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
     from vitcli.runner.train.build import BuiltTraining
 

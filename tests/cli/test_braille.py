@@ -1,6 +1,6 @@
 """Curves in braille characters."""
 
-from vitcli.cli.braille import Range, draw, range_of
+from vitcli.cli.watch_screen import Range, draw, range_of
 
 
 def picture(*curves, width=4, height=2) -> str:

@@ -19,8 +19,8 @@ from tests.cli.commands import save_picture, vitcli
 from tests.fabricated import make_run
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.main import app
-from vitcli.cli.old_spellings import OLD_SPELLINGS, spelled_today
 from vitcli.cli.options import Json, group
+from vitcli.cli.usage import OLD_SPELLINGS, spelled_today
 from vitcli.runner.errors import ConfigError
 
 

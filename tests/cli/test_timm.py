@@ -166,7 +166,7 @@ def test_a_wrong_name_or_field_is_one_line_before_any_picture_is_read(given, her
 
 
 def test_without_timm_a_line_says_what_to_install(here, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.experiment.timm_names.find_spec", lambda name: None)
+    monkeypatch.setattr("vitcli.runner.experiment.family.find_spec", lambda name: None)
     code, _, talk = vitcli("train", "quickstart", *family("test_vit"))
     assert (code, "type: pip install '.[timm]'" in talk) == (2, True), talk
 

@@ -22,7 +22,7 @@ from vitcli.core.metrics.classification import (
     score,
     wilson_interval,
 )
-from vitcli.core.metrics.conformal import COVERAGES, set_threshold
+from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.metrics.knn import knn_logits, leave_one_out_knn
 from vitcli.core.metrics.linear_probe import (
     DEFAULT_STRENGTH,
@@ -33,7 +33,6 @@ from vitcli.core.metrics.linear_probe import (
     linear_probe,
 )
 from vitcli.core.metrics.retrieval import distinct, ranks, recall, retrieval
-from vitcli.core.metrics.temperature import fit_temperature
 
 
 def test_scores_equal_the_result_by_hand():

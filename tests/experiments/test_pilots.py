@@ -11,8 +11,7 @@ import torch
 
 from experiments.pilots import pilot
 from vitcli.core.inspect.cost import forward_flops
-from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.spec import ExperimentSpec, ModelSpec, VitSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import DivergedError

@@ -115,7 +115,7 @@ PLANTED = r"""
 = calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
 -    held_out = trainer.val_outputs()
 +    held_out = trainer.test_outputs()
-= takes features of other weights | vitcli/runner/train/probe_features.py | tests/runner/train/test_early_stopping.py -k computed_once
+= takes features of other weights | vitcli/runner/train/initial.py | tests/runner/train/test_early_stopping.py -k computed_once
 -        if not name.startswith("head."):
 +        if False:
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py

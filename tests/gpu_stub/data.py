@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tests.gpu_stub.counting import Seen, counting
-from vitcli.core.data import ahead
+from vitcli.core.data import batches
 from vitcli.core.data.batches import (
     Rows,
     channels_on_device,
@@ -107,19 +107,19 @@ def training(experiment: str) -> dict[str, Any]:
     """
     drawn: list[str] = []
     waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
-    original = ahead.DrawnAhead.take
+    original = batches.DrawnAhead.take
 
-    def take(self: ahead.DrawnAhead, *key: Hashable) -> Rows:
+    def take(self: batches.DrawnAhead, *key: Hashable) -> Rows:
         drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
         return original(self, *key)
 
-    ahead.DrawnAhead.take = take  # type: ignore[method-assign]
+    batches.DrawnAhead.take = take  # type: ignore[method-assign]
     for name, found in waits.items():
         setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
     changes = {"train.compile": False, "train.epochs": 3}
     start(load_experiment(experiment, changes), Request(device="cuda"))
     names = [thread.name for thread in threading.enumerate()]
-    left = [name for name in names if name.startswith(ahead.THREAD)]
+    left = [name for name in names if name.startswith(batches.THREAD)]
     return {"drawn": drawn, "left": left, "waits": waits}
 
 

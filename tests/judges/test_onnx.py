@@ -18,7 +18,7 @@ from tests.core.ops.test_simd import FEATURES, NEEDS, as_linear, with_tensors
 from tests.core.specs import changed
 from tests.judges.conftest import Judge
 from vitcli.core.models.layers import build_norm
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.pos_embed import Rope2d
 from vitcli.core.ops.attention import attention, merge_heads
 from vitcli.core.ops.backend import Backend

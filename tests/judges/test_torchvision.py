@@ -13,7 +13,7 @@ from torchvision.models import get_model_weights
 from tests.core.models.published import IMAGENET, swin
 from tests.judges.conftest import Judge
 from vitcli.core.inspect.cost import count_parameters, forward_flops
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ModelSpec, model_spec
 
 JUDGE = Judge("torchvision", "BSD-3-Clause", "parameters and operations", "torchvision")

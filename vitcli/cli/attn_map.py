@@ -180,7 +180,7 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import WEIGHTS, find_run
     from vitcli.runner.weights.timm_weights import refuse_weights_option
 
@@ -191,7 +191,7 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
         predictor = Predictor(find_run(run) if run is not None else default_run(), device)
         say(describe_model(predictor))
         return predictor
-    from vitcli.runner.weights.timm_predictor import timm_predictor
+    from vitcli.runner.weights.formats import timm_predictor
     from vitcli.runner.weights.timm_weights import find_timm
 
     found = find_timm(run, weights, offline=offline, on_message=say)

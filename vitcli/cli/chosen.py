@@ -68,7 +68,7 @@ def adopt_model(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
-    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
     from vitcli.runner.weights.convert import import_timm
@@ -164,7 +164,7 @@ def run_and_pictures(
         ConfigError: There is no picture, or the first word names a run and also a file or folder.
     """
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import RUNS, WEIGHTS, bundled_models
 
     words = [each for each in typed if each is not None]

@@ -80,7 +80,7 @@ def import_(
       vitcli import timm:vit_tiny_patch16_224 cifar10-tiny --weights vit.pt
     """
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.experiment.timm_names import PREFIX
+    from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.weights.convert import import_weights, tuning_command
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 

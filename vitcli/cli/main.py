@@ -25,7 +25,6 @@ from vitcli.cli import (
     predict,
     runs,
     runs_export,
-    runs_page,
     runs_watch,
     search,
     table,
@@ -34,10 +33,8 @@ from vitcli.cli import (
     visualize,
 )
 from vitcli.cli.console import escape_unprintable, say, silence_stdout
-from vitcli.cli.docstrings import restore_docstrings
-from vitcli.cli.old_spellings import spelled_today
-from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
-from vitcli.cli.usage import UsageError, is_help
+from vitcli.cli.options import Quiet, Verbose, group, restore_docstrings, set_talk, with_code
+from vitcli.cli.usage import UsageError, is_help, spelled_today
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__, source_commit
 
@@ -201,7 +198,7 @@ app.command()(with_code(explain.explain))
 app.command()(with_code(export.export))
 app.command("import")(import_cmd.import_)
 app.command()(with_code(predict.predict))
-runs.commands.command()(runs_page.page)
+runs.commands.command()(runs_export.page)
 runs.commands.command()(runs_watch.watch)
 runs.commands.command()(runs_export.export)
 app.add_typer(runs.commands, name="runs")

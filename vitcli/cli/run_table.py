@@ -55,7 +55,7 @@ def settings(run: "RunSummary") -> str:
 
     That is the experiment, the weights that the run started from, and the seed.
     """
-    from vitcli.runner.run.differing import short_setting
+    from vitcli.runner.run.compare import short_setting
 
     words = [short_setting(field, value) for field, value in run.shown_settings.items()]
     if len(words) > MAX_SETTINGS:

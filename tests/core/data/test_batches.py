@@ -8,8 +8,9 @@ from torch.testing import assert_close
 
 from tests.core.trainings import epoch_batches
 from vitcli.core.data import augment as aug
-from vitcli.core.data.ahead import THREAD, DrawnAhead
 from vitcli.core.data.batches import (
+    THREAD,
+    DrawnAhead,
     channels_on_device,
     epoch_order,
     epoch_rows,

@@ -20,7 +20,7 @@ from vitcli.core.inspect.maps import (
     raw_weights,
 )
 from vitcli.core.inspect.rollout import grad_rollout, rollout
-from vitcli.core.nn.attention_rule import AttentionRule
+from vitcli.core.nn.attention import AttentionRule
 
 SHAPES = [
     {},

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ModelSpec, model_spec
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from tests.core.specs import changed
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.staged import StagedModel
 from vitcli.core.spec import ModelSpec
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from vitcli.core.inspect.cost import forward_flops, parameters_by_part
-from vitcli.core.models.build import build_model
 from vitcli.core.models.convnet import BIAS_RATE, ConvNet, Norm, Whitening
+from vitcli.core.models.image_model import build_model
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import OptimSpec, model_spec
 from vitcli.core.train.optim import build_optimizers

@@ -16,8 +16,7 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import resize_positions

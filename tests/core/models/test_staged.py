@@ -14,13 +14,12 @@ from torchvision.models.swin_transformer import ShiftedWindowAttention, SwinTran
 
 from tests.core.models.published import PUBLISHED, parameters_of
 from tests.core.models.staged_models import COATNET, FAMILIES, PIT, SWIN, build, pictures, scrambled
-from vitcli.core.models.build import build_model
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.models.image_model import build_model
+from vitcli.core.nn.attention import Softmax, TokenShape
 from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens, build_shortcut
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.pos_embed import RelativeBias
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
 from vitcli.core.spec import model_spec
 

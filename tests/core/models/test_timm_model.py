@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from vitcli.core.inspect.cost import count_parameters, parameters_by_part
 from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD, MapRequest, default_method
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.timm_model import TimmModel, create_net
 from vitcli.core.spec import OptimSpec, TimmSpec
 from vitcli.core.train.optim import build_optimizers, freeze

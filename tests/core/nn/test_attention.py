@@ -8,10 +8,8 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed
 from vitcli.core.models.layers import build_attention
-from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.attention import attention, attention_weights, fused_attention
 from vitcli.core.spec.slots import ATTN_SCALES
 

@@ -17,16 +17,16 @@ from torch.testing import assert_close
 from tests.core.specs import changed
 from vitcli.core.make import make_part
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape, before_step
+from vitcli.core.nn.attention import SelfAttention, TokenShape, before_step
 from vitcli.core.nn.linear_attention import (
     LinearAttention,
+    Linformer,
     Performer,
     attend_by_features,
     log_features,
     orthogonal_features,
+    segment_means,
 )
-from vitcli.core.nn.linformer import Linformer, segment_means
 from vitcli.core.ops.attention import attention
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema

@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import REQUIRED, changed, rows
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator

@@ -16,7 +16,7 @@ from tests.core.specs import build, changed, pictures
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.ffn import DepthwiseMlp
 from vitcli.core.nn.impulse import draw_shifts
 from vitcli.core.randomness import keyed_generator

@@ -12,7 +12,7 @@ from tests.core.specs import build, changed, pictures
 from vitcli.core.make import make
 from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
 from vitcli.core.spec.slots import (

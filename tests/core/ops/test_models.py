@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from tests.core.ops.gradients import error
 from tests.core.specs import REQUIRED, changed
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.spec import FAMILIES, TokenSpec, model_spec

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.core.specs import REQUIRED
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import (
     FAMILIES,

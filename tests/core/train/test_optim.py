@@ -10,6 +10,7 @@ from torch.nn import Parameter
 from torch.testing import assert_close
 
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.torch_use import ALIGNMENT, places_in_buffer, to_device, to_host
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.muon import Muon, orthogonalize
 from vitcli.core.train.optim import (
@@ -20,7 +21,6 @@ from vitcli.core.train.optim import (
     state_tensors,
 )
 from vitcli.core.train.schedule import SCHEDULES, lr_factor
-from vitcli.core.transfer import ALIGNMENT, places_in_buffer, to_device, to_host
 
 
 class Tiny(nn.Module):

@@ -17,7 +17,7 @@ from vitcli.cli.explain import text
 from vitcli.cli.main import app
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.random_tensors import normal
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.families import ResNet18Spec

@@ -11,8 +11,14 @@ import torch
 from tests.runner.machine import processors
 from tests.runner.machine.processors import AVX2, SAPPHIRE_RAPIDS, ZEN4, cpu_info, x86
 from vitcli.runner.machine import cores, device, products
-from vitcli.runner.machine.affinity import allowed_cores, divide_cores
-from vitcli.runner.machine.cores import cpu_quota, fp32_peak, parse_cores, usable_cores
+from vitcli.runner.machine.cores import (
+    allowed_cores,
+    cpu_quota,
+    divide_cores,
+    fp32_peak,
+    parse_cores,
+    usable_cores,
+)
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.obstacles import Circumstances, mkl_version, obstacles
 from vitcli.runner.machine.processor import (

@@ -7,7 +7,7 @@ import torch
 import torch._dynamo
 
 from tests.core.specs import REQUIRED, build, changed, pictures
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.core.spec.slots import ATTENTIONS

@@ -10,7 +10,7 @@ from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli import load_model
 from vitcli.cli.live import Lines
-from vitcli.core.metrics.conformal import COVERAGES, set_threshold
+from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
@@ -22,7 +22,7 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.train import finish, probe_features
+from vitcli.runner.train import finish, initial
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
@@ -201,7 +201,7 @@ def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monke
     start(load_experiment(str(tiny), {"seed": 9, "train.epochs": 0}), Request(output=Path("other")))
     assert not heads(4, **{"train.init": "other"}).equal(first)
     assert len(computed) == 4
-    monkeypatch.setattr(probe_features, "MAX_BYTES", file.stat().st_size)
+    monkeypatch.setattr(initial, "MAX_BYTES", file.stat().st_size)
     heads(5, **{"data.mean": (0.3, 0.2, 0.3)})
     assert len([*file.parent.iterdir()]) == 1
     assert len(computed) == 5

@@ -16,7 +16,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
-from vitcli.runner.run.differing import differing_fields
+from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.estimate import warn_of_patches

@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.core.specs import build
 from tests.explorer_page import parse
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import VitSpec
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError

@@ -6,7 +6,8 @@ continues with the same pixels.
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.rows import options_of
-from vitcli.core.transfer import to_device
+from vitcli.core.torch_use import to_device
 
 Batch = dict[str, Tensor]
 Draws = dict[str, Tensor]
@@ -204,3 +205,30 @@ def _draw_policy(
     if at_once:
         return draw_settings(op, strength, size)
     return {"op": op, "strength": strength, "matrix": draw_matrices(op, strength, size)}
+
+
+THREAD = "epoch-draws"
+"""Start of the threads' names."""
+
+
+class DrawnAhead:
+    """Draws epochs before they are needed. Each has its own thread, which ends with the draw.
+
+    Args:
+        draw: A pure function. It may be called in a thread.
+    """
+
+    def __init__(self, draw: Callable[..., Rows]) -> None:
+        self._draw = draw
+        self._drawn: dict[tuple[Hashable, ...], Future[Rows]] = {}
+
+    def start(self, *key: Hashable) -> None:
+        """Begin ``draw(*key)`` in a thread."""
+        pool = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
+        self._drawn[key] = pool.submit(self._draw, *key)
+        pool.shutdown(wait=False)  # the thread finishes its draw and ends
+
+    def take(self, *key: Hashable) -> Rows:
+        """Return ``draw(*key)``, and raise what it raised. It is drawn now if it was not begun."""
+        drawn = self._drawn.pop(key, None)
+        return drawn.result() if drawn else self._draw(*key)

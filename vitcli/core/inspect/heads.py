@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.softmax import Softmax
+from vitcli.core.nn.attention import SelfAttention, Softmax
 
 
 def attention_of(block: nn.Module) -> SelfAttention:

@@ -16,8 +16,7 @@ from vitcli.core.models.layers import (
     build_position,
 )
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
-from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import SelfAttention, TokenShape
 from vitcli.core.nn.block import Block, Branch
 from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut

@@ -8,9 +8,10 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.make import make
 from vitcli.core.nn.block import forward_recomputed
 from vitcli.core.randomness import Draws, keyed_generator
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import FAMILIES, ModelSpec
 
 
 def refuse_bytes(images: Tensor) -> None:
@@ -122,3 +123,15 @@ class ImageModel(nn.Module):
         for block in blocks:
             tokens = forward_recomputed(block, tokens) if recomputes else block(tokens)
         return tokens
+
+
+def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
+    """Return the model with initial weights.
+
+    Without a seed, torch's global generator draws a seed.
+
+    Raises:
+        ValueError: A size is not set, or the parts of the model do not fit together.
+    """
+    model: ImageModel = make(FAMILIES[spec.family], spec)
+    return model.initialise(seed)

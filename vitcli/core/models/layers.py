@@ -11,12 +11,10 @@ import torch
 from torch import nn
 
 from vitcli.core.make import make_part
-from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
 from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale, PreNormBranch
 from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
 from vitcli.core.spec.rows import load_target, options_of
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS

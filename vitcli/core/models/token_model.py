@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from vitcli.core.make import make, make_part
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.layers import build_norm, build_patch_embed, build_table
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.pool import Pool
 from vitcli.core.nn.pos_embed import resize_positions
-from vitcli.core.ops.backend import UsesBackend
-from vitcli.core.ops.branch import norm_op_sizes
+from vitcli.core.ops.backend import UsesBackend, norm_op_sizes
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import PatchSpec, TokenSpec
 from vitcli.core.spec.slots import HEADS, INITS, POOLS

@@ -13,7 +13,7 @@ from vitcli.core.models.layers import build_block, build_norm
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.block import Block, drop_path_rates
 from vitcli.core.nn.pool import ClsPool
-from vitcli.core.ops.branch import postpone_sums
+from vitcli.core.ops.backend import postpone_sums
 from vitcli.core.spec import ModelSpec, VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, NORMS
 

@@ -1,16 +1,115 @@
-"""Self-attention, (B, N, D) -> (B, N, D), with interchangeable attention rules.
+"""Self-attention, (B, N, D) -> (B, N, D), with interchangeable attention rules and scales.
 
+A rule computes the output of all heads from q, k and v. Softmax is the usual one.
 Axes: B batch, N tokens (prefix first), D embed_dim, h num_heads, d = D / h.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.make import make
 from vitcli.core.nn.linear import Linear
-from vitcli.core.ops.attention import merge_heads, split_heads
-from vitcli.core.ops.branch import InnerLayer
+from vitcli.core.ops.attention import Scale, attention, attention_weights, merge_heads, split_heads
+from vitcli.core.ops.backend import InnerLayer
+from vitcli.core.spec.slots import ATTN_SCALES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenShape:
+    """Shape of a sequence of tokens. Layers are built from this shape."""
+
+    embed_dim: int
+    grid_size: tuple[int, int]
+    num_prefix_tokens: int
+    num_heads: int = 1
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
+
+
+class HeadDimScale(nn.Module):
+    """The scale 1 / sqrt(d).
+
+    If the features of q and k are independent with mean 0 and variance 1, scores have variance 1.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.scale = (embed_dim // num_heads) ** -0.5
+
+    def forward(self) -> Scale:
+        return self.scale
+
+
+class EmbedDimScale(HeadDimScale):
+    """The scale 1 / sqrt(D) of the training notes. For a single head, it equals 1 / sqrt(d)."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads=1)
+
+
+class LearnedScale(nn.Module):
+    """A learned scale for each head. Its logarithm is the parameter and starts at ln(1 / sqrt(d)).
+
+    Lee et al. 2021, https://arxiv.org/abs/2112.13492. The paper writes one temperature; the
+    authors' code has one for each head, as here. Deviation: the authors learn the scale itself,
+    which can change its sign; here it stays positive. ``attn_mask_diagonal`` is the other half of
+    Locality Self-Attention.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        start = torch.tensor((embed_dim // num_heads) ** -0.5).log()
+        self.temperature = nn.Parameter(start.repeat(num_heads)[:, None, None])  # (h, 1, 1)
+
+    def forward(self) -> Scale:
+        return self.temperature.exp()
+
+
+def build_scale(name: str, shape: TokenShape) -> nn.Module:
+    """Return the module that computes the scale of the scores, by its row of ``ATTN_SCALES``."""
+    scale: nn.Module = make(ATTN_SCALES[name], shape.embed_dim, shape.num_heads)
+    return scale
+
+
+class AttentionRule(nn.Module):
+    """Base class of attention rules: q, k and v, each (B, h, N, d) -> (B, h, N, d).
+
+    Any module with such a ``forward`` can be a rule. This class adds what a rule may also do.
+    """
+
+    fused = True
+    """Whether torch's fused kernel computes the rule, if there is one, or plain matrix products."""
+
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the attention weights (B, h, N, N) of the output.
+
+        Raises:
+            ValueError: The rule has no weights between tokens.
+        """
+        raise NotImplementedError
+
+    def before_step(self, seed: int, step: int, index: int) -> None:
+        """Update state of the rule, such as random features, before a training step (from 0).
+
+        The new state must be a function of seed, step and the index of the layer, so that a resumed
+        training gives bit-identical results. Only tensors in ``not_averaged`` may change.
+        """
+
+
+def before_step(model: nn.Module, seed: int, step: int) -> None:
+    """Call ``before_step`` of every layer that has it, before a training step (from 0)."""
+    layers = [module for module in model.modules() if hasattr(type(module), "before_step")]
+    for index, layer in enumerate(layers):
+        layer.before_step(seed, step, index)  # type: ignore[operator]
 
 
 class Position(nn.Module):
@@ -140,3 +239,68 @@ class SelfAttention(InnerLayer):
         """Return q, k and v with positions applied: (B, N, 3 D) -> three times (B, h, N, d)."""
         q, k, v = split_heads(qkv, self.num_heads)
         return self.position(q), self.position(k), v
+
+
+class Softmax(AttentionRule):
+    """Exact softmax attention, O(N^2).
+
+    ``masks_diagonal`` hides each token from itself, as in Locality Self-Attention: Lee et al. 2021,
+    https://arxiv.org/abs/2112.13492. Deviation: the masked score is the smallest finite number
+    instead of minus infinity. A token with others gets exactly the same weights, and a token that
+    is alone attends to itself instead of to nothing.
+    """
+
+    def __init__(
+        self,
+        shape: TokenShape,
+        *,
+        scale: str = "head_dim",
+        clamp: bool = False,
+        dropout: float = 0.0,
+        masks_diagonal: bool = False,
+    ) -> None:
+        super().__init__()
+        self.scale = build_scale(scale, shape)
+        self.clamp, self.dropout, self.masks_diagonal = clamp, dropout, masks_diagonal
+
+    @property
+    def softmax_scale(self) -> float | None:
+        """Return the scale if the rule is exactly softmax(scale q k^T) v, otherwise None.
+
+        Backends compute only this form: without mask, clamp, dropout of the weights or learned
+        scale.
+        """
+        has_more = self.clamp or self.dropout or self.masks_diagonal
+        if type(self) is not Softmax or has_more or not isinstance(self.scale, HeadDimScale):
+            return None
+        return self.scale.scale
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        return attention(
+            query,
+            key,
+            value,
+            scale=self.scale(),
+            bias=self.mask(query, key, bias),
+            clamp=self.clamp,
+            dropout=self.dropout if self.training else 0.0,
+            fused=self.fused,
+        )
+
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
+        bias = self.mask(query, key, bias)
+        return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
+
+    def mask(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:
+        """Return the bias of the scores, broadcast to (B, h, N, M), with the diagonal masked.
+
+        The queries are the first N of the M tokens.
+        """
+        if not self.masks_diagonal:
+            return bias
+        rows, columns = (torch.arange(x.shape[2], device=x.device) for x in (query, key))
+        scores = query.new_zeros(1, 1, len(rows), len(columns)) if bias is None else bias
+        hidden = torch.finfo(query.dtype).min
+        return scores.to(query.dtype).masked_fill(rows[:, None] == columns, hidden)

@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.norm import FrozenStatistics
-from vitcli.core.ops.backend import UsesBackend
-from vitcli.core.ops.branch import compute_branch, norm_op_sizes
+from vitcli.core.ops.backend import UsesBackend, compute_branch, norm_op_sizes
 
 T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]

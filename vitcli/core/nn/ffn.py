@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
-from vitcli.core.ops.branch import InnerLayer
+from vitcli.core.ops.backend import InnerLayer
 
 
 class Mlp(InnerLayer):

@@ -6,8 +6,7 @@ Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d =
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import Position
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, TokenShape
 
 BASE = 10_000.0
 

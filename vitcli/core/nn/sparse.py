@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
+from vitcli.core.nn.attention import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
 
 

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, SelfAttention, TokenShape
 from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.randomness import Draws

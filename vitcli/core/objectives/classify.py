@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch, Rows, balanced_order
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import logits_and_labels, measure_logits
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core import ranks
-from vitcli.core.data.ahead import DrawnAhead
 from vitcli.core.data.batches import (
     Batch,
     Channels,
+    DrawnAhead,
     Rows,
     channels_on_device,
     epoch_rows,
@@ -34,7 +34,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.rows import load_target
-from vitcli.core.transfer import pinned
+from vitcli.core.torch_use import pinned
 
 Outputs = dict[str, Tensor]
 """Tensors of a model for every image of a split; the first axis is N."""

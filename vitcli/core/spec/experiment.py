@@ -5,13 +5,31 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationError, model_validator
 
 from vitcli.core.spec.base import Frozen, FrozenMapping, Spec
-from vitcli.core.spec.data import DataSpec
+from vitcli.core.spec.data import AugmentSpec, DataSpec
 from vitcli.core.spec.families import FAMILY, VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
-from vitcli.core.spec.pretrain import PretrainSpec
 from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
+
+
+class PretrainSpec(Spec):
+    """A training on the same images, with the same model and random seed."""
+
+    task: Annotated[TaskSpec, TASK] = ClassifySpec()
+    """Training objective of the pre-training."""
+    augment: AugmentSpec = AugmentSpec()
+    """Augmentation of the pre-training."""
+    optim: OptimSpec = OptimSpec()
+    """Optimiser and learning-rate schedule of the pre-training."""
+    train: TrainSpec = TrainSpec()
+    """Length, batch size and arithmetic of the pre-training."""
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if self.train.init:
+            raise ValueError("train.init: a pre-training starts from random weights; remove it")
+        return self
 
 
 class ExperimentSpec(Spec):

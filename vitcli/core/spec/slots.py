@@ -41,7 +41,7 @@ ATTENTIONS = Rows[AttentionRow]()
 ATTENTIONS |= {
     "softmax": AttentionRow(
         about="exact attention of each token to all tokens (Vaswani et al. 2017)",
-        build=f"{NN}.softmax:Softmax",
+        build=f"{NN}.attention:Softmax",
         time="N^2",
         memory="N^2",
         options=CLAMPED | {"masks_diagonal": "attn_mask_diagonal"},
@@ -50,7 +50,7 @@ ATTENTIONS |= {
     ),
     "linformer": AttentionRow(
         about="low-rank projection of keys and values along the sequence (Wang et al. 2020)",
-        build=f"{NN}.linformer:Linformer",
+        build=f"{NN}.linear_attention:Linformer",
         time="N",
         memory="N",
         has_attention_matrix=False,
@@ -90,15 +90,15 @@ ATTENTIONS |= {
 
 ATTN_SCALES: dict[str, Row] = {
     "head_dim": Row(
-        about="division of the scores by sqrt(head_dim)", build=f"{NN}.attention_rule:HeadDimScale"
+        about="division of the scores by sqrt(head_dim)", build=f"{NN}.attention:HeadDimScale"
     ),
     "embed_dim": Row(
         about="division of the scores by sqrt(embed_dim)",
-        build=f"{NN}.attention_rule:EmbedDimScale",
+        build=f"{NN}.attention:EmbedDimScale",
     ),
     "learned": Row(
         about="a learned temperature for each head (Lee et al. 2021)",
-        build=f"{NN}.attention_rule:LearnedScale",
+        build=f"{NN}.attention:LearnedScale",
     ),
 }
 

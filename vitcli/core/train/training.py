@@ -16,7 +16,7 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
-from vitcli.core.nn.attention_rule import before_step
+from vitcli.core.nn.attention import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec

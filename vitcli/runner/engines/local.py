@@ -22,7 +22,7 @@ from typing import IO, Any
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job
 from vitcli.runner.engines.worker import CORES_VARIABLE
 from vitcli.runner.errors import ResourceError
-from vitcli.runner.machine.affinity import divide_cores
+from vitcli.runner.machine.cores import divide_cores
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 from vitcli.version import PACKAGE
 

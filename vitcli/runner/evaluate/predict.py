@@ -12,7 +12,7 @@ from torch import Tensor
 from vitcli.core.data.batches import images_at_once
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
-from vitcli.core.metrics.conformal import COVERAGES
+from vitcli.core.metrics.confidence import COVERAGES
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each

@@ -15,12 +15,11 @@ from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.family import switch_family
+from vitcli.runner.experiment.family import fit_to_timm, switch_family
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in
-from vitcli.runner.experiment.timm_names import fit_to_timm
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, printable, quoted
 from vitcli.version import PACKAGE

@@ -1,10 +1,13 @@
-"""Another model family from the command line."""
+"""Another model family from the command line; models of timm, with what timm states of them."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
-from vitcli.core.spec import FAMILIES, ModelSpec
+from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, TimmSpec, TrainSpec
 from vitcli.core.spec.families import FAMILY
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.text import did_you_mean, join_words
 
 FIELD = f"model.{FAMILY.key}"
 SIZES = ModelSpec.model_fields.keys() - {FAMILY.key}
@@ -36,3 +39,94 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
             fields = new.get(part) or {}
             new[part] = {key: value for key, value in fields.items() if key not in dropped}
     return new, note
+
+
+PREFIX = "timm:"
+
+
+def require_timm() -> None:
+    """Refuse a model of timm without timm.
+
+    Raises:
+        ConfigError: timm is not installed.
+    """
+    if find_spec("timm") is None:
+        raise ConfigError(
+            "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
+        )
+
+
+def timm_config(name: str) -> Any:
+    """Return timm's configuration of a name: size of the pictures, mean, std, place of the weights.
+
+    Raises:
+        ConfigError: timm is missing, or has no model or no weights of this name.
+    """
+    require_timm()
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(name):
+        hint = did_you_mean(architecture, timm.list_models())
+        raise ConfigError(f"timm {timm.__version__} has no model {architecture!r}{hint}")
+    try:
+        return timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        known = timm.list_pretrained(f"{architecture}.*")
+        tags = join_words([repr(each.partition(".")[2]) for each in known]) or "none"
+        raise ConfigError(
+            f"timm {timm.__version__} has no weights {tag!r} of {architecture}, only {tags}"
+        ) from error
+
+
+def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec with what timm states for the pictures of its pretrained weights.
+
+    Size, mean and standard deviation stay if they are set.
+
+    Raises:
+        ConfigError: timm is missing, has no such model or weights, or the model cannot be trained
+            so. The text begins with the field.
+    """
+    model, data = spec.model, spec.data
+    if not isinstance(model, TimmSpec):
+        return spec
+    try:
+        config = timm_config(model.name or "")
+    except ConfigError as error:
+        raise ConfigError(f"model.name: {error}") from error
+    if spec.train.accumulate > 1 or spec.train.grad_checkpointing:
+        refuse_training(model.name or "", spec.train)
+    if not model.pretrained:
+        return spec
+    if config is None:
+        raise ConfigError(f"model.pretrained: timm has no weights of {model.name}")
+    size = data.resize or model.img_size or tuple(config.input_size[1:])
+    mean, std = data.mean or tuple(config.mean), data.std or tuple(config.std)
+    return spec.replace(data=data.replace(resize=size, mean=mean, std=std))
+
+
+def refuse_training(name: str, train: TrainSpec) -> None:
+    """Refuse parts of a batch for a model with batch norm, and recomputed blocks without blocks.
+
+    Raises:
+        ConfigError: The model of timm cannot be trained so.
+    """
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        model: Any = timm.create_model(name)
+    norm = torch.nn.modules.batchnorm._BatchNorm
+    if train.accumulate > 1 and any(isinstance(part, norm) for part in model.modules()):
+        raise ConfigError(
+            "train.accumulate: batch norm would see only a part of each batch, which changes the"
+            " gradients; set train.accumulate to 1"
+        )
+    if train.grad_checkpointing:
+        try:
+            model.set_grad_checkpointing(True)
+        except (AssertionError, AttributeError) as error:
+            raise ConfigError(
+                f"train.grad_checkpointing: timm cannot recompute the blocks of {name}"
+            ) from error

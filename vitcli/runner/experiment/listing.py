@@ -12,8 +12,7 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     resolve_bases,
 )
-from vitcli.runner.experiment.header import without_results
-from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.purpose import read_purpose, without_results
 from vitcli.runner.experiment.yaml_text import SAFE_LOADER, Document, dump, read_mapping
 from vitcli.runner.files import commit
 

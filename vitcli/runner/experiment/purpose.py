@@ -1,4 +1,6 @@
-"""Why an experiment is run: the fields of a file that do not change its training."""
+"""Why an experiment is run: the fields of a file that change no training, and its comment."""
+
+import re
 
 from vitcli.core.spec import Spec
 from vitcli.runner.errors import ConfigError
@@ -40,3 +42,23 @@ def purpose_text(purpose: Purpose) -> str:
     """Return the fields that are set as YAML; empty if there are none."""
     given = purpose.model_dump(exclude_defaults=True)
     return dump(given) if given else ""
+
+
+ENTRY = re.compile(r"# (\w+):\s+(.*\S)")
+CONTINUED = re.compile(r"#\s{2,}(.*\S)")
+OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Tuned", "Reading")
+"""Entries that are true of one file only: its command, its cost, its results, the images on which
+its settings were chosen, and the explanation."""
+
+
+def without_results(text: str) -> str:
+    """Return the text of a file without the entries that are true of this file only."""
+    kept, dropping = [], False
+    for line in text.splitlines(keepends=True):
+        if match := ENTRY.fullmatch(line.rstrip()):
+            dropping = match[1] in OF_THE_ORIGINAL
+        elif not CONTINUED.fullmatch(line.rstrip()):
+            dropping = False
+        if not dropping:
+            kept.append(line)
+    return "".join(kept)

@@ -16,9 +16,8 @@ from torch import Tensor
 from vitcli.core.data.augment import normalize
 from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.attention import SelfAttention, Softmax
 from vitcli.core.nn.block import Branch
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError

@@ -16,8 +16,7 @@ from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
-from vitcli.runner.run.compare import FACTS
-from vitcli.runner.run.differing import short_setting
+from vitcli.runner.run.compare import FACTS, short_setting
 from vitcli.runner.run.folder import FILES, RunDir, list_runs
 from vitcli.runner.run.listing import (
     RunSummary,

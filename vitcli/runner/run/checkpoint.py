@@ -16,7 +16,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcli.core.transfer import to_host
+from vitcli.core.torch_use import to_host
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import (
     MAX_JSON,

@@ -14,7 +14,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.run.differing import differing_fields
+from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     FILES,
     RUNS,

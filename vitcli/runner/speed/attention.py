@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from vitcli.core.make import make_part
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED

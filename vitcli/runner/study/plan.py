@@ -14,10 +14,10 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment, config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
-from vitcli.runner.machine.affinity import allowed_cores
+from vitcli.runner.machine.cores import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.definition import Study, Trial, Variant
+from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.text import ignore_message, quantity

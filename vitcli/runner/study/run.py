@@ -23,8 +23,8 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder, re
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.run.record import TrialState
+from vitcli.runner.study.collect import as_plan, declared_margins, read_margins
 from vitcli.runner.study.definition import Trial
-from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import trial_state

@@ -8,8 +8,7 @@ from torch import Tensor
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.metrics.classification import measure_logits
-from vitcli.core.metrics.conformal import COVERAGES, set_threshold
-from vitcli.core.metrics.temperature import fit_temperature
+from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
@@ -17,7 +16,7 @@ from vitcli.runner.evaluate.teacher import teacher_of
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.differing import differing_fields
+from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity

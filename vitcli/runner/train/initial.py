@@ -1,14 +1,22 @@
-"""The weights that a training starts from, if they are those of another run."""
+"""The weights that a training starts from, if they are those of another run.
 
+The features that a probe of them learns from are kept in the cache, because each training from the
+same weights on the same pictures needs them again. Axes: N images, F features.
+"""
+
+import contextlib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import limit_images
-from vitcli.core.data.source import DataSet
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
@@ -17,14 +25,16 @@ from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.data.find import cache_root
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.experiment.listing import base_spec, list_experiments
+from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import join_words, quantity
-from vitcli.runner.train.probe_features import probe_features
+from vitcli.runner.train.exactness import numerical_environment
 from vitcli.runner.weights.timm_start import load_timm
 
 POSITIONS = "pos_embed.table"
@@ -164,3 +174,44 @@ def _with_own_grid(
     shown = " to ".join(f"{rows}x{columns}" for rows, columns in (old, model.grid_size))
     on_message(f"resizing the positions of {source.name} from {shown} patches")
     return weights | {POSITIONS: resize_positions(table, old, model.grid_size)}
+
+
+MAX_BYTES = 2**28
+"""Largest size of all features in the cache. Above it, the oldest are removed."""
+DIGEST = 64
+"""Length of the hash at the start of a file."""
+
+
+def probe_features(spec: ExperimentSpec, module: nn.Module, images: Images) -> Tensor:
+    """Return the features (N, F) of images on the CPU, from the cache if they are there.
+
+    A damaged file is ignored. Without a cache that can be written, they are computed each time.
+    """
+    path = cache_root() / "features" / f"{_key(spec, module, images)}.safetensors"
+    with contextlib.suppress(OSError, ValueError, LookupError, SafetensorError):
+        content = read_bounded(path, MAX_BYTES)
+        if content[:DIGEST] == sha256(content[DIGEST:]).encode():
+            return safetensors.torch.load(content[DIGEST:])["features"]
+    features = task_class(spec)(spec, module).features(module, images)
+    content = safetensors.torch.save({"features": features})
+    with contextlib.suppress(OSError, ResourceError):
+        make_folder(path.parent)
+        commit(path, sha256(content).encode() + content)
+        left = MAX_BYTES
+        for file in sorted(path.parent.iterdir(), key=lambda file: -file.stat().st_mtime_ns):
+            left -= file.stat().st_size
+            if left < 0:
+                file.unlink()
+    return features
+
+
+def _key(spec: ExperimentSpec, module: nn.Module, images: Images) -> str:
+    """Return a hash of all that the features depend on, the rounding included."""
+    rounding = numerical_environment(torch.device("cpu"), compiled=False)
+    facts = spec.model, spec.data.mean, spec.data.std, tuple(images.pixels.shape), rounding
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, tensor in encoder_of(spec, module).state_dict().items():
+        if not name.startswith("head."):  # a new head has other weights for each seed
+            digest.update(tensor.contiguous().numpy().data)
+    digest.update(images.pixels.contiguous().numpy().data)
+    return digest.hexdigest()[:32]

@@ -11,8 +11,8 @@ import torch
 from vitcli.core import ranks
 from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
+from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
-from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change

@@ -13,8 +13,8 @@ from torch import Tensor
 from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
 from vitcli.runner.figure_style import FAINT, PALETTE, add_legend_beside
 from vitcli.runner.text import join_words, quantity
+from vitcli.runner.visualize.faithfulness_numbers import MAP_METHODS, maps_of_methods
 from vitcli.runner.visualize.figure import MARKS
-from vitcli.runner.visualize.maps_of_methods import MAP_METHODS, maps_of_methods
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import untrained_model

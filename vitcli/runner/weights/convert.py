@@ -24,8 +24,8 @@ from vitcli.runner.experiment.config import (
     flatten,
     model_hash,
 )
+from vitcli.runner.experiment.family import PREFIX
 from vitcli.runner.experiment.resolve import describe_spec, resolve
-from vitcli.runner.experiment.timm_names import PREFIX
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, unwind_on_signals
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty

@@ -12,17 +12,20 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.spec import TimmSpec, TokenSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec, TimmSpec, TokenSpec, VitSpec
 from vitcli.core.spec.slots import POS_EMBEDS
 from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.read import read_tensors
 from vitcli.runner.weights.timm_names import not_plain, timm_arguments, timm_state
 from vitcli.runner.weights.timm_start import NET
+from vitcli.runner.weights.timm_weights import TimmWeights
 from vitcli.runner.weights.trained import INPUT, TrainedModel, as_output
 
 Facts = dict[str, str]
@@ -180,3 +183,31 @@ def untraceable(model: TrainedModel, error: Exception) -> InputError:
     return InputError(
         f"{model.run.name}: torch cannot export model.family={model.spec.model.family}: {reason}"
     )
+
+
+def timm_predictor(
+    weights: TimmWeights, device: str = "auto", *, on_message: Callable[[str], None]
+) -> Predictor:
+    """Return weights of timm as a model for pictures of the model's own size.
+
+    Classes have names if timm knows them. A model without names of classes does not classify, and
+    its head is not used.
+
+    Args:
+        weights: The weights.
+        device: The device of the model.
+        on_message: Receives a report of each resized and each dropped tensor.
+
+    Raises:
+        InputError: The tensors are not those of the model.
+    """
+    count = weights.num_classes or 1
+    names = weights.class_names
+    model = build_model(VitSpec(**weights.fields, num_classes=count), seed=0).eval()
+    state = weights.state_for(model, on_message)
+    model.load_state_dict(state, strict=weights.num_classes > 0)
+    if names is None:
+        on_message("note: timm has no names for the classes of this model, so none is shown")
+    data = DataSpec(mean=weights.mean, std=weights.std, class_names=names)
+    spec = ExperimentSpec(model=model.spec, data=data)
+    return Predictor(RunDir(Path(weights.file)), device, (spec, model))

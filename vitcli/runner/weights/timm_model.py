@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.timm_names import PREFIX, timm_config
+from vitcli.runner.experiment.family import PREFIX, timm_config
 
 ACTIVATIONS: dict[type[nn.Module], str] = {nn.GELU: "gelu", nn.ReLU: "relu"}
 

@@ -9,7 +9,7 @@ from vitcli.core.spec import ExperimentSpec, TimmSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import encoder_weights
-from vitcli.runner.experiment.timm_names import PREFIX, timm_config
+from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import quantity
 from vitcli.runner.weights.names import naming_of

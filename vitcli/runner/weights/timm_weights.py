@@ -14,7 +14,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import VitSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.timm_names import PREFIX, require_timm, timm_config
+from vitcli.runner.experiment.family import PREFIX, require_timm, timm_config
 from vitcli.runner.text import one_line
 from vitcli.runner.weights.match import first_few, match_tensors, refuse_unknown_parts, shown
 from vitcli.runner.weights.names import naming_of

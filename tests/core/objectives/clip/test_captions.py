@@ -8,14 +8,17 @@ from vitcli.core.data.augment import scale_and_shift, standardize
 from vitcli.core.objectives.clip import changes
 from vitcli.core.objectives.clip.captions import (
     CHANGES,
+    CIFAR10,
+    CIFAR100,
     KINDS,
+    SHAPES,
     change_captions,
     most_frequent,
     phrase,
     superclass_captions,
+    superclasses_of,
 )
 from vitcli.core.objectives.clip.spec import ClipSpec
-from vitcli.core.objectives.clip.superclasses import CIFAR10, CIFAR100, SHAPES, superclasses_of
 from vitcli.core.objectives.clip.text_encoder import TextEncoder
 from vitcli.core.objectives.clip.tokens import (
     END,

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.objectives.clip.captions import CHANGES, KINDS
-from vitcli.core.objectives.clip.clip import LARGEST_SCALE, ContrastiveTask
-from vitcli.core.objectives.clip.contrastive import (
+from vitcli.core.objectives.clip.captions import CHANGES, CIFAR10, KINDS
+from vitcli.core.objectives.clip.clip import (
+    LARGEST_SCALE,
+    ContrastiveTask,
     contrastive_loss,
     ensemble,
     loss_floor,
 )
-from vitcli.core.objectives.clip.superclasses import CIFAR10
 from vitcli.core.objectives.clip.tokens import UNKNOWN
 from vitcli.core.spec import ExperimentSpec
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.core.specs import REQUIRED, changed
 from tests.core.trainings import HALF, data_set, new_task, train_state
 from vitcli.core.data.augment import normalize
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.distil.distil import Distil, soft_loss, standardized
 from vitcli.core.spec import ExperimentSpec, model_spec
 

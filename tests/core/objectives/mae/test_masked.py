@@ -13,8 +13,7 @@ from tests.core.trainings import data_set, experiment, new_task, train_state
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.objectives.mae.mae import BASELINES, baseline_errors, hide, reconstruct
-from vitcli.core.objectives.mae.masking import split_patches, take
-from vitcli.core.objectives.mae.model import MaskedModel
+from vitcli.core.objectives.mae.model import MaskedModel, split_patches, take
 from vitcli.core.objectives.ssat.ssat import Ssat
 from vitcli.core.train import training as states
 

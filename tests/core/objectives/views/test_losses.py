@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from tests.core.objectives.views.viewing import a_batch, view_spec, view_task
 from tests.core.trainings import data_set
 from vitcli.core.objectives.dino.dino import cosine_to_one, cross_view_loss, entropies
-from vitcli.core.objectives.lejepa.lejepa import invariance
-from vitcli.core.objectives.lejepa.sigreg import epps_pulley, sigreg
+from vitcli.core.objectives.lejepa.lejepa import epps_pulley, invariance, sigreg
 from vitcli.core.randomness import seed_step
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training

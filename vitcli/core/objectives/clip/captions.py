@@ -1,14 +1,14 @@
 """Generated captions: prompt templates filled with the words of a class. Plain Python.
 
 A subject is what a caption names: a class, or a transformation and a class. Every subject has the
-same number of variants, so that tensors can hold them. Axes: S subjects, V variants.
+same number of variants, so that tensors can hold them. The superclasses of CIFAR-100 are its own
+"coarse" labels: Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf
+Axes: S subjects, V variants.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-
-from vitcli.core.objectives.clip.superclasses import superclasses_of
 
 Variants = tuple[tuple[str, ...], ...]
 """Captions (S, V)."""
@@ -205,3 +205,48 @@ def most_frequent(words: Iterable[str], limit: int) -> list[str]:
     """Return up to ``limit`` different words, sorted. The most frequent words are kept."""
     ranked = sorted(Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
     return sorted(word for word, _ in ranked[:limit])
+
+
+CIFAR10 = {
+    "animal": "bird cat deer dog frog horse",
+    "vehicle": "airplane automobile ship truck",
+}
+CIFAR100 = {
+    "aquatic mammal": "beaver dolphin otter seal whale",
+    "fish": "aquarium_fish flatfish ray shark trout",
+    "flower": "orchid poppy rose sunflower tulip",
+    "food container": "bottle bowl can cup plate",
+    "fruit or vegetable": "apple mushroom orange pear sweet_pepper",
+    "electrical device": "clock keyboard lamp telephone television",
+    "piece of furniture": "bed chair couch table wardrobe",
+    "insect": "bee beetle butterfly caterpillar cockroach",
+    "large carnivore": "bear leopard lion tiger wolf",
+    "large outdoor building": "bridge castle house road skyscraper",
+    "large outdoor scene": "cloud forest mountain plain sea",
+    "large herbivore or omnivore": "camel cattle chimpanzee elephant kangaroo",
+    "medium-sized mammal": "fox porcupine possum raccoon skunk",
+    "invertebrate": "crab lobster snail spider worm",
+    "person": "baby boy girl man woman",
+    "reptile": "crocodile dinosaur lizard snake turtle",
+    "small mammal": "hamster mouse rabbit shrew squirrel",
+    "tree": "maple_tree oak_tree palm_tree pine_tree willow_tree",
+    "vehicle": "bicycle bus motorcycle pickup_truck train",
+    "machine": "lawn_mower rocket streetcar tank tractor",
+}
+SHAPES = {
+    "triangle with a stick": "tree broom",
+    "pair of discs": "snowman bulb",
+    "pair of boxes": "hat table",
+    "box with two discs": "cart frog",
+    "disc with a triangle": "pawn gnome",
+}
+"""The classes of a pair consist of the same parts."""
+
+
+def superclasses_of(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the superclass of each class; None if they are not known."""
+    for table in (CIFAR10, CIFAR100, SHAPES):
+        groups = {name: group for group, members in table.items() for name in members.split()}
+        if {*groups} == {*names}:
+            return tuple(groups[name] for name in names)
+    return None

@@ -1,6 +1,7 @@
 """Contrastive training of images with captions, and zero-shot classification.
 
-Axes: B batch, N images, K classes, E width of the joint space, L tokens of a caption.
+Axes: B batch, N images, K classes, V prompts of a class, E width of the joint space, L tokens of a
+caption.
 """
 
 import math
@@ -17,14 +18,8 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.metrics.retrieval import distinct, ranks, recall
-from vitcli.core.objectives.clip.caption_tokens import Drawn, GeneratedCaptions, StoredCaptions
 from vitcli.core.objectives.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent
 from vitcli.core.objectives.clip.changes import change
-from vitcli.core.objectives.clip.contrastive import (
-    contrastive_loss,
-    ensemble,
-    loss_floor,
-)
 from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.core.objectives.clip.retrieval_pictures import (
@@ -34,14 +29,21 @@ from vitcli.core.objectives.clip.retrieval_pictures import (
     image_grid,
 )
 from vitcli.core.objectives.clip.spec import ClipSpec
-from vitcli.core.objectives.clip.tokens import UNKNOWN, read_texts, split_words, tokenize
+from vitcli.core.objectives.clip.tokens import (
+    UNKNOWN,
+    Drawn,
+    GeneratedCaptions,
+    StoredCaptions,
+    read_texts,
+    split_words,
+    tokenize,
+)
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import without_autocast
-from vitcli.core.transfer import pinned
+from vitcli.core.torch_use import pinned, without_autocast
 
 LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
@@ -345,3 +347,40 @@ class ContrastiveTask(Task):
             held = self._is_held(torch.arange(outputs["logits"].shape[1], device=labels.device))
             measured |= unseen_accuracies(outputs, self.book.groups, held)
         return measured
+
+
+def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tensor) -> Tensor:
+    """Return the symmetric cross-entropy of similarities in a batch.
+
+    An image's targets are all texts that equal its own caption, with equal probability, and vice
+    versa. CLIP has only its own caption as target, because equal captions are rare in its data.
+    Swapping images and texts does not change the loss.
+
+    Args:
+        images: Unit vectors (B, E).
+        texts: Unit vectors (B, E) of the captions.
+        scale: Factor of the similarities, a scalar: the inverse of the temperature.
+        caption: (B,) int64; equal captions have equal numbers.
+    """
+    logits = scale * images @ texts.mT
+    same = (caption[:, None] == caption[None]).to(logits.dtype)
+    targets = same / same.sum(1, keepdim=True)
+    return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.mT, targets)) / 2
+
+
+def loss_floor(subject: Tensor) -> Tensor:
+    """Return the smallest loss that a batch allows on average, as a scalar.
+
+    Captions of one subject describe its images equally well, because the template is drawn anew in
+    every epoch. So the best model spreads the probability over the captions with the subject, and
+    the loss is the mean logarithm of their number. With 10 classes and 128 images this is 2.5.
+
+    Args:
+        subject: (B,) int64: what each caption says.
+    """
+    return (subject[:, None] == subject[None]).sum(1).float().log().mean()
+
+
+def ensemble(prompts: Tensor) -> Tensor:
+    """Return the mean direction of the prompts of a class: (K, V, E) -> unit vectors (K, E)."""
+    return F.normalize(F.normalize(prompts, dim=-1).mean(1), dim=-1)

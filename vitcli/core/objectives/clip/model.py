@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.linear import Linear
 from vitcli.core.objectives.clip.captions import KINDS, CaptionBook
 from vitcli.core.objectives.clip.spec import ClipSpec

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.layers import plain_block
-from vitcli.core.nn.attention import Position
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, TokenShape
 from vitcli.core.nn.init import xavier_normal
 from vitcli.core.nn.pos_embed import Learned
 from vitcli.core.objectives.clip.spec import ClipSpec

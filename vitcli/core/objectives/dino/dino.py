@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.dino.spec import DinoSpec
 from vitcli.core.objectives.views.projection import Projector, all_features
 from vitcli.core.objectives.views.view_task import ViewTask

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.make import make
-from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.init import xavier_normal
 from vitcli.core.nn.linear import Linear

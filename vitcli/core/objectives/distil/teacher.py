@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.timm_model import hooked
-from vitcli.core.objectives.distil.spec import DistilSpec
+from vitcli.core.objectives.distil.spec import DistilSpec, TeacherSpec
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.teacher import TeacherSpec
 
 
 def distil_spec(spec: ExperimentSpec) -> DistilSpec:

@@ -18,7 +18,7 @@ from vitcli.core.data.mel import SHAPE
 from vitcli.core.make import make
 from vitcli.core.models.layers import build_patch_embed, build_table
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.nn.linear import Linear
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec

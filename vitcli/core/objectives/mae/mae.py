@@ -13,13 +13,18 @@ from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.nn.patch_embed import patchify, unpatchify
-from vitcli.core.objectives.mae.masking import nearest_visible, put, take
-from vitcli.core.objectives.mae.model import MaskedAutoencoder, MaskedModel
+from vitcli.core.objectives.mae.model import (
+    MaskedAutoencoder,
+    MaskedModel,
+    nearest_visible,
+    put,
+    take,
+)
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.transfer import pinned
+from vitcli.core.torch_use import pinned
 
 NOISE = "noise"
 """Name of the table of noise (N, P), and of its part in a batch (B, P)."""

@@ -17,7 +17,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.objectives.ssat.spec import SsatSpec
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
-from vitcli.core.transfer import pinned
+from vitcli.core.torch_use import pinned
 
 OTHERS = "others"
 """Name in a batch of the images to reconstruct."""

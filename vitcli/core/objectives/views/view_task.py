@@ -19,7 +19,7 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
-from vitcli.core.transfer import pinned
+from vitcli.core.torch_use import pinned
 
 
 class ViewTask(Task):

@@ -17,8 +17,14 @@ from torch import Tensor, nn
 
 from vitcli.core.data.augment import scale_and_shift
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import EmbedDimScale, HeadDimScale, LearnedScale
+from vitcli.core.nn.attention import (
+    EmbedDimScale,
+    HeadDimScale,
+    LearnedScale,
+    Position,
+    SelfAttention,
+    Softmax,
+)
 from vitcli.core.nn.block import (
     Branch,
     DropPath,
@@ -33,7 +39,6 @@ from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.patch_embed import ConvPatches, ConvStem, ConvTokenizer, LinearPatches
 from vitcli.core.nn.pool import ClsPool, MeanPool, SequencePool
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.attention import CLAMP
 from vitcli.core.spec.slots import SLOTS
 
