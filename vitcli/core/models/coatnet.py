@@ -18,9 +18,9 @@ from vitcli.core.models.layers import (
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
 from vitcli.core.nn.attention import SelfAttention, TokenShape
 from vitcli.core.nn.block import Block, Branch
-from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
 from vitcli.core.nn.patch_embed import channels_last
+from vitcli.core.ops.backend import Gelu
 from vitcli.core.spec import CoatnetSpec
 
 

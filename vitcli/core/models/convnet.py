@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.patch_embed import channels_last
+from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ConvnetSpec
 

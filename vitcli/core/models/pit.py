@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from vitcli.core.models.layers import build_block
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
+from vitcli.core.ops.backend import Linear
 
 
 class TokenPooling(nn.Module):

@@ -6,7 +6,7 @@ He et al. 2016, https://arxiv.org/abs/1512.03385. Axes: B batch, C channels, H W
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.linear import wrap_linear
+from vitcli.core.ops.backend import wrap_linear
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
-from vitcli.core.ops.backend import InnerLayer
+from vitcli.core.ops.backend import Gelu, InnerLayer, Linear
 
 
 class Mlp(InnerLayer):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import DropPath, Join
-from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
+from vitcli.core.ops.backend import Gelu, Linear
 
 EXPANSION = 4
 """Hidden width of a block divided by its output width."""

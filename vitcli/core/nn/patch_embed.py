@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.linear import Linear
+from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import Draws
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.nn.linear import Gelu, Linear
+from vitcli.core.ops.backend import Gelu, Linear
 
 
 class Pool(nn.Module):

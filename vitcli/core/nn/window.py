@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import Position, SelfAttention, TokenShape
-from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import Draws
 
 Pair = tuple[int, int]

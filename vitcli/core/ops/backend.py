@@ -1,4 +1,6 @@
-"""Backends: functions that compute the ops of a model. A new model has the backend PLAIN.
+"""Backends: functions that compute the ops of a model, and the layers that call them.
+
+A new model has the backend PLAIN.
 
 A backend can compute a pre-norm branch in one call, or postpone the sum of the branch to the next
 norm. Without such a backend, the code of the branch computes it.
@@ -13,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.ops import plain
-from vitcli.core.ops.attention import self_attention
 
 
 class Stream(NamedTuple):
@@ -31,7 +32,7 @@ Tokens = Tensor | Stream
 
 
 class SelfAttentionOp(Protocol):
-    """A function with the signature and the result of ``ops.attention.self_attention``."""
+    """A function with the signature and the result of ``ops.plain.self_attention``."""
 
     def __call__(
         self,
@@ -79,7 +80,7 @@ class Backend:
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = plain.linear
     gelu: Callable[[Tensor], Tensor] = plain.gelu
     add_norm: Callable[[Tensor, Tensor | None, nn.Module], tuple[Tensor, Tensor]] = plain.add_norm
-    attention: SelfAttentionOp = self_attention
+    attention: SelfAttentionOp = plain.self_attention
     attention_branch: AttentionBranchOp = plain.attention_branch
     ffn_branch: Callable[[Tensor, nn.Module, nn.Linear, nn.Linear, bool], Tensor | None] = (
         plain.ffn_branch
@@ -185,3 +186,31 @@ def postpone_sums(model: Any, x: Tensor) -> Any:
     norms = [model.norm, *(branch.norm for branch in branches)]
     are_sums = all(branch.norm_is_first and branch.join is torch.add for branch in branches)
     return Stream(x) if are_sums and all(type(norm) is nn.LayerNorm for norm in norms) else x
+
+
+class Linear(UsesBackend, nn.Linear):
+    """A linear layer, x W^T + b: (..., in) -> (..., out)."""
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return {"linear": (self.out_features, self.in_features)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.backend.linear(x, self.weight, self.bias)
+
+
+def wrap_linear(layer: nn.Linear) -> Linear:
+    """Return a ``Linear`` with the parameters of a torch layer. No random number is drawn."""
+    with torch.device("meta"):
+        ours = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+    ours.weight, ours.bias = layer.weight, layer.bias
+    return ours
+
+
+class Gelu(UsesBackend, nn.GELU):
+    """GELU, x Phi(x), for tensors of any shape."""
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return {"gelu": ()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.backend.gelu(x)

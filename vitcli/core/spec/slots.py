@@ -344,7 +344,7 @@ POOLS |= {
 }
 
 HEADS: dict[str, Row] = {
-    "linear": Row(about="one linear layer", build=f"{NN}.linear:Linear"),
+    "linear": Row(about="one linear layer", build="vitcli.core.ops.backend:Linear"),
     "mlp": Row(
         about="two linear layers with GELU between them; the hidden width is the token width",
         build=f"{NN}.pool:mlp_head",

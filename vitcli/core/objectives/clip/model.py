@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import build_model
-from vitcli.core.nn.linear import Linear
 from vitcli.core.objectives.clip.captions import KINDS, CaptionBook
 from vitcli.core.objectives.clip.spec import ClipSpec
 from vitcli.core.objectives.clip.text_encoder import TextEncoder
 from vitcli.core.objectives.clip.tokens import NUM_SPECIAL, split_words
+from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
 

@@ -12,11 +12,11 @@ from vitcli.core.models.layers import plain_block
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, xavier_normal
-from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.norm import EPS as NORM_EPS
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.nn.pos_embed import grid_positions, sincos2d
 from vitcli.core.objectives.mae.spec import MaskingSpec
+from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ExperimentSpec
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.linear import Gelu, Linear
+from vitcli.core.ops.backend import Gelu, Linear
 from vitcli.core.randomness import Draws
 
 STD = 0.02

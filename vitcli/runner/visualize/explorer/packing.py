@@ -34,12 +34,12 @@ from vitcli.core.nn.block import (
     keep_branch,
 )
 from vitcli.core.nn.ffn import Mlp, SwiGlu
-from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.patch_embed import ConvPatches, ConvStem, ConvTokenizer, LinearPatches
 from vitcli.core.nn.pool import ClsPool, MeanPool, SequencePool
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.ops.attention import CLAMP
+from vitcli.core.ops.backend import Gelu, Linear
+from vitcli.core.ops.plain import CLAMP
 from vitcli.core.spec.slots import SLOTS
 
 Step = dict[str, Any]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.ops import plain
-from vitcli.core.ops.attention import self_attention, split_heads
 from vitcli.core.ops.backend import Backend
 from vitcli.core.ops.native.amx import functions
 from vitcli.core.ops.native.compiled import Kernels
+from vitcli.core.ops.plain import self_attention, split_heads
 
 MAX_TOKENS = 320
 """Maximum number of tokens. The scores of one head, with gradients 1.6 MB for 320 tokens, must fit
