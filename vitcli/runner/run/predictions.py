@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+SHORTEST_HEADER = 12
+"""Bytes of version and length, before the line of text that ends a header."""
 
 
 def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
@@ -70,12 +73,19 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
 
 def _read_array(content: bytes) -> NDArray[np.generic]:
     """Return the array of a .npy file, whose header may not claim another size than it has."""
-    file = io.BytesIO(content)
-    shape, is_fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+    start = content.index(b"\n", SHORTEST_HEADER) + 1
+    shape, is_fortran, dtype = _parse_header(content[:start])
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
         raise ValueError
-    array: NDArray[np.generic] = np.frombuffer(content, dtype, offset=file.tell())
+    array: NDArray[np.generic] = np.frombuffer(content, dtype, offset=start)
     return array.reshape(shape, order="F" if is_fortran else "C")
+
+
+@lru_cache
+def _parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return what ends with the first line. The trials of a study have equal headers."""
+    file = io.BytesIO(header)
+    return HEADERS[np.lib.format.read_magic(file)](file)
 
 
 def condensed(arrays: Arrays, row: TaskRow) -> Arrays:
