@@ -32,7 +32,7 @@ from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.results_file import Choices, read_results, read_text
+from vitcli.runner.study.results_file import Choices, read_results_file, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import printable
 from vitcli.runner.train.build import BuiltTraining
@@ -386,7 +386,7 @@ def table(
         document, unused = read_text(text, "frame", chosen, "vitcli.table(frame)")
     else:
         path = Path(results)
-        document, unused = read_results(path, chosen, f"vitcli table {path.name}")
+        document, unused = read_results_file(path, chosen, f"vitcli table {path.name}")
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document)

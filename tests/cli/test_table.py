@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.commands import vitcli
-from vitcli.runner.study.results_file import Choices, read_results
+from vitcli.runner.study.results_file import Choices, read_results_file
 
 HEAD = "variant,seed,score,note\n"
 ROWS = "a,0,1,x\na,1,2,x\na,2,4,x\nb,0,3,x\nb,1,3,x\nb,2,7,x\n"
@@ -36,7 +36,7 @@ def test_options_reach_the_document(results):
     assert doc["margins"][0]["points"] == 2
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0)
-    expected = read_results(results, choices, doc["command"])[0].model_dump(mode="json")
+    expected = read_results_file(results, choices, doc["command"])[0].model_dump(mode="json")
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 
 
@@ -62,4 +62,4 @@ def test_the_trials_of_a_study_are_printed_for_vitcli_table(tmp_path, monkeypatc
     )
     assert code == 0
     (tmp_path / "t.csv").write_text(out)
-    assert len(read_results(tmp_path / "t.csv", Choices(), "")[0].rows) == 6
+    assert len(read_results_file(tmp_path / "t.csv", Choices(), "")[0].rows) == 6

@@ -207,15 +207,87 @@ def ablate(
         run(request, options, dry_run=dry_run)
 
 
-def print_table(request: Request) -> None:
-    """Print the table of the existing results and report missing results."""
-    from vitcli.runner.study.states import trial_states
+def run(request: Request, options: "Options", *, dry_run: bool) -> None:
+    """Train the trials without a result, then print the table and report missing results."""
+    from vitcli.runner.study.page import publish
+    from vitcli.runner.study.plan import plan_study
 
-    saved = saved_trials(request.save)
-    states = trial_states(request.study, request.root, request.names, saved)
-    announce_saved(states, saved)
-    show_table(request, states, saved)
-    refuse_gaps(states, "train them: leave out --table-only")
+    study, root, names = request.study, request.root, request.names
+    saved = saved_trials(request.save, options)
+    plan = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
+    announce(plan)
+    warn_about_bf16(plan, options.device)
+    if dry_run:
+        show_plan(plan, options, as_json=request.as_json)
+        return
+    states = train(plan, options, request.save)
+    # The report of a part of the study must not replace the report of the whole study.
+    whole = len(names) == len(study.variants)
+    say(f"making the {'table, figures and report' if whole else 'table'} ...")
+    doc = show_table(request, states, saved)
+    if whole:
+        publish(doc, root)
+    refuse_gaps(states, f"try them again: {options.command}")
+    if whole:
+        say(f"report  {root / 'report.html'}")
+    else:
+        say("report  not written, because --only trains a part of the study; leave out --only")
+    if any(not state.source for state in states.values()):
+        say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
+
+
+def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
+    """Return the saved results in a folder (default: ``SAVED``), or None if it does not exist.
+
+    With ``options``, only results trained in the precision of this machine are used.
+    """
+    from vitcli.runner.study.saved import SAVED, SavedTrials
+
+    folder = folder or SAVED
+    if not folder.is_dir():
+        return None
+    if options is None:
+        return SavedTrials(folder)
+    from vitcli.runner.study.plan import saved_for_training
+
+    return saved_for_training(folder, options)
+
+
+def announce(plan: "StudyPlan") -> None:
+    """Print the study, the number of trials in each state, and why trials are trained again."""
+    from vitcli.runner.experiment.config import shown_name
+    from vitcli.runner.run.folder import RESULT_STATES
+    from vitcli.runner.study.plan import count_states, explain_states
+
+    study = plan.study
+    say(f"study {shown_name(study.name, study.path)}")
+    variants = quantity(len(plan.names), "variant")
+    say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(plan.states)}")
+    announce_saved(plan.states, plan.saved)
+    begun = {
+        trial.folder: plan.states[trial.folder]
+        for trial in plan.trials
+        if plan.states[trial.folder].state not in ("missing", *RESULT_STATES)
+    }
+    for line in explain_states(begun):
+        say(f"  {line}")
+
+
+def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
+    """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
+    if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
+        from vitcli.runner.machine.products import warn_if_emulated
+
+        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
+
+
+def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":
+    """Train the trials of a plan and show their progress; return all states."""
+    from vitcli.cli.trials import view
+    from vitcli.runner.study.run import run_study
+
+    with view(plan, options) as screen:
+        return run_study(plan, options, screen.show, save=save)
 
 
 def show_table(
@@ -239,6 +311,17 @@ def show_table(
 
         commit(request.checklist, f"{answers(doc)}\n".encode())
     return doc
+
+
+def print_table(request: Request) -> None:
+    """Print the table of the existing results and report missing results."""
+    from vitcli.runner.study.states import trial_states
+
+    saved = saved_trials(request.save)
+    states = trial_states(request.study, request.root, request.names, saved)
+    announce_saved(states, saved)
+    show_table(request, states, saved)
+    refuse_gaps(states, "train them: leave out --table-only")
 
 
 def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
@@ -273,86 +356,3 @@ def check_files(save: Path | None, checklist: Path | None) -> None:
         raise ConfigError(f"--save {save}: a file; name a folder")
     if checklist:
         require_folder(checklist, "--checklist")
-
-
-def run(request: Request, options: "Options", *, dry_run: bool) -> None:
-    """Train the trials without a result, then print the table and report missing results."""
-    from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import plan_study
-
-    study, root, names = request.study, request.root, request.names
-    saved = saved_trials(request.save, options)
-    plan = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
-    announce(plan)
-    warn_about_bf16(plan, options.device)
-    if dry_run:
-        show_plan(plan, options, as_json=request.as_json)
-        return
-    states = train(plan, options, request.save)
-    # The report of a part of the study must not replace the report of the whole study.
-    whole = len(names) == len(study.variants)
-    say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    doc = show_table(request, states, saved)
-    if whole:
-        publish(doc, root)
-    refuse_gaps(states, f"try them again: {options.command}")
-    if whole:
-        say(f"report  {root / 'report.html'}")
-    else:
-        say("report  not written, because --only trains a part of the study; leave out --only")
-    if any(not state.source for state in states.values()):
-        say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
-
-
-def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":
-    """Train the trials of a plan and show their progress; return all states."""
-    from vitcli.cli.trials import view
-    from vitcli.runner.study.run import run_study
-
-    with view(plan, options) as screen:
-        return run_study(plan, options, screen.show, save=save)
-
-
-def announce(plan: "StudyPlan") -> None:
-    """Print the study, the number of trials in each state, and why trials are trained again."""
-    from vitcli.runner.experiment.config import shown_name
-    from vitcli.runner.run.folder import RESULT_STATES
-    from vitcli.runner.study.plan import count_states, explain_states
-
-    study = plan.study
-    say(f"study {shown_name(study.name, study.path)}")
-    variants = quantity(len(plan.names), "variant")
-    say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(plan.states)}")
-    announce_saved(plan.states, plan.saved)
-    begun = {
-        trial.folder: plan.states[trial.folder]
-        for trial in plan.trials
-        if plan.states[trial.folder].state not in ("missing", *RESULT_STATES)
-    }
-    for line in explain_states(begun):
-        say(f"  {line}")
-
-
-def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
-    """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
-    if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
-        from vitcli.runner.machine.products import warn_if_emulated
-
-        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
-
-
-def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
-    """Return the saved results in a folder (default: ``SAVED``), or None if it does not exist.
-
-    With ``options``, only results trained in the precision of this machine are used.
-    """
-    from vitcli.runner.study.saved import SAVED, SavedTrials
-
-    folder = folder or SAVED
-    if not folder.is_dir():
-        return None
-    if options is None:
-        return SavedTrials(folder)
-    from vitcli.runner.study.plan import saved_for_training
-
-    return saved_for_training(folder, options)

@@ -28,7 +28,7 @@ def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | Non
 
 def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
-    from vitcli.runner.study.plan import estimate_study
+    from vitcli.runner.study.estimate import estimate_study
     from vitcli.runner.train.dry_run import missing_data_note
 
     if options.cluster.engine == "local":

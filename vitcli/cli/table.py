@@ -82,7 +82,7 @@ def table(
     """
     from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.page import publish_outside
-    from vitcli.runner.study.results_file import Choices, read_results
+    from vitcli.runner.study.results_file import Choices, read_results_file
     from vitcli.runner.study.table import render
 
     choices = Choices(
@@ -95,7 +95,7 @@ def table(
         margin=margin,
     )
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
-    doc, unused = read_results(results, choices, command)
+    doc, unused = read_results_file(results, choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")
     if doc.origin:

@@ -101,6 +101,7 @@ def attention(
 
     def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
         layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
+        assert backend.attention_branch is not None
         with precision_of(backend):
             return backend.attention_branch(x, *layers, heads, scale, adds, queries)
 
@@ -118,6 +119,7 @@ def attention(
 def ffn(batch: int, tokens: int, width: int, hidden: int, adds: bool, norm: bool) -> Case:
     def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
         layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
+        assert backend.ffn_branch is not None
         with precision_of(backend):
             return backend.ffn_branch(x, *layers, adds)
 

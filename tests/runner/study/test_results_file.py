@@ -10,7 +10,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.page import publish_outside
-from vitcli.runner.study.results_file import Choices, read_results, read_text, trials_csv
+from vitcli.runner.study.results_file import Choices, read_results_file, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.statistics import compare
@@ -45,7 +45,7 @@ def document(text, name="r.csv", **choices):
 
 
 def published(name, **choices):
-    return compare(read_results(PUBLISHED / name, Choices(**choices), "")[0])
+    return compare(read_results_file(PUBLISHED / name, Choices(**choices), "")[0])
 
 
 def test_the_sleep_of_student_has_the_published_interval():
@@ -76,7 +76,7 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
     ours = read_study(study, tmp_path / "none", (), saved, states=states)
     file = tmp_path / "trials.csv"
     file.write_text(trials_csv(study, ours, states))
-    theirs, unused = read_results(file, Choices(margin=ours.margin.points), "")
+    theirs, unused = read_results_file(file, Choices(margin=ours.margin.points), "")
     assert unused == []
     shown = build(theirs)
     heads = [column.header for column in build(ours).columns]
@@ -124,16 +124,16 @@ def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
         lines.append(f"{variant},{seed},{round(right.mean(), 2)},{file.name}")
     table = tmp_path / "t.csv"
     table.write_text("\n".join(lines))
-    doc, _ = read_results(table, Choices(), "")
+    doc, _ = read_results_file(table, Choices(), "")
     assert compare(doc)[1].with_images
     assert (doc.num_test, doc.headline.unit) == (40, "%")
     assert len(doc.rows[1].contrast.by_class) == (0 if kind == "npy" else 4)
     table.write_text("\n".join([*lines[:-1], "b,2,0.99,5." + kind]))
     with pytest.raises(InputError, match=r"t\.csv:7: the score is 0\.99, but .* give 0\."):
-        read_results(table, Choices(), "")
+        read_results_file(table, Choices(), "")
     (tmp_path / f"5.{kind}").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"t\.csv:7: .*must hold 'correct'"):
-        read_results(table, Choices(), "")
+        read_results_file(table, Choices(), "")
 
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
@@ -238,4 +238,4 @@ def test_seeds_that_are_no_different_numbers_are_counted(seeds):
 def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text("\ufeff" + text_of(range(6)).replace(",", ";"))
-    assert len(read_results(file, Choices(), "")[0].rows) == 2
+    assert len(read_results_file(file, Choices(), "")[0].rows) == 2

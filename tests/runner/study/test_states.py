@@ -26,12 +26,12 @@ from tests.runner.study.trials import (
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import FILES, RunDir
-from vitcli.runner.study import gpu_memory
+from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study import states as room
 from vitcli.runner.study.collect import collect, ranges, read_results
 from vitcli.runner.study.definition import Study, load_study
-from vitcli.runner.study.gpu_memory import WORKER_BYTES, limit_workers
-from vitcli.runner.study.plan import Options, estimate_study, plan_study, total_seconds
+from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers, total_seconds
+from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 
@@ -300,7 +300,7 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     fabricate("full", 0, result={"train_seconds": 3.0})
     save_all(study)
     estimate = SimpleNamespace(seconds=1000.0)
-    monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: estimate)
+    monkeypatch.setattr("vitcli.runner.study.estimate.make_estimate", lambda *_: estimate)
     options = Options(jobs=1, device="cpu")
     own = estimate_study(plan_study(study, ROOT, ()), options)
     assert own.by_variant == {"full": 3.0, "no-norm": 1000.0}
@@ -320,8 +320,8 @@ def measured(monkeypatch):
         names.append(experiment.variant)
         return SimpleNamespace(memory_bytes=2 * GIB - WORKER_BYTES)
 
-    monkeypatch.setattr(gpu_memory, "pick_device", torch.device)
-    monkeypatch.setattr(gpu_memory, "make_estimate", make_estimate)
+    monkeypatch.setattr(study_estimate, "pick_device", torch.device)
+    monkeypatch.setattr(study_estimate, "make_estimate", make_estimate)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE["bytes"], 80 * GIB))
     return names

@@ -172,7 +172,7 @@ class SelfAttention(InnerLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         qkv, scale = self.qkv(x), self.softmax_scale
-        if scale is None:
+        if scale is None:  # not exactly softmax: the rule computes it, otherwise the backend
             q, k, v = self.split(qkv)
             return self._merge_heads(self.attend(q, k, v, *self._bias()))
         turn = self.position if self.position.turns_heads else None
@@ -204,11 +204,12 @@ class SelfAttention(InnerLayer):
         return self.proj_drop
 
     def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
-        scale = self.softmax_scale
-        if scale is None or self.position.turns_heads or not isinstance(self.proj, Linear):
+        scale, branch = self.softmax_scale, self.backend.attention_branch
+        if branch is None or scale is None or self.position.turns_heads:
             return None
-        sizes = self.num_heads, scale, adds, num_queries
-        out = self.backend.attention_branch(x, norm, self.qkv, self.proj, *sizes)
+        if not isinstance(self.proj, Linear):
+            return None
+        out = branch(x, norm, self.qkv, self.proj, self.num_heads, scale, adds, num_queries)
         return out if out is None or adds else self.proj_drop(out)
 
     def forward_first(self, x: Tensor) -> Tensor:

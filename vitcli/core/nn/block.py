@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.norm import FrozenStatistics
-from vitcli.core.ops.backend import UsesBackend, compute_branch, norm_op_sizes
+from vitcli.core.ops.backend import PLAIN, UsesBackend, compute_branch, norm_op_sizes
 
 T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]
@@ -87,12 +87,14 @@ class Branch(UsesBackend, nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor | None = compute_branch(self, x)
+        out: Tensor | None = None if self.backend is PLAIN else compute_branch(self, x)
         return self.merge(x, self.inner(self.inner_input(x))) if out is None else out
 
     def forward_first(self, x: Tensor) -> Tensor:
         """Return ``forward(x)[:, :1]`` of an attention branch, computed for one query only."""
-        out: Tensor | None = compute_branch(self, x, first_only=True)
+        out: Tensor | None = (
+            None if self.backend is PLAIN else compute_branch(self, x, first_only=True)
+        )
         if out is None:
             assert isinstance(self.inner, SelfAttention)
             branch = self.inner.forward_first(self.inner_input(x))

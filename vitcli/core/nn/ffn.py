@@ -45,10 +45,10 @@ class Mlp(InnerLayer):
         return self.drop2
 
     def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
-        drops = self.training and self.drop1.p > 0
-        if type(self) is not Mlp or type(self.act) is not Gelu or drops:
+        branch, drops = self.backend.ffn_branch, self.training and self.drop1.p > 0
+        if branch is None or type(self) is not Mlp or type(self.act) is not Gelu or drops:
             return None
-        out = self.backend.ffn_branch(x[:, :num_queries], norm, self.fc1, self.fc2, adds)
+        out = branch(x[:, :num_queries], norm, self.fc1, self.fc2, adds)
         return out if out is None or adds else self.drop2(out)
 
 

@@ -45,7 +45,10 @@ class SelfAttentionOp(Protocol):
 
 
 class AttentionBranchOp(Protocol):
-    """A function with the signature and the result of ``ops.plain.attention_branch``."""
+    """Returns proj(attention(qkv(norm(x)))) of the first M tokens, (B, N, D) -> (B, M, D).
+
+    ``adds`` adds these tokens of x. None means that the function does not support the call.
+    """
 
     def __call__(
         self,
@@ -81,10 +84,12 @@ class Backend:
     gelu: Callable[[Tensor], Tensor] = plain.gelu
     add_norm: Callable[[Tensor, Tensor | None, nn.Module], tuple[Tensor, Tensor]] = plain.add_norm
     attention: SelfAttentionOp = plain.self_attention
-    attention_branch: AttentionBranchOp = plain.attention_branch
-    ffn_branch: Callable[[Tensor, nn.Module, nn.Linear, nn.Linear, bool], Tensor | None] = (
-        plain.ffn_branch
+    attention_branch: AttentionBranchOp | None = None
+    """A whole attention branch in one call. None: its layers compute it one after the other."""
+    ffn_branch: Callable[[Tensor, nn.Module, nn.Linear, nn.Linear, bool], Tensor | None] | None = (
+        None
     )
+    """fc2(gelu(fc1(norm(x)))) of (x, norm, fc1, fc2, adds), like ``attention_branch``."""
     postpones_sums: Callable[[Tensor], bool] = never_postpone
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
     prepare: Callable[..., None] = prepare_nothing

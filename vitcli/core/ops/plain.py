@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 Scale = float | Tensor
 CLAMP = (-1e9, 1e4)
@@ -167,31 +167,3 @@ def add_norm(
     """Return (x + branch, norm(x + branch)), each (..., D); without a branch (x, norm(x))."""
     total = x if branch is None else x + branch
     return total, norm(total)
-
-
-def attention_branch(
-    x: Tensor,
-    norm: nn.Module,
-    qkv: nn.Linear,
-    proj: nn.Linear,
-    num_heads: int,
-    scale: float,
-    adds: bool,
-    num_queries: int,
-) -> Tensor | None:
-    """Return proj(attention(qkv(norm(x)))) of the first M tokens, (B, N, D) -> (B, M, D).
-
-    ``adds`` adds these tokens of x. None means that the backend does not compute branches in one
-    call: the layers of the branch compute the result one after the other, as they do here.
-    """
-    return None
-
-
-def ffn_branch(
-    x: Tensor, norm: nn.Module, fc1: nn.Linear, fc2: nn.Linear, adds: bool
-) -> Tensor | None:
-    """Return fc2(gelu(fc1(norm(x)))), with x added if ``adds``: (..., D) -> (..., D).
-
-    None means the same as in ``attention_branch``.
-    """
-    return None

@@ -145,33 +145,6 @@ class Training:
         share = self.ema.share(step + 1) if self.ema else 0.0
         return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
 
-    def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
-        """Return what the graphs of an epoch read: ``rates``, and the rows of ``Task.rows``."""
-        assert self.graphs
-        steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
-        tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
-        self._place.fill_(first)
-        rows = self.task.rows(self.data, epoch) if self._has_rows else {}
-        return self.graphs.fill(tables | rows)
-
-    def _take_planned_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
-        """Take the step at ``_place`` of the epoch. A CUDA graph replays this function.
-
-        Args:
-            tables: Row i of ``rates`` belongs to step i. The other tables are the rows from which
-                the task makes its batches; without them, ``batch`` is the batch.
-        """
-        rows = dict(tables)
-        rates = rows.pop(RATES).index_select(0, self._place)[0].unbind()
-        if rows:
-            size = self.spec.train.batch_size
-            index = self._place * size + torch.arange(size, device=self.device)
-            part = {name: table.index_select(0, index) for name, table in rows.items()}
-            batch = self.task.make_batch(self.data, part)
-        scalars = self.take_step(batch, rates)
-        self._place.add_(1)
-        return scalars
-
     def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
         """Change the weights by one batch; return its scalars and ``grad_norm``.
 
@@ -218,6 +191,33 @@ class Training:
             taken = norm.isfinite()
             scalars = {**scalars, "grad_norm": norm.where(taken, 0), SKIPPED: ~taken}
         self.sums += torch.stack([scalars[name].to(self.sums) for name in self.summed])
+
+    def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
+        """Return what the graphs of an epoch read: ``rates``, and the rows of ``Task.rows``."""
+        assert self.graphs
+        steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
+        tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
+        self._place.fill_(first)
+        rows = self.task.rows(self.data, epoch) if self._has_rows else {}
+        return self.graphs.fill(tables | rows)
+
+    def _take_planned_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
+        """Take the step at ``_place`` of the epoch. A CUDA graph replays this function.
+
+        Args:
+            tables: Row i of ``rates`` belongs to step i. The other tables are the rows from which
+                the task makes its batches; without them, ``batch`` is the batch.
+        """
+        rows = dict(tables)
+        rates = rows.pop(RATES).index_select(0, self._place)[0].unbind()
+        if rows:
+            size = self.spec.train.batch_size
+            index = self._place * size + torch.arange(size, device=self.device)
+            part = {name: table.index_select(0, index) for name, table in rows.items()}
+            batch = self.task.make_batch(self.data, part)
+        scalars = self.take_step(batch, rates)
+        self._place.add_(1)
+        return scalars
 
     def take_means(self) -> dict[str, float]:
         """Return the epoch's mean of each scalar and of the gradient's norm; reset the sums.

@@ -1,18 +1,16 @@
 """The plan of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
-import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.config import Experiment, config_hash
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.cores import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
@@ -20,12 +18,9 @@ from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
 """Approximate size of one trial's predictions, curves and pictures."""
-COMPILE_SECONDS = 60.0
-"""Allowance for torch.compile in each trial. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,84 +234,6 @@ def explain_states(states: Mapping[str, TrialState], *, only_reasons: bool = Fal
         if state.reason or not only_reasons
     }
     return [f"{trials}: {text}" for text, trials in name_trials(texts).items()]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyEstimate:
-    """Seconds for a trial of each variant, and in total with ``count`` trials at once."""
-
-    by_variant: dict[str, float]
-    total: float
-    count: int
-    compile_seconds: float = 0.0
-    """Allowance for each trial that is compiled, in its time; 0 if none is."""
-
-
-def total_seconds(trials: Sequence[float], count: int) -> float:
-    """Return the time until the last of ``count`` workers is done; a free one takes the next."""
-    busy = [0.0] * count
-    for seconds in trials:
-        heapq.heapreplace(busy, busy[0] + seconds)
-    return max(busy)
-
-
-def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
-    """Return the training times of the variant's trials that finished in this study."""
-    states = [plan.states[trial.folder] for trial in plan.study.trials([variant])]
-    results = [state.record.result for state in states if state.record and not state.source]
-    return [
-        result.train_seconds + result.measured.get("pretrain_seconds", 0)
-        for result in results
-        if result.train_seconds
-    ]
-
-
-def estimate_study(
-    plan: StudyPlan,
-    options: Options,
-    *,
-    spent_seconds: float = 0.0,
-    on_message: Callable[[str], None] = ignore_message,
-) -> StudyEstimate:
-    """Return the training times of a plan.
-
-    The time of a variant is that of its finished trials. Without one, it is measured on random
-    images.
-
-    Args:
-        plan: The trials to train.
-        options: How to train them.
-        spent_seconds: What this process has taken to start; a study and its workers take it again.
-        on_message: Receives the number of variants that are measured, before this begins.
-    """
-    import torch
-
-    from vitcli.runner.machine.device import pick_device
-    from vitcli.runner.train.estimate import make_estimate
-
-    torch.set_num_threads(plan.study.threads)
-    device_type = pick_device(options.device).type
-    seconds: dict[str, float] = {}
-    known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
-    if unknown := sum(not times for times in known.values()):
-        on_message(f"timing {quantity(unknown, 'variant')} on random images")
-    for name, times in known.items():
-        spec = plan.study.trials([name])[0].spec
-        experiment = Experiment(plan.study.name, spec, plan.study.path, variant=name)
-        compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
-        seconds[name] = compiling + (
-            fmean(times) if times else make_estimate(experiment, options.device).seconds
-        )
-    count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
-    total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
-    compiles = any(trial.spec.train.compiles_on(device_type) for trial in plan.trials)
-    start = 2 * spent_seconds if plan.trials else 0.0
-    return StudyEstimate(
-        by_variant=seconds,
-        total=start + total,
-        count=count,
-        compile_seconds=COMPILE_SECONDS * compiles,
-    )
 
 
 def model_sizes(study: Study) -> dict[str, int]:

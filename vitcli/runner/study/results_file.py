@@ -86,7 +86,7 @@ class Line(NamedTuple):
     images: PerImage | None
 
 
-def read_results(path: Path, choices: Choices, command: str) -> tuple[StudyResult, list[str]]:
+def read_results_file(path: Path, choices: Choices, command: str) -> tuple[StudyResult, list[str]]:
     """Return the document of a CSV file; see ``read_text``."""
     try:
         text = read_bounded(path, MAX_FILE).decode("utf-8-sig")
@@ -305,7 +305,7 @@ def _trial(line: Line | None, seed: int, unit: str, origin: Origin) -> TrialResu
 
 
 def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
-    """Return the trials of a study as a file that ``read_results`` takes."""
+    """Return the trials of a study as a file that ``read_results_file`` takes."""
     files = {
         (trial.config_hash, trial.spec.seed): states[trial.folder].predictions
         for trial in study.trials([row.variant for row in doc.rows])

@@ -112,7 +112,7 @@ def _set_up(
     count, pin = options.jobs, False
     if options.cluster.engine == "local":
         from vitcli.runner.machine.device import pick_device
-        from vitcli.runner.study.gpu_memory import limit_workers
+        from vitcli.runner.study.estimate import limit_workers
 
         count = limit_workers(plan, options, worker_count(plan.study, options), on_message)
         pin = options.pin and pick_device(options.device).type == "cpu"

@@ -1,0 +1,128 @@
+"""What the trials of a plan take: their time, and how many fit into the memory of a GPU at once."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.experiment.build import abstract_module
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.machine.device import pick_device
+from vitcli.runner.study.plan import Options, StudyPlan, worker_count
+from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.train.estimate import make_estimate, memory_bytes
+
+WORKER_BYTES = 2**30
+"""Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
+COMPILE_SECONDS = 60.0
+"""Allowance for torch.compile in each trial. Not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyEstimate:
+    """Seconds for a trial of each variant, and in total with ``count`` trials at once."""
+
+    by_variant: dict[str, float]
+    total: float
+    count: int
+    compile_seconds: float = 0.0
+    """Allowance for each trial that is compiled, in its time; 0 if none is."""
+
+
+def total_seconds(trials: Sequence[float], count: int) -> float:
+    """Return the time until the last of ``count`` workers is done; a free one takes the next."""
+    busy = [0.0] * count
+    for seconds in trials:
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)
+
+
+def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
+    """Return the training times of the variant's trials that finished in this study."""
+    states = [plan.states[trial.folder] for trial in plan.study.trials([variant])]
+    results = [state.record.result for state in states if state.record and not state.source]
+    return [
+        result.train_seconds + result.measured.get("pretrain_seconds", 0)
+        for result in results
+        if result.train_seconds
+    ]
+
+
+def estimate_study(
+    plan: StudyPlan,
+    options: Options,
+    *,
+    spent_seconds: float = 0.0,
+    on_message: Callable[[str], None] = ignore_message,
+) -> StudyEstimate:
+    """Return the training times of a plan.
+
+    The time of a variant is that of its finished trials. Without one, it is measured on random
+    images.
+
+    Args:
+        plan: The trials to train.
+        options: How to train them.
+        spent_seconds: What this process has taken to start; a study and its workers take it again.
+        on_message: Receives the number of variants that are measured, before this begins.
+    """
+    torch.set_num_threads(plan.study.threads)
+    device_type = pick_device(options.device).type
+    seconds: dict[str, float] = {}
+    known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
+    if unknown := sum(not times for times in known.values()):
+        on_message(f"timing {quantity(unknown, 'variant')} on random images")
+    for name, times in known.items():
+        spec = plan.study.trials([name])[0].spec
+        experiment = Experiment(plan.study.name, spec, plan.study.path, variant=name)
+        compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
+        seconds[name] = compiling + (
+            fmean(times) if times else make_estimate(experiment, options.device).seconds
+        )
+    count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
+    total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
+    compiles = any(trial.spec.train.compiles_on(device_type) for trial in plan.trials)
+    start = 2 * spent_seconds if plan.trials else 0.0
+    return StudyEstimate(
+        by_variant=seconds,
+        total=start + total,
+        count=count,
+        compile_seconds=COMPILE_SECONDS * compiles,
+    )
+
+
+def limit_workers(
+    plan: StudyPlan, options: Options, count: int, on_message: Callable[[str], None]
+) -> int:
+    """Return ``count``, or the smaller number of trials that fit into a GPU at once.
+
+    The trial that needs most memory is measured, in this process.
+    """
+    device, wanted = pick_device(options.device), min(count, len(plan.trials))
+    if device.type != "cuda" or wanted < 2:
+        return count
+    variants = {trial.variant: trial.spec for trial in plan.trials}
+    largest = max(variants, key=lambda name: _stated_bytes(variants[name]))
+    experiment = Experiment(plan.study.name, variants[largest], plan.study.path, variant=largest)
+    each = make_estimate(experiment, options.device).memory_bytes + WORKER_BYTES
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    fitting = max(1, free // each)
+    if fitting >= wanted:
+        return count
+    on_message(
+        f"note: {wanted} trials at once need about {wanted * each / 2**30:.1f} GiB of {device}, and"
+        f" {free / 2**30:.1f} GiB are free; training {fitting} at once"
+    )
+    return fitting
+
+
+def _stated_bytes(spec: ExperimentSpec) -> int:
+    """Return the memory of a training as computed, not measured, to rank trials."""
+    resolved = fit_to_data(spec, describe_data(spec.data))
+    return memory_bytes(resolved, abstract_module(resolved))
