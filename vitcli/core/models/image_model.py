@@ -1,7 +1,7 @@
 """The base class of all models. Axes: B batch, C channels, H W pixels, K classes."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Self
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.make import make
-from vitcli.core.nn.block import forward_recomputed
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import FAMILIES, ModelSpec
 
@@ -112,17 +111,6 @@ class ImageModel(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features that enter the head: (B, C, H, W) -> (B, num_features)."""
         raise NotImplementedError
-
-    def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
-        """Return the tokens after all blocks.
-
-        In training with ``grad_checkpointing``, the backward pass recomputes the blocks. There is
-        none without gradients, as in a teacher.
-        """
-        recomputes = self.grad_checkpointing and self.training and torch.is_grad_enabled()
-        for block in blocks:
-            tokens = forward_recomputed(block, tokens) if recomputes else block(tokens)
-        return tokens
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:

@@ -4,6 +4,8 @@ Axes: B batch, C channels, H W pixels, N tokens (prefix first: CLS, registers), 
 K classes.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from vitcli.core.make import make, make_part
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.layers import build_norm, build_patch_embed, build_table
 from vitcli.core.nn.attention import TokenShape
+from vitcli.core.nn.block import forward_recomputed
 from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.pool import Pool
 from vitcli.core.nn.pos_embed import resize_positions
@@ -115,6 +118,17 @@ class TokenModel(UsesBackend, ImageModel):
                 [front.expand(tokens.shape[0], -1, -1).to(tokens.dtype), tokens], dim=1
             )
         return self.pos_drop(tokens)
+
+    def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
+        """Return the tokens after all blocks.
+
+        In training with ``grad_checkpointing``, the backward pass recomputes the blocks. There is
+        none without gradients, as in a teacher.
+        """
+        recomputes = self.grad_checkpointing and self.training and torch.is_grad_enabled()
+        for block in blocks:
+            tokens = forward_recomputed(block, tokens) if recomputes else block(tokens)
+        return tokens
 
     @property
     def num_patches(self) -> int:
