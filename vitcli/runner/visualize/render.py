@@ -44,6 +44,8 @@ FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
     "faithfulness": faithfulness_figure,
 }
 """Every figure of ``vitcli visualize``, by name."""
+SLOW = {"faithfulness": "the model answers many times per image ..."}
+"""What is said before a figure that takes far longer than the others."""
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"
 """The name of the explorer among the figures; its file is a page."""
@@ -93,7 +95,8 @@ def visualize(
     Args:
         names: Names in ``FIGURES``, ``pictures`` or ``explorer``.
         form: png, svg or pdf.
-        on_figure: Gets each figure's name, and its file or the reason why there is none.
+        on_figure: Gets each figure's name, and its file or the reason why there is none; before
+            that, what takes long.
     """
     make_output_folder(folder)
     figures: dict[str, RunFigure] = {}
@@ -108,6 +111,8 @@ def visualize(
         on_figure(name, str(files[name]))
 
     for asked in names:
+        if asked in SLOW:
+            on_figure(asked, SLOW[asked])
         try:
             if asked == EXPLORER:
                 scenes = make_scenes(tested)
