@@ -382,6 +382,12 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
         "    images = np.random.default_rng(0).integers(0, 256, (int(text), 8, 8, 3), np.uint8)\n"
         "    return {'images': images, 'labels': labels}\n"
     )
+    assert "data check --code squares.py squares:TEXT" in vitcli(
+        "experiments check --code squares.py"
+    )
+    as_new_process()
+    assert "held out" in vitcli("data check squares:80 --code squares.py")
+    assert "squares.py (own code)" in vitcli("data info squares:80 --code squares.py")
     vitcli("train --code squares.py --data squares:80 --epochs 1 -s model.patch_size=4 -o run")
     spec = RunDir(Path("run")).spec()
     assert (spec.data.name, [*spec.code]) == ("squares:80", ["squares.py"])

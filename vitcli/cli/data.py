@@ -8,7 +8,16 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit, emit_json, say, table
-from vitcli.cli.options import DATA_HELP, DataDir, Json, Offline, SkipBad, Yes, group
+from vitcli.cli.options import (
+    DATA_HELP,
+    DataDir,
+    Json,
+    Offline,
+    SkipBad,
+    Yes,
+    group,
+    with_code,
+)
 from vitcli.runner.text import listed, percent, quantity
 
 if TYPE_CHECKING:
@@ -89,6 +98,7 @@ def describe_place(status: "DataStatus") -> str:
 
 
 @commands.command()
+@with_code
 def info(
     name: Name,
     data_dir: DataDir = None,
@@ -115,6 +125,7 @@ def info(
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.data.load import data_status, load_data
+    from vitcli.runner.experiment import own_code
 
     if picture is not None:
         require_png(picture)
@@ -130,9 +141,9 @@ def info(
         emit_json(found | {"picture": picture})
         return
     emit(format_report(status, found))
-    option = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
-    option += " --skip-bad" if skip_bad else ""
-    say(f"next: vitcli train --data {shlex.quote(name)}{option}")
+    words = ["vitcli", "train", *own_code.options(), "--data", name]
+    words += ["--data-dir", str(data_dir)] if data_dir else []
+    say(f"next: {shlex.join(words + ['--skip-bad'] * skip_bad)}")
 
 
 def document(status: "DataStatus", data: "DataSet") -> dict[str, Any]:
@@ -183,6 +194,7 @@ def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
 
 
 @commands.command()
+@with_code
 def check(
     folder: Annotated[
         str,
@@ -252,11 +264,14 @@ def check(
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
     """Return the command that trains without the problems, or first writes the copies down."""
     from vitcli.runner.data.listing import own_path
+    from vitcli.runner.experiment import own_code
 
+    code = own_code.options()
     if found.left_out and leave_out is None:
-        return shlex.join(["vitcli", "data", "check", folder, "--leave-out", "copies.csv"])
+        words = ["vitcli", "data", "check", *code, folder, "--leave-out", "copies.csv"]
+        return shlex.join(words)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
-    words = ["vitcli", "train", "finetune", "--data", name]
+    words = ["vitcli", "train", "finetune", *code, "--data", name]
     words += ["--skip-bad"] if found.unreadable else []
     words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []
     return shlex.join(words)

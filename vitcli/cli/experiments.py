@@ -164,12 +164,15 @@ def check(device: Device = "cpu", json: Json = False) -> None:
     Example:
       vitcli experiments check --code part.py
     """
+    from vitcli.core.spec.readers import DATA_READERS
     from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.experiment import own_code
     from vitcli.runner.train.check_code import check_code
 
     reports = check_code(device)
-    if not reports:
+    code = own_code.options()
+    data_sets = [n for n, row in DATA_READERS.items() if row.source in own_code.state.files]
+    if not reports and not data_sets:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]
     if json:
@@ -179,13 +182,17 @@ def check(device: Device = "cpu", json: Json = False) -> None:
             [each.part, each.field, f"{each.parameters:,}", each.problem or "ok"]
             for each in reports
         ]
+        rows += [
+            [name, "data.name", "", shlex.join(["vitcli", "data", "check", *code, f"{name}:TEXT"])]
+            for name in data_sets
+        ]
         emit(table(["part", "field", "parameters", "verdict"], rows))
     if wrong:
         raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")
-    first = reports[0]
-    if "." in first.field:
-        words = ["vitcli", "train", *own_code.options(), "-s", f"{first.field}={first.part}"]
-        say(f"next: {shlex.join(words)}")
+    for first in reports[:1]:
+        if "." in first.field:
+            words = ["vitcli", "train", *code, "-s", f"{first.field}={first.part}"]
+            say(f"next: {shlex.join(words)}")
 
 
 @commands.command()

@@ -126,7 +126,7 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     alike = pairs_alike(known.pixels) if is_compared else []
     named = [(known.names[a], known.names[b]) for a, b in alike]
     pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
-    pairs["series"] = _series(folder, train, test)
+    pairs["series"] = [] if folder.arrays else _series(folder, train, test)
     return FolderCheck(
         folder=folder,
         train=train,

@@ -367,11 +367,14 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
     if name in GENERATED:
         kind = "embedded"
     elif path:
-        if not DATA_READERS[name.partition(":")[0]].is_path:
+        row = DATA_READERS[name.partition(":")[0]]
+        if not row.is_path:
             with contextlib.suppress(UserError):
                 path = list_pictures(name).root
         own = "folders" if path.is_dir() else "files"
         kind, place = (own, path) if path.exists() else (kind, None)
+        if row.source:
+            kind, place = "own code", Path(row.source)
     elif source := find_source(name, data_dir):
         kind, place = source.kind, source.path
     return DataStatus(name=name, place=place, kind=kind, decoded=cached_files(name))
