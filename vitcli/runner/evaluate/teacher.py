@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vitcli.core.objectives.distil.spec import TeacherSpec
 from vitcli.core.spec import ExperimentSpec, TaskSpec
+from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run

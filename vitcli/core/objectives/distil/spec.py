@@ -1,35 +1,15 @@
-"""The spec of the task ``distil``, and of a teacher: a trained model whose outputs it reads."""
+"""The spec of the task ``distil``."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from vitcli.core.spec.base import AcceptsList, Channels, Probability, Spec
+from vitcli.core.spec.base import AcceptsList, Probability
 from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.families import FAMILY, VitSpec
+from vitcli.core.spec.families import VitSpec
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.task import TaskSpec
+from vitcli.core.spec.task import TaskSpec, TeacherSpec
 from vitcli.core.spec.train import TrainSpec
-
-
-class TeacherSpec(Spec):
-    """A trained model whose outputs another model imitates. vitcli fills in all but ``run``."""
-
-    derived: ClassVar = ("model", "class_names", "mean", "std")
-    """Fields that follow from the weights, so that comparisons leave them out."""
-
-    run: str = ""
-    """Run or bundled model whose last weights teach, with the average of weights if it has one."""
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
-    """SHA-256 of the teacher's weights. A training with other weights is refused."""
-    model: Annotated[ModelSpec, FAMILY] | None = None
-    """Architecture of the teacher; until it is known, that of the student."""
-    class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
-    """Names of the teacher's classes; empty if it was not trained to classify."""
-    mean: Channels | None = None
-    """Mean of each channel of the images that the teacher was trained on."""
-    std: Channels | None = None
-    """Standard deviation of each channel of these images."""
 
 
 def _named(value: Any) -> Any:
