@@ -81,6 +81,13 @@ class Batchwise(Rule):
 
 
 @pytest.fixture
+def every(here) -> None:
+    """Load the user's file with a part of every kind."""
+    Path("every.py").write_text(EVERY)
+    own_code.load([Path("every.py")])
+
+
+@pytest.fixture
 def tutorial(tiny, monkeypatch) -> list[str]:
     """Write the files of the tutorial, with ``tiny`` for quickstart; return its commands."""
     tiny.write_text(tiny.read_text().replace(", mixup: 0.5", ""))
@@ -147,10 +154,8 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
     found = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
     Path("page.py").write_text("\n".join(found))
     reports = json.loads(vitcli("experiments check --code page.py --json"))
-    assert {each["part"]: each["problem"] for each in reports} == {
-        "Confident": "",
-        "first_class": "",
-    }
+    found = {each["part"]: each["problem"] for each in reports}
+    assert found == {"Confident": "", "first_class": ""}
     vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
@@ -194,13 +199,12 @@ def test_a_bad_part_is_named_with_its_line(here):
     ],
     ids=str,
 )
-def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch, change):
-    Path("every.py").write_text(EVERY)
+def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monkeypatch, change):
     if "model.family" in change:
         Path("tiny.yaml").write_text(
             re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {}\n"
         )
-    own_code.load([Path("every.py"), Path("net.py")])
+    own_code.load([Path("net.py")])
     experiment = load_experiment(str(tiny), change)
     calm = start(experiment, Request(output=Path("calm"))).run
     with monkeypatch.context() as patch:
@@ -281,26 +285,17 @@ def test_options_are_checked_like_fields(tiny, settings, problem):
     assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
 
 
-@pytest.mark.parametrize(
-    ("setting", "takes_own_parts"),
-    [
-        ("model.attention=Cosine", True),
-        ("model.attention={name: Cosine}", True),
-        ("model.family=TinyNet", True),
-        ("task.name=poly1", True),
-        ("data.name=squares:500", True),
-        ("model.residual=Cosine", False),
-        ("train.precision=Cosine", False),
-    ],
-)
-def test_an_unknown_value_says_what_own_parts_need(tiny, setting, takes_own_parts):
+TAKING = ("model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet")
+TAKING += ("task.name=poly1", "data.name=squares:500")
+
+
+@pytest.mark.parametrize("setting", [*TAKING, "model.residual=Cosine", "train.precision=Cosine"])
+def test_an_unknown_value_says_what_own_parts_need(tiny, setting):
     (line,) = vitcli(f"train {tiny} -s '{setting}' --dry-run", 2).splitlines()
-    assert line.count("--code FILE.py") == takes_own_parts
+    assert line.count("--code FILE.py") == (setting in TAKING)
 
 
-def test_options_are_in_hash_and_differences(tiny):
-    Path("every.py").write_text(EVERY)
-    own_code.load([Path("every.py")])
+def test_options_are_in_hash_and_differences(tiny, every):
     specs = [
         load_experiment(str(tiny), {"model.attention": each}).spec
         for each in ("Uniform", {"name": "Uniform", "share": 1}, {"name": "Uniform", "share": 2})
@@ -312,9 +307,7 @@ def test_options_are_in_hash_and_differences(tiny):
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
 
 
-def test_options_reach_the_parts(tiny):
-    Path("every.py").write_text(EVERY)
-    own_code.load([Path("every.py")])
+def test_options_reach_the_parts(tiny, every):
     fields = {
         "model.attention": {"name": "Uniform", "share": 0.5},
         "optim.schedule": {"name": "stairs", "steps": 1},
@@ -339,19 +332,26 @@ def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here
     torch.testing.assert_close(model.features(images), model.forward_features(images)[:, 0])
 
 
-def test_a_run_has_copies_that_are_removed_with_it(tiny):
-    Path("every.py").write_text(EVERY)
+def test_a_metric_is_measured_and_the_copy_of_the_code_is_removed_with_its_run(tiny, every):
     vitcli(f"train {tiny} --epochs 1 --code every.py -o runs/own")
+    assert RunDir(Path("runs/own")).spec().code.keys() == {"every.py"}
     assert Path("runs/own/code/every.py").read_text() == EVERY
+    value = json.loads(Path("runs/own/result.json").read_text())["test_first_class"]
+    assert 0 < value < 1
+    assert json.loads(vitcli("eval own --json"))["first_class"] == pytest.approx(value)
+    assert "test_first_class" in vitcli("runs show own")
     vitcli("runs rm own --yes")
     assert not Path("runs/own").exists()
 
 
-def test_a_metric_is_measured_and_belongs_to_the_configuration(tiny):
-    Path("every.py").write_text(EVERY)
-    vitcli(f"train {tiny} --epochs 1 --code every.py -o run")
-    assert 0 <= json.loads(Path("run/result.json").read_text())["test_first_class"] <= 1
-    assert RunDir(Path("run")).spec().code.keys() == {"every.py"}
+def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
+    plain, own = (
+        json.loads(vitcli(f"train {tiny} -s optim.name={name} --dry-run --json --device cpu"))
+        for name in ("adamw", "Plain --code every.py")
+    )
+    assert own["estimated_seconds"] > 0
+    saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
+    assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
 
 
 def test_built_in_parts_keep_their_hash(tiny):
@@ -362,8 +362,7 @@ def test_built_in_parts_keep_their_hash(tiny):
     assert (spec.code, config_hash(spec)) == ({}, before)
 
 
-def test_the_schema_has_the_parts_of_the_named_code(here):
-    Path("every.py").write_text(EVERY)
+def test_the_schema_has_the_parts_of_the_named_code(every):
     schema = json.loads(vitcli("experiments schema --code every.py"))
     attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
     assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
