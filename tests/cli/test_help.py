@@ -14,7 +14,10 @@ from vitcli.version import __version__
 
 PROBE = """
 import os, sys
+import vitcli.__main__
 from vitcli.cli.main import main
+for name in ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard"):
+    assert name not in sys.modules, name
 from vitcli.version import __version__
 for line in sys.stdin.read().splitlines():
     command, _, words = line.partition("#")
@@ -49,7 +52,7 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
     make_study_folder({"full/seed0": "finished"})
     done = run(environment, "-c", PROBE, input="\n".join(LIGHT))
     assert done.returncode == 0, done.stderr
-    assert "model.norm=layer_norm" in done.stdout or "layer_norm" in done.stdout
+    assert "layer_norm" in done.stdout
 
 
 def test_help_is_whole_where_python_removes_docstrings(environment):
@@ -57,12 +60,11 @@ def test_help_is_whole_where_python_removes_docstrings(environment):
     assert done.stdout == vitcli("runs", "page", "--help")[1]
 
 
-@pytest.mark.parametrize(("words", "code"), [("experiments ls", 0), ("trian", 2)])
-def test_what_goes_into_a_pipe_is_plain(words, code, environment):
+def test_what_goes_into_a_pipe_is_plain(environment):
     asked = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true"}
-    done = run(environment | asked, "-m", "vitcli", *words.split())
-    assert done.returncode == code
-    assert not {"\x1b", "\r"} & {*done.stdout, *done.stderr}
+    for words, code in (("experiments ls", 0), ("trian", 2)):
+        done = run(environment | asked, "-m", "vitcli", *words.split())
+        assert (done.returncode, {"\x1b", "\r"} & {*done.stdout, *done.stderr}) == (code, set())
 
 
 def test_a_terminal_that_wants_it_plain_gets_it_plain(environment):

@@ -85,25 +85,23 @@ NO_ARCHIVES = {
     "large pickle": with_pickle(b"\x80\x02" + b"N0" * (9 << 20) + b"N."),
 }
 NO_WEIGHTS = "not a weights file (.pt or .safetensors)"
+WITH_OPTIONS = {"weight": torch.zeros(2), "args": argparse.Namespace(lr=1)}
 STARTS = {
-    "empty": (b"", "the file is empty"),
-    "cut": (saved({"weight": torch.zeros(100)})[:-40], "the file is cut short; copy it again"),
+    "empty": (b"", "is empty"),
+    "cut": (saved({"weight": torch.zeros(100)})[:-40], "cut short"),
     "text": (b"name: tiny\n", NO_WEIGHTS),
     "onnx": (b"\x08\x0a\x12\x07pytorch", NO_WEIGHTS),
-    "safetensors": (safetensors.torch.save({}), "let its name end with .safetensors"),
-    "old": (saved_before_torch_1_6(), "convert this older one: torch.save(torch.load(OLD, "),
-    "old, framed": (saved_before_torch_1_6(4), "convert this older one: torch.save(torch.load("),
-    "flipped": (flipped(), "fails its checksum; copy the file again, or save it again after to"),
-    "step": (saved({"weight": torch.ones(2), "step": 5}), "'step' is no tensor (int); leave it"),
-    "options": (
-        saved({"weight": torch.zeros(2), "args": argparse.Namespace(lr=1)}),
-        "'args' is no tensor (Namespace); leave it out",
-    ),
-    "a list": (saved([torch.zeros(2)]), "it holds a list"),
-    "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse; save it dense"),
-    "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save; save the"),
-    "pt2": (exported_program(), "a program of torch.export (pt2), which has no state dict"),
-    "model": (saved(theirs()), "refused: it holds a model object; save model.state_dict()"),
+    "safetensors": (safetensors.torch.save({}), "end with .safetensors"),
+    "old": (saved_before_torch_1_6(), "torch.save(torch.load(OLD, "),
+    "old, framed": (saved_before_torch_1_6(4), "torch.save(torch.load("),
+    "flipped": (flipped(), "fails its checksum"),
+    "step": (saved({"weight": torch.ones(2), "step": 5}), "'step' is no tensor (int)"),
+    "options": (saved(WITH_OPTIONS), "'args' is no tensor (Namespace)"),
+    "a list": (saved([torch.zeros(2)]), "a list"),
+    "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse"),
+    "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save"),
+    "pt2": (exported_program(), "pt2"),
+    "model": (saved(theirs()), "a model object"),
 }
 
 
@@ -120,10 +118,8 @@ def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
 @pytest.mark.parametrize("name", NO_ARCHIVES)
 def test_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
     (here / "vit.pt").write_bytes(NO_ARCHIVES[name])
-    with (
-        open(here / "vit.pt", "rb") as file,
-        pytest.raises(ValueError, match=r"torch\.save|larger|data\.pkl"),
-    ):
+    refused = pytest.raises(ValueError, match=r"torch\.save|larger|data\.pkl")
+    with open(here / "vit.pt", "rb") as file, refused:
         check_archive(file)
 
 
@@ -155,18 +151,18 @@ def prefixed(prefix: str, state: State) -> State:
 
 OTHERS = {"head.mlp.0.weight": torch.ones(3, 3), "centre.ema": torch.tensor(0)}
 OPTIONS = argparse.Namespace(lr=1e-3, model="vit_x", crops=[1, 2])
+
+
+def dino(raw: State, ema: State) -> dict[str, Any]:
+    both = {"student": prefixed("module.backbone.", raw), "teacher": prefixed("backbone.", ema)}
+    return both | {"teacher": both["teacher"] | OTHERS, "args": OPTIONS}
+
+
 CHECKPOINTS: dict[str, tuple[Callable[[State, State], Any], str]] = {
     "timm": (lambda raw, ema: {"state_dict": raw, "state_dict_ema": ema}, "'state_dict_ema'"),
     "deit": (lambda raw, ema: {"model": raw, "model_ema": ema, "args": OPTIONS}, "'model_ema'"),
     "ema": (lambda raw, ema: {"model": raw, "ema": {"decay": 0.9, "model": ema}}, "'ema'"),
-    "dino": (
-        lambda raw, ema: {
-            "student": prefixed("module.backbone.", raw),
-            "teacher": prefixed("backbone.", ema) | OTHERS,
-            "args": OPTIONS,
-        },
-        "'teacher'",
-    ),
+    "dino": (dino, "'teacher'"),
     "one dict": (
         lambda raw, ema: {"state_dict": prefixed("student.", raw) | prefixed("teacher.", ema)},
         "student.",
@@ -208,7 +204,7 @@ def test_two_models_of_which_none_is_an_average_are_refused(tiny, here):
         ("head.bias", torch.ones(2, dtype=torch.int8), "head.bias has numbers of the type int8"),
         ("head.bias", torch.tensor([1e300, 0]).double(), "head.bias has values that are not"),
         ("head.bias", torch.full((2,), torch.nan), "head.bias has values that are not finite"),
-        ("", torch.ones(2), "does not fit the model: '' has no place in the model"),
+        ("", torch.ones(2), "''"),
     ],
 )
 def test_numbers_that_the_model_cannot_have_are_refused(tiny, here, name, tensor, told):
@@ -221,12 +217,9 @@ def test_numbers_that_the_model_cannot_have_are_refused(tiny, here, name, tensor
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (safetensors.torch.save({"x": torch.ones(9)})[:-4], "cut short or no safetensors file ("),
-        (safetensors.torch.save({}), "vit.safetensors holds no tensors\n"),
-        (
-            safetensors.torch.save({"\x1b[1mstem\nerror: forged": torch.zeros(2)}),
-            "?[1mstem?error: forged",
-        ),
+        (safetensors.torch.save({"x": torch.ones(9)})[:-4], "cut short"),
+        (safetensors.torch.save({}), "holds no tensors"),
+        (safetensors.torch.save({"\x1b[1mstem\nerror: forged": torch.zeros(2)}), "[1mstem?error:"),
     ],
 )
 def test_a_file_that_is_no_whole_safetensors_file_is_refused(tiny, here, content, told):
@@ -252,17 +245,11 @@ def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):
     assert (code, "metadata" in talk, talk.count("\n")) == (4, True, 1), talk
 
 
-@pytest.fixture
-def endless(tiny, here) -> str:
-    """A run whose weights are finite and whose logits are not."""
+def test_logits_that_are_not_finite_are_an_error_in_one_line(tiny, here, monkeypatch):
+    """The weights of the run are finite."""
     model = theirs()
     torch.nn.init.constant_(model.get_parameter("head.weight"), 3e38)
-    code, _, talk = vitcli(save(model), tiny, "-o", "mine", *FIELDS)
-    assert code == 0, talk
-    return "mine"
-
-
-def test_logits_that_are_not_finite_are_an_error_in_one_line(endless, monkeypatch):
+    assert vitcli(save(model), tiny, "-o", "mine", *FIELDS)[0] == 0
     for name in ("x.png", "y.png"):
         save_picture(name, (8, 8))
     for words in (
