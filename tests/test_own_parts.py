@@ -27,57 +27,38 @@ from vitcli.runner.train.start import Request, start
 __all__ = ["forget"]
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "tutorials/own-part.md"
+RESULTS = {
+    "Short": ("v[:, :, :1]", r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)"),
+    "NotANumber": ("v * float('nan')", "NotANumber returned NaN or infinity"),
+    "Fails": ("q @ k", "in forward: RuntimeError"),
+    "Elsewhere": ("v.to('meta')", "Elsewhere returned a tensor on meta, not cpu"),
+    "Draws": ("v * random.random()", "the same batch gave other numbers"),
+    "Nothing": ("None", "Nothing returned NoneType, not a tensor"),
+    "Counts": ("v * (1 + 0.1 * self.count())", "a resumed training ends with other numbers"),
+}
+"""Bad attention -> what it returns, and its problem."""
+BATCHWISE = "the output for an image depends on the other images"
 BAD = """
 import random
 from torch import nn
 from vitcli.parts import attention, norm
 
 class Rule(nn.Module):
+    calls = 0
     def __init__(self, shape):
         super().__init__()
-
-@attention
-class Short(Rule):
-    def forward(self, q, k, v):
-        return v[:, :, :1]
-
-@attention
-class NotANumber(Rule):
-    def forward(self, q, k, v):
-        return v * float("nan")
-
-@attention
-class Fails(Rule):
-    def forward(self, q, k, v):
-        return q @ k
-
-@attention
-class Elsewhere(Rule):
-    def forward(self, q, k, v):
-        return v.to("meta")
-
-@attention
-class Draws(Rule):
-    def forward(self, q, k, v):
-        return v * random.random()
-
-@attention
-class Nothing(Rule):
-    def forward(self, q, k, v):
-        return None
-
-@attention
-class Counts(Rule):
-    calls = 0
-    def forward(self, q, k, v):
-        Counts.calls += self.training
-        return v * (1 + 0.1 * Counts.calls)
+    def count(self):
+        Rule.calls += self.training
+        return Rule.calls
 
 @norm
 class Batchwise(Rule):
     def forward(self, x):
         return x - x.mean(0, keepdim=True)
-"""
+""" + "".join(
+    f"\n@attention\nclass {name}(Rule):\n    def forward(self, q, k, v):\n        return {value}\n"
+    for name, (value, _) in RESULTS.items()
+)
 
 
 @pytest.fixture
@@ -161,31 +142,20 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
     assert "did you mean 'weight'" in wrong
 
 
+def line_of(part: str) -> int:
+    return BAD.partition(f"class {part}(")[0].count("\n") + 1
+
+
 def test_a_bad_part_is_named_with_its_line(here):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
     found = {each["part"]: each["problem"] for each in json.loads(out)}
-    assert code == 6
-    lines = BAD.splitlines()
-    begins = {
-        part: next(n for n, text in enumerate(lines, 1) if f"class {part}(" in text)
-        for part in found
-    }
-    wanted = {
-        "Short": r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)",
-        "NotANumber": "NotANumber returned NaN or infinity",
-        "Fails": "in forward: RuntimeError",
-        "Elsewhere": "Elsewhere returned a tensor on meta, not cpu",
-        "Draws": "the same batch gave other numbers",
-        "Nothing": "Nothing returned NoneType, not a tensor",
-        "Counts": "a resumed training ends with other numbers",
-        "Batchwise": "the output for an image depends on the other images",
-    }
-    assert found.keys() == wanted.keys()
+    wanted = {"Batchwise": BATCHWISE} | {name: problem for name, (_, problem) in RESULTS.items()}
+    assert (code, found.keys()) == (6, wanted.keys())
     for part, problem in wanted.items():
         place = re.match(r"bad\.py(?::(\d+))?: ", found[part])
         assert place, found[part]
-        assert place[1] is None or begins[part] < int(place[1]) <= begins[part] + 2
+        assert place[1] is None or line_of(part) < int(place[1]) <= line_of(part) + 2
         assert re.match(problem, found[part][place.end() :]), found[part]
 
 
@@ -239,23 +209,18 @@ def test_an_own_model_has_the_weights_of_its_seed(tutorial):
     assert not one.equal(other)
 
 
-def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
-    vitcli("ablate ./cosine-study.yaml -j 2 --only cosine")
+def test_a_changed_part_makes_its_trials_stale(tutorial, tiny, without_workers):
+    vitcli("ablate ./cosine-study.yaml --only cosine")
     as_new_process()
-    assert "cosine" in vitcli("runs ls")
     shown = vitcli("runs show cosine-study/cosine/seed0")
-    assert "finished" in shown
     (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
     assert re.search(rf"^ +code +cosine\.py {digest[:12]}$", shown, re.M)
     Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
     as_new_process()
     shown = vitcli("ablate ./cosine-study.yaml --dry-run")
     states = dict(re.findall(r"^(\S+/seed0) +(\w+)", shown, re.M))
-    assert states == {  # softmax is finished, whatever cosine.py says
-        "cosine/seed0": "stale",
-        "cosine-20/seed0": "missing",
-        "poly1/seed0": "missing",
-    }
+    wanted = {"cosine/seed0": "stale", "cosine-20/seed0": "missing", "poly1/seed0": "missing"}
+    assert states == wanted, "softmax is finished, whatever cosine.py says"
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
@@ -265,24 +230,21 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
         "variants: {fine: {}, fails: {model.attention: Fails}}\n"
     )
     talk = vitcli("ablate ./bad.yaml -j 2", 3)
-    assert "code/bad.py:23: in forward: RuntimeError" in talk
+    assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
     states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
     assert states["fine"].status()["state"] == "finished"
     assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ("model.attention=Unifrom", "model.attention: should be .*'Uniform', got 'Unifrom'"),
-        ("model.attention=softmax -s model.attention.share=2", "'softmax' takes no options"),
-        ("model.attention=Uniform -s model.attention.shore=2", "did you mean '.*share'"),
-        ("model.attention=Uniform -s model.attention.share=x", "should be a valid number, got 'x'"),
-    ],
-)
-def test_options_are_checked_like_fields(tiny, settings, problem):
-    Path("every.py").write_text(EVERY)
-    assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
+def test_options_are_checked_like_fields(tiny, every):
+    for settings, problem in {
+        "Unifrom": "model.attention: should be .*'Uniform', got 'Unifrom'",
+        "softmax -s model.attention.share=2": "'softmax'",
+        "Uniform -s model.attention.shore=2": "did you mean '.*share'",
+        "Uniform -s model.attention.share=x": "got 'x'",
+    }.items():
+        words = f"train {tiny} --code every.py -s model.attention={settings} --dry-run"
+        assert re.search(problem, vitcli(words, 2))
 
 
 TAKING = ("model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet")

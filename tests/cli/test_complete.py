@@ -74,11 +74,7 @@ OFFERS = {
     "vitcli train cifar10-tiny-": ["cifar10-tiny-fast", "cifar10-tiny-native"],
     "vitcli train ablation-l": [],
     "vitcli train ./": [],
-    "vitcli ablate ablation-len": [
-        "ablation-length-15",
-        "ablation-length-15-fashion",
-        "ablation-length-5",
-    ],
+    "vitcli ablate ablation-length-1": ["ablation-length-15", "ablation-length-15-fashion"],
     "vitcli search search-": ["search-grid", "search-quickstart", "search-tiny"],
     "vitcli ablate m": ["mine.yaml"],
     "vitcli experiments show ablation-pos": ["ablation-positions"],
@@ -175,14 +171,9 @@ def test_keys_pressed_in_bash(place, environment):
 def press_keys(environment: dict[str, str]) -> str:
     """Press ``KEYS`` in an interactive bash, and print the words of each line with printf."""
     terminal, other = pty.openpty()
-    shell = subprocess.Popen(
-        ["bash", "--noprofile", "-i"],
-        env=environment,
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        start_new_session=True,
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), other)
+    command = ["bash", "--noprofile", "-i"]
+    shell = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     os.close(other)
     seen = b""
     start_of_line, end_of_line = "\x01", "\x05"

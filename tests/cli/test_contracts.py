@@ -34,11 +34,7 @@ READING = (
     *("experiments ls", "experiments show quickstart", "experiments show tiny.yaml --resolved"),
     *("experiments validate tiny.yaml", "experiments schema", "doctor", "eval mapped"),
     *("eval mapped --probe knn", "eval captions --zero-shot", "predict mapped x.png"),
-    *(
-        "explain scale mapped",
-        "train tiny.yaml --dry-run",
-        "ablate mine.yaml --status",
-    ),
+    *("explain scale mapped", "train tiny.yaml --dry-run", "ablate mine.yaml --status"),
     *("ablate mine.yaml --table-only", "ablate mine.yaml --dry-run -s model.depth=1"),
     "search searched.yaml --dry-run",
 )
@@ -125,12 +121,7 @@ def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
 def test_matplotlib_does_not_talk_about_its_cache(here, environment):
     save_picture("x.png", (32, 32))
     home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
-    words = ["attn-map", "cifar10-pocket", "x.png", "-o", "map.png"]
-    done = subprocess.run(
-        [sys.executable, "-m", "vitcli", *words],
-        env=environment | home,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-m", "vitcli", "attn-map", "cifar10-pocket", "x.png", "-o", "m.png"]
+    streams = {"capture_output": True, "text": True}
+    done = subprocess.run(command, env=environment | home, check=True, **streams)
     assert done.stderr == "bundled model cifar10-pocket (cifar10)\n"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from tests.cli.commands import save_picture
 from tests.cli.commands import vitcli as run_vitcli

@@ -13,8 +13,7 @@ from vitcli.cli.usage import explain_value, options_of, suggest_option
 
 def test_a_wrong_variable_is_named():
     done = CliRunner().invoke(app, ["train"], prog_name="vitcli", env={"VITCLI_OFFLINE": "maybe"})
-    assert done.exit_code == 2
-    assert done.stderr == "error: VITCLI_OFFLINE takes true or false; see 'vitcli train --help'\n"
+    assert (done.exit_code, done.stderr.startswith("error: VITCLI_OFFLINE ")) == (2, True)
 
 
 def contexts(command: Any, parent: Any = None) -> Iterator[Any]:
