@@ -25,10 +25,8 @@ YEAR_2020 = 1577880000
 def run(*command: object, cwd: Path, umask: int = -1, **variables: str) -> str:
     """Return the output of a command that must not find this checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words, cwd=cwd, env=environment | variables, umask=umask, capture_output=True, text=True
-    )
+    options = {"cwd": cwd, "umask": umask, "capture_output": True, "text": True}
+    done = subprocess.run([*map(str, command)], env=environment | variables, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
