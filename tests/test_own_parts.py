@@ -138,6 +138,8 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
     found = {each["part"]: each["problem"] for each in reports}
     assert found == {"Confident": "", "first_class": ""}
     vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
+    spec = RunDir(Path("run")).spec()
+    assert (spec.data.name, [*spec.code]) == ("squares:200", ["page.py"])
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
 
@@ -333,21 +335,3 @@ def test_the_schema_has_the_parts_of_the_named_code(every):
 def test_the_page_names_every_decorator():
     named = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "reference/own-parts.md").read_text(), re.M))
     assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}
-
-
-def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
-    Path("squares.py").write_text(
-        "import numpy as np\nfrom vitcli.parts import data_set\n\n@data_set\n"
-        "def squares(text):\n"
-        "    labels = np.arange(int(text)) % 2\n"
-        "    images = np.random.default_rng(0).integers(0, 256, (int(text), 8, 8, 3), np.uint8)\n"
-        "    return {'images': images, 'labels': labels}\n"
-    )
-    vitcli("train --code squares.py --data squares:80 --epochs 1 -s model.patch_size=4 -o run")
-    spec = RunDir(Path("run")).spec()
-    assert (spec.data.name, [*spec.code]) == ("squares:80", ["squares.py"])
-    as_new_process()
-    assert "squares:80" in vitcli("runs show run")
-    assert "own code is needed: squares.py" in vitcli("eval run", 2)
-    as_new_process()
-    assert "accuracy" in vitcli("eval run --trust-code")

@@ -20,7 +20,7 @@ from tests.fabricated import make_run
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.main import app
 from vitcli.cli.options import Json, group
-from vitcli.cli.usage import OLD_SPELLINGS, spelled_today
+from vitcli.cli.usage import spelled_today
 from vitcli.runner.errors import ConfigError
 
 
@@ -99,13 +99,6 @@ def test_a_note_is_printed_once_and_runs_store_the_new_command(monkeypatch):
     _, _, talk = vitcli("runs", "list")
     assert talk.count("note: 'vitcli runs list' is now 'vitcli runs ls'\n") == 1
     assert sys.argv[1:] == ["runs", "ls"]
-
-
-def test_every_old_spelling_is_gone_from_the_help():
-    for path, old, _ in OLD_SPELLINGS:
-        name, *more = old.split()
-        _, out, _ = vitcli(*path.split(), "--help")
-        assert f" {name} " not in out or more[:1] == ["first"], path
 
 
 def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:

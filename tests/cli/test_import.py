@@ -175,10 +175,7 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     assert (code, talk.endswith("each of these once: 10,2\n")) == (2, True), talk
 
 
-def test_names_of_wrappers_and_decoders_and_the_command_that_trains_weights():
-    for prefix in ("net.", "model.backbone.", "module.net."):
-        naming = naming_of([prefix + name for name in theirs().state_dict()])
-        assert (naming.prefix, naming.is_timm) == (prefix, True)
+def test_names_of_decoders_and_the_command_that_trains_weights():
     names = ["patch_embed.proj.weight", "decoder_blocks.0.norm1.weight", "blocks.0.norm1.weight"]
     assert (naming_of(names).prefix, naming_of(names).is_timm) == ("", True)
     words = shlex.split(tuning_command(RunDir(Path("my weights/mine")), Path("my data")))

@@ -1,4 +1,4 @@
-"""`vitcli runs` on fabricated folders."""
+"""`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
 
 import json
 from functools import partial
@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli import commands
 from tests.fabricated import make_run
+from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import to_hashed_json
 
@@ -87,14 +88,9 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert found["config"]["model.depth"] == [4, 2]
     assert found["facts"] == {"commit": ["c" * 40, "e" * 40]}
     assert found["measures"]["test_accuracy"] == [0.5, 0.625]
-
-
-def test_diff_with_an_unfinished_run_compares_its_epochs_so_far():
-    make_run(0, folder=Path("runs/a"))
-    make_run(0, folder=Path("runs/b"), state="interrupted")
-    found = json.loads(vitcli("diff", "a", "b", "--json")[1])
-    assert found["measures"]["epochs"] == [8, 3]
-    assert found["measures"]["parameters"] == [140618, None]
+    make_run(0, folder=Path("runs/c"), state="interrupted")
+    measures = json.loads(vitcli("diff", "a", "c", "--json")[1])["measures"]
+    assert (measures["epochs"], measures["parameters"]) == ([8, 3], [140618, None])
 
 
 def test_a_result_that_was_changed_by_hand_is_shown_as_damaged():
@@ -188,3 +184,50 @@ def test_record_writes_a_file_or_prints_the_document():
     written = json.loads(Path("results/quickstart.json").read_text())
     assert written == json.loads(vitcli("record", *names)[1])
     assert [trial["seed"] for trial in written["rows"][0]["trials"]] == [0, 1]
+
+
+export = partial(commands.vitcli, "runs", "export", "--format", "csv", "-o", "table")
+
+
+def test_the_page_lies_in_the_folder_and_can_be_written_again():
+    make_study_folder({"full/seed0": "finished"})
+    (make_run(0).path / "config.yaml").write_text("a: [")
+    for _ in range(2):
+        code, out, err = vitcli("page")
+        assert (code, out) == (0, "page    runs/index.html\nholds   2 runs and 1 study\n")
+        assert err.startswith("damaged: quickstart/train/seed0: config.yaml ")
+    found = json.loads(vitcli("page", "runs/parts", "-o", "parts.html", "--json")[1])
+    assert found == {"page": "parts.html", "runs": 1, "studies": 1, "damaged": []}
+
+
+def test_another_file_is_never_replaced_and_rm_leaves_it():
+    make_study_folder({"full/seed0": "finished"})
+    (STUDY / "index.html").write_text("mine")
+    assert vitcli("page", STUDY)[0] == 2
+    assert vitcli("rm", "parts", "--yes")[0] == 0
+    assert (STUDY / "index.html").read_text() == "mine"
+    (STUDY / "index.html").unlink()
+    make_study_folder({"full/seed0": "finished"})
+    assert vitcli("page", STUDY)[0] == 0
+    assert vitcli("rm", "parts", "--yes") == (0, "removed parts\n", "")
+    assert not STUDY.exists()
+
+
+def test_csv_is_written_and_named():
+    for seed in (0, 1):
+        make_run(seed)
+    assert export() == (0, "table/runs.csv\ntable/curves.csv\n", "exported 2 runs\n")
+    code, out, _ = export("quickstart/train/seed1", "--json")
+    files = ["table/runs.csv", "table/curves.csv"]
+    assert (code, json.loads(out)) == (0, {"files": files, "runs": ["quickstart/train/seed1"]})
+    assert len(Path("table/runs.csv").read_text().splitlines()) == 2, "the file is replaced"
+
+
+@pytest.mark.parametrize(("healthy", "code"), [(1, 3), (0, 4)])
+def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
+    for seed in range(healthy):
+        make_run(seed)
+    (make_run(7).path / "metrics.jsonl").write_text("{\n")
+    found, _, talk = export()
+    assert (found, "seed7/metrics.jsonl:1: not a record" in talk) == (code, True)
+    assert Path("table/runs.csv").exists() == bool(healthy)
