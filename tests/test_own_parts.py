@@ -137,7 +137,10 @@ def test_the_other_parts_of_the_page_pass_the_check(here):
     reports = json.loads(vitcli("experiments check --code page.py --json"))
     found = {each["part"]: each["problem"] for each in reports}
     assert found == {"Confident": "", "first_class": ""}
-    vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
+    words = "train --code page.py --data squares:200 --epochs 1"
+    vitcli(f"{words} -s task.name=Confident -o confident")
+    as_new_process()
+    vitcli(f"{words} -o run")
     spec = RunDir(Path("run")).spec()
     assert (spec.data.name, [*spec.code]) == ("squares:200", ["page.py"])
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)

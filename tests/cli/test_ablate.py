@@ -118,14 +118,10 @@ def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine)
     assert engine.setup.count is None, "as many at once as fit"
 
 
-def test_the_plan_of_the_first_trial_trains_nothing(engine):
+def test_the_first_trial_is_planned_without_a_training_and_saved_at_once(engine, here):
     code, talk = ablate(*RAY, "--first", "--dry-run")
     assert (code, "full/seed0" in talk, engine.rounds) == (0, True, [])
-
-
-def test_the_first_trial_is_saved_at_once(engine, here):
-    code, talk = ablate(*RAY, "--first", "--save", "saved")
-    assert code == 0, talk
+    assert ablate(*RAY, "--first", "--save", "saved")[0] == 0
     assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
 
 

@@ -100,21 +100,20 @@ def test_a_missing_folder_is_created(command):
     assert [path.name for path in Path(folder).iterdir()] == [Path(words.split()[-1]).name]
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "no\x1b[31mwhere", "caf\udce9"], ids=ascii)
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
-        *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
-    ],
+NAMING = (
+    *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
+    *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
 )
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "no\x1b[31mwhere", "caf\udce9"], ids=ascii)
+@pytest.mark.parametrize("words", NAMING)
 def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
     if words == "train -o":
         name = f"caf\udce9/{name}"
     code, out, talk = vitcli(*words.split(), name)
     assert (code in (2, 4), out, talk.count("error: ")) == (True, "", 1)
-    assert "\x1b" not in talk
-    assert len(talk) < 1000
+    assert ("\x1b" in talk, len(talk) < 1000) == (False, True)
 
 
 @pytest.mark.ci

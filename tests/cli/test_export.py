@@ -230,22 +230,12 @@ def test_a_model_without_classes_is_exported_without_its_head(here, to):
     torch.testing.assert_close(found, ours.features(pictures), atol=1e-5, rtol=1e-5)
 
 
-class Doubled(torch.nn.Module):
-    """A module whose output is wrong."""
-
-    def __init__(self, inner: torch.nn.Module, factor: float) -> None:
-        super().__init__()
-        self.inner, self.factor = inner, factor
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.factor * self.inner(images)
-
-
 @pytest.mark.parametrize("factor", [2.0, float("nan")])
 def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, factor):
     run = untrained_run(here / "run", changed())
     kind = export.FORMATS["safetensors"]
-    wrong = replace(kind, read=lambda path, model: Doubled(load_model(run), factor))
+    loaded = load_model(run)
+    wrong = replace(kind, read=lambda path, model: lambda images: factor * loaded(images))
     monkeypatch.setitem(export.FORMATS, "safetensors", wrong)
     code, _, talk = vitcli("run", "--format", "safetensors")
     assert (code, Path("run.safetensors").exists()) == (6, False)

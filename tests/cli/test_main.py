@@ -56,16 +56,13 @@ def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
         assert (is_writable, len(messages)) == (False, 1)
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
-        (ImportError(MAPPING), MAPPING),
-        (MemoryError(), "out of memory"),
-    ],
-)
-def test_a_failed_machine_is_no_bug(monkeypatch, error, words):
-    fail(monkeypatch, folder, "list_runs", error)
+FAILURES = {"output error": OSError(errno.EIO, "Input/output error")}
+FAILURES |= {MAPPING: ImportError(MAPPING), "memory": MemoryError()}
+
+
+@pytest.mark.parametrize("words", FAILURES)
+def test_a_failed_machine_is_no_bug(monkeypatch, words):
+    fail(monkeypatch, folder, "list_runs", FAILURES[words])
     done = CliRunner().invoke(app, ["runs", "ls"])
     assert (done.exit_code, words in done.stderr, done.stderr.count("\n")) == (5, True, 1)
 
@@ -81,12 +78,6 @@ def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
     monkeypatch.chdir("gone")
     Path("../gone").resolve().rmdir()
     assert CliRunner().invoke(app, ["train"]).exit_code == 4
-
-
-def entry_point() -> str:
-    """Return the function of the program, such as ``package.module:function``."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    return str(project["scripts"]["vitcli"])
 
 
 SWALLOW = """
@@ -106,7 +97,8 @@ main()
 
 
 def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
-    code = SWALLOW.format(*entry_point().split(":"))
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    code = SWALLOW.format(*project["scripts"]["vitcli"].split(":"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"stopped immediately\n")
 

@@ -73,8 +73,8 @@ def test_each_damage_is_named(run, name, damage):
 def test_what_a_kill_leaves_is_no_damage(run):
     (run.path / ".metrics.jsonl.abc123").write_text("half")
     (run.checkpoints / "25").mkdir()
-    assert states(run)["checkpoints/25"] == "incomplete"
-    assert states(run)[".metrics.jsonl.abc123"] == "incomplete"
+    found = states(run)
+    assert found["checkpoints/25"] == found[".metrics.jsonl.abc123"] == "incomplete"
     assert verify(run.path)[0] == 0
 
 

@@ -12,11 +12,9 @@ ROWS = "a,0,1,x\na,1,2,x\na,2,4,x\nb,0,3,x\nb,1,3,x\nb,2,7,x\n"
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "results.csv"
-    file.write_text(HEAD + ROWS)
-    return file
+def results(here):
+    (here / "results.csv").write_text(HEAD + ROWS)
+    return here / "results.csv"
 
 
 def test_the_table_says_what_was_not_used_and_how_scores_were_read(results):
@@ -30,9 +28,7 @@ def test_options_reach_the_document(results):
     columns = ["--score", "score", "--variant", "variant", "--pairs", "seed"]
     code, out, _ = vitcli("table", "results.csv", *words, *columns, "--format", "json")
     doc = json.loads(out)
-    assert code == 0
-    assert doc["rows"][0]["variant"] == "b"
-    assert doc["margins"][0]["points"] == 2
+    assert (code, doc["rows"][0]["variant"], doc["margins"][0]["points"]) == (0, "b", 2)
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0)
     expected = read_results(results, choices, doc["command"])[0].model_dump(mode="json")
