@@ -60,7 +60,7 @@ def mine() -> DataSet:
     pixels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
     pixels[:, 2] = 7
     images = Images(pixels, torch.arange(40) % 2)
-    facts = {"name": "mine", "class_names": ("a", "b"), "data_hash": ""}
+    facts: dict[str, Any] = {"name": "mine", "class_names": ("a", "b"), "data_hash": ""}
     facts |= {"mean": (0.5, 0.5, 7 / 255), "std": (0.25, 0.25, 0.0)}
     return DataSet(train=images, test=images, **facts)
 

@@ -43,7 +43,7 @@ def ran(tmp_path_factory) -> tuple[dict[str, str], str]:
     own = {"VITCLI_DATA": "", "PYTHONPATH": str(ROOT), "COURSE_QUICK": "1"}
     own["VITCLI_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
     command = [sys.executable, "-c", PROGRAM, "cells.json", "ends.json"]
-    streams = {"capture_output": True, "text": True}
+    streams: dict[str, Any] = {"capture_output": True, "text": True}
     done = subprocess.run(command, cwd=folder, env=os.environ | own, **streams)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "ends.json").read_text()), done.stdout + done.stderr

@@ -252,8 +252,8 @@ def test_options_are_checked_like_fields(tiny, every):
         assert re.search(problem, vitcli(words, 2))
 
 
-TAKING = ("model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet")
-TAKING += ("task.name=poly1", "data.name=squares:500")
+TAKING = ["model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet"]
+TAKING += ["task.name=poly1", "data.name=squares:500"]
 
 
 @pytest.mark.parametrize("setting", [*TAKING, "model.residual=Cosine", "train.precision=Cosine"])

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,9 +168,9 @@ def test_keys_pressed_in_bash(place, environment):
 def press_keys(environment: dict[str, str]) -> str:
     """Press ``KEYS`` in an interactive bash, and print the words of each line with printf."""
     terminal, other = pty.openpty()
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), other)
-    command = ["bash", "--noprofile", "-i"]
-    shell = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), other)
+    options |= {"env": environment, "start_new_session": True}
+    shell = subprocess.Popen(["bash", "--noprofile", "-i"], **options)
     os.close(other)
     seen = b""
     start_of_line, end_of_line = "\x01", "\x05"

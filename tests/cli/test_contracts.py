@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,6 @@ def test_matplotlib_does_not_talk_about_its_cache(here, environment):
     save_picture("x.png", (32, 32))
     home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
     command = [sys.executable, "-m", "vitcli", "attn-map", "cifar10-pocket", "x.png", "-o", "m.png"]
-    streams = {"capture_output": True, "text": True}
+    streams: dict[str, Any] = {"capture_output": True, "text": True}
     done = subprocess.run(command, env=environment | home, check=True, **streams)
     assert done.stderr == "bundled model cifar10-pocket (cifar10)\n"

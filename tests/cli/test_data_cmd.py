@@ -5,6 +5,7 @@ import shlex
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,8 +185,9 @@ def tiny_data(in_chans: int, size: tuple[int, int], num_classes: int = 3) -> Dat
     pixels = levels[:, None, None, None].expand(-1, in_chans, *size).contiguous()
     images = Images(pixels, labels)
     names = tuple(f"class {c}" for c in range(num_classes))
-    facts = {"mean": (0.5,) * in_chans, "std": (0.2,) * in_chans, "data_hash": "d" * 64}
-    return DataSet(name="levels", class_names=names, train=images, test=images, **facts)
+    facts: dict[str, Any] = {"mean": (0.5,) * in_chans, "std": (0.2,) * in_chans}
+    facts |= {"name": "levels", "class_names": names, "data_hash": "d" * 64}
+    return DataSet(train=images, test=images, **facts)
 
 
 @pytest.mark.parametrize(("in_chans", "size"), [(1, (28, 28)), (3, (32, 16)), (3, (100, 80))])

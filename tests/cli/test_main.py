@@ -56,7 +56,7 @@ def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
         assert (is_writable, len(messages)) == (False, 1)
 
 
-FAILURES = {"output error": OSError(errno.EIO, "Input/output error")}
+FAILURES: dict[str, Exception] = {"output error": OSError(errno.EIO, "Input/output error")}
 FAILURES |= {MAPPING: ImportError(MAPPING), "memory": MemoryError()}
 
 
