@@ -95,7 +95,7 @@ def run_with_output(stdout: Any, *words: str) -> tuple[int, str]:
 def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback():
     with open("/dev/full", "w") as full:
         code, talk = run_with_output(full, "experiments", "ls")
-    assert (code, "error: the output: No space left on device\n" in talk) == (5, True)
+    assert (code, "error: the output: No space left on device" in talk) == (5, True)
     assert not re.search("Traceback|Exception ignored", talk)
 
 

@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
 from tests.cli.commands import vitcli
@@ -65,12 +64,6 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
     config = plan["config"]
     assert (config["train"]["epochs"], config["train"]["batch_size"]) == (3, 32)
     assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_an_absent_gpu_says_what_there_is(here):
-    code, _, talk = vitcli("train", "--device", "cuda")
-    assert (code, "(available: cpu)" in error_of(talk)) == (5, True)
 
 
 def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
