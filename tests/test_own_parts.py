@@ -132,17 +132,19 @@ def test_every_kind_of_part_passes_the_check(here):
 
 
 def test_the_other_parts_of_the_page_pass_the_check(here):
-    found = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    Path("page.py").write_text("\n".join(found))
+    blocks = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    Path("page.py").write_text("\n".join(blocks))
     reports = json.loads(vitcli("experiments check --code page.py --json"))
     found = {each["part"]: each["problem"] for each in reports}
     assert found == {"Confident": "", "first_class": ""}
-    words = "train --code page.py --data squares:200 --epochs 1"
-    vitcli(f"{words} -s task.name=Confident -o confident")
-    as_new_process()
-    vitcli(f"{words} -o run")
+    words = "--data squares:200 --epochs 1 -o"
+    vitcli(f"train --code page.py -s task.name=Confident {words} confident")
+    as_new_process()  # a metric would bring its file into the configuration by itself
+    Path("squares.py").write_text(blocks[-1].replace('@metric(unit="%")', ""))
+    vitcli(f"train --code squares.py {words} run")
     spec = RunDir(Path("run")).spec()
-    assert (spec.data.name, [*spec.code]) == ("squares:200", ["page.py"])
+    assert (spec.data.name, [*spec.code]) == ("squares:200", ["squares.py"])
+    as_new_process()
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
 
