@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tests import denoising, new_rows
+from tests import denoising
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError
@@ -69,7 +69,9 @@ def draw_gratings(place: Path) -> Path:
 
 def add_to_workers(monkeypatch, folder: Path) -> None:
     """Make the row known to other processes: a plug-in on their path adds it."""
-    new_rows.write_plugin(folder, "tests.denoising")
+    folder.mkdir()
+    text = "from tests.denoising import add_rows\n\nadd_rows()\n"
+    (folder / "sitecustomize.py").write_text(text)
     paths = [str(folder.resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 

@@ -194,8 +194,7 @@ class PurePart:
     [
         ({"model.dept": 1}, {}, "ablate: variant 'mine': unknown field 'model.dept'"),
         ({"model.attention": PurePart}, {}, "ablate: .*PurePart.* a decorator of vitcli.parts"),
-        ({"model.depth": 1}, {"seeds": [1, 1]}, "seed 1 appears twice"),
-        ({"model.depth": 1}, {"name": "a/b"}, "name 'a/b': use letters"),
+        ({"model.depth": 1}, {"name": "a/b"}, "name 'a/b'"),
         ({"model.depth": 1}, {"code": ["nope.py"]}, "nope.py: No such file"),
         ({"model.attention": "Scaled"}, {"workers": 2}, "workers=2: a part is defined in this"),
     ],

@@ -40,18 +40,11 @@ def ran(tmp_path_factory) -> tuple[dict[str, str], str]:
     """How each cell ended, with little training, and what all cells printed."""
     folder = tmp_path_factory.mktemp("course")
     (folder / "cells.json").write_text(json.dumps(CODE))
-    places = {
-        "VITCLI_CACHE": str(tmp_path_factory.getbasetemp() / "cache"),
-        "VITCLI_DATA": "",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "cells.json", "ends.json"],
-        cwd=folder,
-        env={**os.environ, **places, "COURSE_QUICK": "1"},
-        capture_output=True,
-        text=True,
-    )
+    own = {"VITCLI_DATA": "", "PYTHONPATH": str(ROOT), "COURSE_QUICK": "1"}
+    own["VITCLI_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
+    command = [sys.executable, "-c", PROGRAM, "cells.json", "ends.json"]
+    streams: dict[str, Any] = {"capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=folder, env=os.environ | own, **streams)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "ends.json").read_text()), done.stdout + done.stderr
 
@@ -65,16 +58,13 @@ def test_all_cells_run_and_each_bug_fails_its_assertion(ran):
 
 
 def test_each_bug_has_a_solution_that_passes_the_same_check():
-    assert len(BUGS) == 5
     solved = {name.replace("solution-", "bug-") for name in CODE if name.startswith("solution-")}
-    assert solved == {*BUGS}
+    assert (len(BUGS), solved) == (5, {*BUGS})
     for bug in BUGS:
         wrong, check = CODE[bug].split(CHECK)
         right, same = CODE[bug.replace("bug-", "solution-")].split(CHECK)
-        assert check == same
-        assert "assert " in check
-        names = [ast.parse(code).body[0].name for code in (wrong, right)]
-        assert names[0] == names[1]
+        assert ("assert " in check, check) == (True, same)
+        assert ast.parse(wrong).body[0].name == ast.parse(right).body[0].name
         assert wrong != right
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,6 @@ from typer.testing import CliRunner
 import vitcli
 from tests.cli.test_advice import problems
 from tests.conftest import draw_pictures
-from tests.help_examples import all_examples
 from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
 
@@ -32,6 +32,7 @@ LINKING = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
+EXAMPLE = re.compile(r"^Example:\n((?: +.+\n?)+)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 """What an inline piece of code begins with if it is a command."""
@@ -39,35 +40,26 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"git clone|\(cd |sha256sum": "builds packages; tests/test_wheel.py",
-    r"python -m tests\.releases\.make": "writes the folder of a release",
-    r"tensorboard ": "starts a server",
+    r"tensorboard |ray start|torchrun ": "starts servers or processes; tests/runner/*/test_*.py",
     r"mkdocs ": "tests/browser/test_site.py",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
     r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
     r"python \.ci/pictures": "takes minutes and needs Chromium",
-    r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
-    r"python -m tests\.gpu_stub\.": "needs torch with CUDA and a minute; tests/gpu_stub runs it",
-    r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
-    r"python -m experiments\.statistics": "takes minutes; tests/test_gates.py runs short ones",
-    r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
-    r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
-    r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
+    r"python -m tests\.(faults|releases)\.": "takes minutes; its own tests run short ones",
+    r"python -m tests\.(gpu_stub|fuzz)\.": "needs CUDA or atheris; its own tests do without",
+    r"python -m experiments\.(statistics|gates)": "takes minutes; test_gates.py runs short ones",
+    r"python -m experiments\.(pilots|search)": "takes hours; test_pilots.py, test_search_benchmark",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
-    r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates.py",
-    r"python -m experiments\.pilots": "takes hours; tests/experiments/test_pilots.py",
-    r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
+    r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; test_speed_scripts.py runs toys",
+    r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
-    r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
-    r"ray start": "starts a server",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
     r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
-    r"vitcli .*--code": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli ablate \./cosine": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli runs export .*--format mlflow": "needs their library; tests/runner/trackers",
-    r"vitcli .*--track ": "needs their library; tests/runner/trackers",
+    r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
+    r"vitcli .*(--format mlflow|--track )": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
@@ -102,6 +94,14 @@ def page_commands(page: Path) -> list[str]:
     inline = [code for code in inline if code.startswith(PROGRAMS)]
     parts = [part for line in [*lines, *inline] for part in line.split("&&")]
     return [re.sub(r" > \S+$", "", part.strip()) for part in parts if part.strip()]
+
+
+def all_examples(command: Any) -> Iterator[str]:
+    """Yield the lines under "Example:" in the help of a command and of all commands below it."""
+    if found := EXAMPLE.search(command.help or ""):
+        yield from (line.strip() for line in found[1].splitlines())
+    for each in getattr(command, "commands", {}).values():
+        yield from all_examples(each)
 
 
 SHOWN = [
@@ -249,12 +249,8 @@ def test_a_page_says_for_whom_it_is_and_what_it_needs(page):
 
 def test_the_python_runs(environment):
     (code,) = blocks(README, "python")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "'test_accuracy': " in done.stdout
 

@@ -42,10 +42,15 @@ def resolved(path: Path) -> ExperimentSpec:
     return fit_to_data(spec, describe_data(spec.data))
 
 
+TUNED = r"^# Tuned:    (on (no|validation|test) images|not recorded on which images)\b"
+"""The line that says which images the settings of a file were chosen on."""
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_has_a_question_a_command_a_cost_and_a_result(path):
+def test_a_file_has_a_question_a_command_a_cost_a_result_and_what_it_was_tuned_on(path):
     text = path.read_text()
-    assert re.findall(r"^# (\w+): ", text, re.M)[:3] == ["Run", "Cost", "Result"]
+    assert re.findall(r"^# (\w+): ", text, re.M)[:4] == ["Run", "Cost", "Result", "Tuned"]
+    assert len(re.findall(TUNED, text, re.M)) == 1
     assert describe_experiment(str(path)).question.endswith("?")
     command = re.findall(r"^# Run: +(.*)$", text, re.M)[0].split()
     assert command[:2] == ["vitcli", VERBS[kind_of(path)]]
@@ -53,18 +58,7 @@ def test_a_file_has_a_question_a_command_a_cost_and_a_result(path):
     assert command[2:] == ([] if is_default else [path.stem])
 
 
-TUNED = re.compile(
-    r"^# Tuned:    (on (?P<images>no|validation|test) images|not recorded on which images)\b.*$",
-    re.M,
-)
 """The line that says which images the settings of a file were chosen on."""
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_says_which_images_its_settings_were_chosen_on(path):
-    header = path.read_text().partition("question:")[0]
-    assert len(list(TUNED.finditer(header))) == 1, "# Tuned: on no | validation | test images"
-    assert re.findall(r"^# (\w+): ", header, re.M)[3] == "Tuned", "the fourth entry"
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

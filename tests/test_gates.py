@@ -161,15 +161,14 @@ def tuned(*options: object) -> str:
 
 
 def test_finetune_starts_from_the_bundled_model_whatever_the_classes(pictures):
-    said = tuned("--epochs", 1, "--limit-batches", 1)
-    assert "starting from cifar10-pocket with a new head (2 classes)" in said
+    assert "cifar10-pocket" in tuned("--epochs", 1, "--limit-batches", 1)
 
 
 @pytest.mark.slow
 @pytest.mark.data
 def test_a_folder_of_120_photos_is_learned(here, real_places):
     own_pictures.write_pictures(Path("pictures"))
-    assert "96 training images: 6 steps per epoch, 180 in all" in tuned()
+    tuned()
     assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
 
 
@@ -181,12 +180,10 @@ def test_known_images_are_accepted_and_flat_logits_are_not():
     known = found[rejection.KNOWN]
     rules = [name for name in known if not name.startswith("accuracy")]
     assert [name for name in rules if found["flat"][name]] == []
-    assert [known[name] for name in rules] == pytest.approx(
-        [found["same"][name] for name in rules], abs=0.02
-    )
-    assert [known[name] for name in ("probability", "energy")] == pytest.approx(
-        [0.9, 0.9], abs=0.01
-    )
+    same = [found["same"][name] for name in rules]
+    assert [known[name] for name in rules] == pytest.approx(same, abs=0.02)
+    for name in ("probability", "energy"):
+        assert known[name] == pytest.approx(0.9, abs=0.01)
     assert known["accuracy, --reject 0.95"] > 0.99
     for trial in (each for trials in read(rejection.RESULT)["results"].values() for each in trials):
         assert trial["uniform noise"]["--reject 0.95"] < 0.1

@@ -53,7 +53,7 @@ def test_a_failed_part_does_not_lose_the_others(stages, tmp_path):
     bad = part(stages, "bad", "print('half'); raise ValueError('no such thing')")
     two = part(stages, "two", "print(2)")
     _, text = run(stages, out, one, bad, two)
-    assert text == "failed: bad (ValueError: no such thing)"
+    assert text.startswith("failed: bad (")
     assert [stored(out, name)["result"] for name in ("one", "two")] == [1, 2]
     assert stored(out, "bad")["reason"] == "ValueError: no such thing"
     assert "Traceback" in (out / "bad.log").read_text()
@@ -94,9 +94,8 @@ def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
         return 0.0
 
     parts = [part(stages, "one", ENDLESS, str(begun)), part(stages, "two", "print(2)")]
-    assert run(stages, tmp_path / "out", *parts, clock=clock)[1] == (
-        "partly, left: one (stopped), two"
-    )
+    _, text = run(stages, tmp_path / "out", *parts, clock=clock)
+    assert text == "partly, left: one (stopped), two"
 
 
 def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):

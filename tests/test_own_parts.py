@@ -27,57 +27,45 @@ from vitcli.runner.train.start import Request, start
 __all__ = ["forget"]
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "tutorials/own-part.md"
+RESULTS = {
+    "Short": ("v[:, :, :1]", r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)"),
+    "NotANumber": ("v * float('nan')", "NotANumber returned NaN or infinity"),
+    "Fails": ("q @ k", "in forward: RuntimeError"),
+    "Elsewhere": ("v.to('meta')", "Elsewhere returned a tensor on meta, not cpu"),
+    "Draws": ("v * random.random()", "the same batch gave other numbers"),
+    "Nothing": ("None", "Nothing returned NoneType, not a tensor"),
+    "Counts": ("v * (1 + 0.1 * self.count())", "a resumed training ends with other numbers"),
+}
+"""Bad attention -> what it returns, and its problem."""
+BATCHWISE = "the output for an image depends on the other images"
 BAD = """
 import random
 from torch import nn
 from vitcli.parts import attention, norm
 
 class Rule(nn.Module):
+    calls = 0
     def __init__(self, shape):
         super().__init__()
-
-@attention
-class Short(Rule):
-    def forward(self, q, k, v):
-        return v[:, :, :1]
-
-@attention
-class NotANumber(Rule):
-    def forward(self, q, k, v):
-        return v * float("nan")
-
-@attention
-class Fails(Rule):
-    def forward(self, q, k, v):
-        return q @ k
-
-@attention
-class Elsewhere(Rule):
-    def forward(self, q, k, v):
-        return v.to("meta")
-
-@attention
-class Draws(Rule):
-    def forward(self, q, k, v):
-        return v * random.random()
-
-@attention
-class Nothing(Rule):
-    def forward(self, q, k, v):
-        return None
-
-@attention
-class Counts(Rule):
-    calls = 0
-    def forward(self, q, k, v):
-        Counts.calls += self.training
-        return v * (1 + 0.1 * Counts.calls)
+    def count(self):
+        Rule.calls += self.training
+        return Rule.calls
 
 @norm
 class Batchwise(Rule):
     def forward(self, x):
         return x - x.mean(0, keepdim=True)
-"""
+""" + "".join(
+    f"\n@attention\nclass {name}(Rule):\n    def forward(self, q, k, v):\n        return {value}\n"
+    for name, (value, _) in RESULTS.items()
+)
+
+
+@pytest.fixture
+def every(here) -> None:
+    """Load the user's file with a part of every kind."""
+    Path("every.py").write_text(EVERY)
+    own_code.load([Path("every.py")])
 
 
 @pytest.fixture
@@ -144,43 +132,37 @@ def test_every_kind_of_part_passes_the_check(here):
 
 
 def test_the_other_parts_of_the_page_pass_the_check(here):
-    found = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    Path("page.py").write_text("\n".join(found))
+    blocks = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    Path("page.py").write_text("\n".join(blocks))
     reports = json.loads(vitcli("experiments check --code page.py --json"))
-    assert {each["part"]: each["problem"] for each in reports} == {
-        "Confident": "",
-        "first_class": "",
-    }
-    vitcli("train --code page.py --data squares:200 --epochs 1 -s task.name=Confident -o run")
+    found = {each["part"]: each["problem"] for each in reports}
+    assert found == {"Confident": "", "first_class": ""}
+    words = "--data squares:200 --epochs 1 -o"
+    vitcli(f"train --code page.py -s task.name=Confident {words} confident")
+    as_new_process()  # a metric would bring its file into the configuration by itself
+    Path("squares.py").write_text(blocks[-1].replace('@metric(unit="%")', ""))
+    vitcli(f"train --code squares.py {words} run")
+    spec = RunDir(Path("run")).spec()
+    assert (spec.data.name, [*spec.code]) == ("squares:200", ["squares.py"])
+    as_new_process()
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
+
+
+def line_of(part: str) -> int:
+    return BAD.partition(f"class {part}(")[0].count("\n") + 1
 
 
 def test_a_bad_part_is_named_with_its_line(here):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
     found = {each["part"]: each["problem"] for each in json.loads(out)}
-    assert code == 6
-    lines = BAD.splitlines()
-    begins = {
-        part: next(n for n, text in enumerate(lines, 1) if f"class {part}(" in text)
-        for part in found
-    }
-    wanted = {
-        "Short": r"Short returned the shape \(16, 2, 1, 8\), needed \(16, 2, 64, 8\)",
-        "NotANumber": "NotANumber returned NaN or infinity",
-        "Fails": "in forward: RuntimeError",
-        "Elsewhere": "Elsewhere returned a tensor on meta, not cpu",
-        "Draws": "the same batch gave other numbers",
-        "Nothing": "Nothing returned NoneType, not a tensor",
-        "Counts": "a resumed training ends with other numbers",
-        "Batchwise": "the output for an image depends on the other images",
-    }
-    assert found.keys() == wanted.keys()
+    wanted = {"Batchwise": BATCHWISE} | {name: problem for name, (_, problem) in RESULTS.items()}
+    assert (code, found.keys()) == (6, wanted.keys())
     for part, problem in wanted.items():
         place = re.match(r"bad\.py(?::(\d+))?: ", found[part])
         assert place, found[part]
-        assert place[1] is None or begins[part] < int(place[1]) <= begins[part] + 2
+        assert place[1] is None or line_of(part) < int(place[1]) <= line_of(part) + 2
         assert re.match(problem, found[part][place.end() :]), found[part]
 
 
@@ -194,13 +176,12 @@ def test_a_bad_part_is_named_with_its_line(here):
     ],
     ids=str,
 )
-def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, monkeypatch, change):
-    Path("every.py").write_text(EVERY)
+def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monkeypatch, change):
     if "model.family" in change:
         Path("tiny.yaml").write_text(
             re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {}\n"
         )
-    own_code.load([Path("every.py"), Path("net.py")])
+    own_code.load([Path("net.py")])
     experiment = load_experiment(str(tiny), change)
     calm = start(experiment, Request(output=Path("calm"))).run
     with monkeypatch.context() as patch:
@@ -235,23 +216,18 @@ def test_an_own_model_has_the_weights_of_its_seed(tutorial):
     assert not one.equal(other)
 
 
-def test_a_study_trains_own_parts_in_two_workers(tutorial, tiny):
-    vitcli("ablate ./cosine-study.yaml -j 2 --only cosine")
+def test_a_changed_part_makes_its_trials_stale(tutorial, tiny, without_workers):
+    vitcli("ablate ./cosine-study.yaml --only cosine")
     as_new_process()
-    assert "cosine" in vitcli("runs ls")
     shown = vitcli("runs show cosine-study/cosine/seed0")
-    assert "finished" in shown
     (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
     assert re.search(rf"^ +code +cosine\.py {digest[:12]}$", shown, re.M)
     Path("cosine.py").write_text(Path("cosine.py").read_text().replace("10.0", "11.0"))
     as_new_process()
     shown = vitcli("ablate ./cosine-study.yaml --dry-run")
     states = dict(re.findall(r"^(\S+/seed0) +(\w+)", shown, re.M))
-    assert states == {  # softmax is finished, whatever cosine.py says
-        "cosine/seed0": "stale",
-        "cosine-20/seed0": "missing",
-        "poly1/seed0": "missing",
-    }
+    wanted = {"cosine/seed0": "stale", "cosine-20/seed0": "missing", "poly1/seed0": "missing"}
+    assert states == wanted, "softmax is finished, whatever cosine.py says"
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
@@ -261,46 +237,34 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
         "variants: {fine: {}, fails: {model.attention: Fails}}\n"
     )
     talk = vitcli("ablate ./bad.yaml -j 2", 3)
-    assert "code/bad.py:23: in forward: RuntimeError" in talk
+    assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
     states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
     assert states["fine"].status()["state"] == "finished"
     assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ("model.attention=Unifrom", "model.attention: should be .*'Uniform', got 'Unifrom'"),
-        ("model.attention=softmax -s model.attention.share=2", "'softmax' takes no options"),
-        ("model.attention=Uniform -s model.attention.shore=2", "did you mean '.*share'"),
-        ("model.attention=Uniform -s model.attention.share=x", "should be a valid number, got 'x'"),
-    ],
-)
-def test_options_are_checked_like_fields(tiny, settings, problem):
-    Path("every.py").write_text(EVERY)
-    assert re.search(problem, vitcli(f"train {tiny} --code every.py -s {settings} --dry-run", 2))
+def test_options_are_checked_like_fields(tiny, every):
+    for settings, problem in {
+        "Unifrom": "model.attention: should be .*'Uniform', got 'Unifrom'",
+        "softmax -s model.attention.share=2": "'softmax'",
+        "Uniform -s model.attention.shore=2": "did you mean '.*share'",
+        "Uniform -s model.attention.share=x": "got 'x'",
+    }.items():
+        words = f"train {tiny} --code every.py -s model.attention={settings} --dry-run"
+        assert re.search(problem, vitcli(words, 2))
 
 
-@pytest.mark.parametrize(
-    ("setting", "takes_own_parts"),
-    [
-        ("model.attention=Cosine", True),
-        ("model.attention={name: Cosine}", True),
-        ("model.family=TinyNet", True),
-        ("task.name=poly1", True),
-        ("data.name=squares:500", True),
-        ("model.residual=Cosine", False),
-        ("train.precision=Cosine", False),
-    ],
-)
-def test_an_unknown_value_says_what_own_parts_need(tiny, setting, takes_own_parts):
+TAKING = ["model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet"]
+TAKING += ["task.name=poly1", "data.name=squares:500"]
+
+
+@pytest.mark.parametrize("setting", [*TAKING, "model.residual=Cosine", "train.precision=Cosine"])
+def test_an_unknown_value_says_what_own_parts_need(tiny, setting):
     (line,) = vitcli(f"train {tiny} -s '{setting}' --dry-run", 2).splitlines()
-    assert line.count("--code FILE.py") == takes_own_parts
+    assert line.count("--code FILE.py") == (setting in TAKING)
 
 
-def test_options_are_in_hash_and_differences(tiny):
-    Path("every.py").write_text(EVERY)
-    own_code.load([Path("every.py")])
+def test_options_are_in_hash_and_differences(tiny, every):
     specs = [
         load_experiment(str(tiny), {"model.attention": each}).spec
         for each in ("Uniform", {"name": "Uniform", "share": 1}, {"name": "Uniform", "share": 2})
@@ -312,9 +276,7 @@ def test_options_are_in_hash_and_differences(tiny):
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
 
 
-def test_options_reach_the_parts(tiny):
-    Path("every.py").write_text(EVERY)
-    own_code.load([Path("every.py")])
+def test_options_reach_the_parts(tiny, every):
     fields = {
         "model.attention": {"name": "Uniform", "share": 0.5},
         "optim.schedule": {"name": "stairs", "steps": 1},
@@ -339,19 +301,26 @@ def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here
     torch.testing.assert_close(model.features(images), model.forward_features(images)[:, 0])
 
 
-def test_a_run_has_copies_that_are_removed_with_it(tiny):
-    Path("every.py").write_text(EVERY)
+def test_a_metric_is_measured_and_the_copy_of_the_code_is_removed_with_its_run(tiny, every):
     vitcli(f"train {tiny} --epochs 1 --code every.py -o runs/own")
+    assert RunDir(Path("runs/own")).spec().code.keys() == {"every.py"}
     assert Path("runs/own/code/every.py").read_text() == EVERY
+    value = json.loads(Path("runs/own/result.json").read_text())["test_first_class"]
+    assert 0 < value < 1
+    assert json.loads(vitcli("eval own --json"))["first_class"] == pytest.approx(value)
+    assert "test_first_class" in vitcli("runs show own")
     vitcli("runs rm own --yes")
     assert not Path("runs/own").exists()
 
 
-def test_a_metric_is_measured_and_belongs_to_the_configuration(tiny):
-    Path("every.py").write_text(EVERY)
-    vitcli(f"train {tiny} --epochs 1 --code every.py -o run")
-    assert 0 <= json.loads(Path("run/result.json").read_text())["test_first_class"] <= 1
-    assert RunDir(Path("run")).spec().code.keys() == {"every.py"}
+def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
+    plain, own = (
+        json.loads(vitcli(f"train {tiny} -s optim.name={name} --dry-run --json --device cpu"))
+        for name in ("adamw", "Plain --code every.py")
+    )
+    assert own["estimated_seconds"] > 0
+    saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
+    assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
 
 
 def test_built_in_parts_keep_their_hash(tiny):
@@ -362,8 +331,7 @@ def test_built_in_parts_keep_their_hash(tiny):
     assert (spec.code, config_hash(spec)) == ({}, before)
 
 
-def test_the_schema_has_the_parts_of_the_named_code(here):
-    Path("every.py").write_text(EVERY)
+def test_the_schema_has_the_parts_of_the_named_code(every):
     schema = json.loads(vitcli("experiments schema --code every.py"))
     attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
     assert "Uniform" in [each.get("const") for each in attention["oneOf"]]

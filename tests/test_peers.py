@@ -90,17 +90,13 @@ def test_a_killed_measurement_leaves_the_rounds_it_finished(compare):
     assert (row["repetitions"], len(row["contenders"][1]["turns"])) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("answer", "limit", "seconds"), [("pass", 0, math.inf), ("print('{\"seconds\": 3}')", HANG, 3)]
-)
-def test_a_contender_is_not_waited_for_beyond_its_limit(
-    script, monkeypatch, tmp_path, answer, limit, seconds
-):
+def test_a_contender_is_not_waited_for_beyond_its_limit(script, monkeypatch, tmp_path):
     program = tmp_path / "contender.py"
-    program.write_text(f"import sys\nsys.stdin.readline()\n{answer}\nsys.stdout.flush()\ninput()\n")
     monkeypatch.setattr(script, "CONTENDER", program)
-    contender = script.Contender({"name": "timm", "precision": "bf16"})
-    assert contender.run(1, limit) == seconds
-    assert os.waitpid(contender.process.pid, os.WUNTRACED)[1] == STOPPED
-    contender.stop()
-    assert contender.process.returncode < 0
+    for line, limit, seconds in (("pass", 0, math.inf), ("print('{\"seconds\": 3}')", HANG, 3)):
+        program.write_text(f"import sys\nsys.stdin.readline()\n{line}\nsys.stdout.flush()\ninput()")
+        contender = script.Contender({"name": "timm", "precision": "bf16"})
+        assert contender.run(1, limit) == seconds
+        assert os.waitpid(contender.process.pid, os.WUNTRACED)[1] == STOPPED
+        contender.stop()
+        assert contender.process.returncode < 0

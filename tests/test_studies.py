@@ -1,10 +1,11 @@
-"""Every shipped study builds, and each variant changes only the part that it names."""
+"""Shipped studies build, variants change what they name, pre-trainings take equal compute."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.slots import INITS
 from vitcli.runner.data.load import describe_data
@@ -14,6 +15,7 @@ from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import model_sizes
+from vitcli.runner.train.flops import count_step_flops, random_batch
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))
@@ -25,12 +27,7 @@ SIX = {
     "no-layernorm": {"model.norm"},
     "no-ffn": {"model.ffn"},
 }
-TABLES = [
-    "ablation-quickstart",
-    "ablation-cifar10-tiny",
-    "ablation-cifar10-short",
-    "ablation-cifar10",
-]
+TABLES = [f"ablation-{name}" for name in ("quickstart", "cifar10-tiny", "cifar10-short", "cifar10")]
 REPORT = {"no-positional-encoding": -8.7, "single-head": -3.2, "no-residual": -12.1,
           "no-layernorm": -15.3, "no-ffn": -6.4}  # fmt: skip
 
@@ -48,11 +45,8 @@ def test_every_row_builds_and_differs(path):
 @pytest.mark.parametrize("name", TABLES)
 def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
     study = load_study(name)
-    changed = {
-        variant.name: set(differences(study.baseline.spec, variant.spec))
-        for variant in study.variants
-    }
-    assert changed == SIX
+    base = study.baseline.spec
+    assert {each.name: {*differences(base, each.spec)} for each in study.variants} == SIX
 
 
 @pytest.mark.parametrize("name", TABLES[1:])
@@ -91,19 +85,15 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(name):
     """
     study = load_study(name)
     base = initial_tensors(study, study.baseline.name)
-    same_family = [
-        variant
-        for variant in study.variants[1:]
-        if variant.spec.model.family == study.baseline.spec.model.family
-    ]
-    for variant in same_family:
-        if "model.init" in differences(study.baseline.spec, variant.spec):
+    family = study.baseline.spec.model.family
+    for variant in study.variants[1:]:
+        changed = differences(study.baseline.spec, variant.spec)
+        if variant.spec.model.family != family or "model.init" in changed:
             continue
         ours = initial_tensors(study, variant.name)
         common = [n for n in base if n in ours and base[n].shape == ours[n].shape]
         unequal = {name for name in common if not base[name].equal(ours[name])}
-        has_other_heads = "model.num_heads" in differences(study.baseline.spec, variant.spec)
-        if has_other_heads and INITS[variant.spec.model.init].factors_attention:
+        if "model.num_heads" in changed and INITS[variant.spec.model.init].factors_attention:
             of_heads = ("qkv.weight", "qkv.bias", "proj.weight")
             unequal = {name for name in unequal if not name.endswith(of_heads)}
         assert not unequal, variant.name
@@ -127,3 +117,58 @@ def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
 def resolved(study: Study, name: str) -> ExperimentSpec:
     (variant,) = [variant for variant in study.variants if variant.name == name]
     return fit_to_data(variant.spec, describe_data(variant.spec.data))
+
+
+PRETRAINING = {
+    "study-pretraining-100": 100,
+    "study-pretraining": 1000,
+    "study-pretraining-all": None,
+}
+TOLERANCE = 0.01
+
+
+@pytest.fixture(params=PRETRAINING)
+def study(request) -> Study:
+    return load_study(request.param)
+
+
+def train_flops(spec: ExperimentSpec) -> int:
+    """Return the operations of a training, without its pre-training."""
+    facts = describe_data(spec.data)
+    spec = fit_to_data(spec, facts)
+    count = num_batches(facts.num_train, spec.train.batch_size)
+    steps = spec.train.epochs * min(count, spec.train.limit_batches or count)
+    return steps * count_step_flops(spec, random_batch(spec, new_module(spec)))
+
+
+def test_every_variant_takes_the_same_compute(study):
+    totals = {}
+    for variant in study.variants:
+        first = variant.spec.pretraining
+        totals[variant.name] = train_flops(variant.spec) + (train_flops(first) if first else 0)
+    scratch = totals.pop("scratch")
+    assert totals == {name: pytest.approx(scratch, rel=TOLERANCE) for name in totals}
+
+
+def test_every_variant_sees_the_same_labels_and_the_same_model(study):
+    baseline = study.baseline.spec
+    assert baseline.data.labels == PRETRAINING[study.name]
+    for variant in study.variants:
+        assert variant.spec.data == baseline.data
+        assert variant.spec.model == baseline.model
+        assert variant.spec.train.precision == "fp32"
+        if first := variant.spec.pretraining:
+            own = baseline.data.labels if first.task.row.uses_labels else None
+            assert first.data.labels == own
+            assert first.train.precision == "fp32"
+
+
+def test_the_studies_share_the_pre_trainings_without_labels():
+    found = {}
+    for name in PRETRAINING:
+        for variant in load_study(name).variants:
+            first = variant.spec.pretraining
+            if first and not first.task.row.uses_labels:
+                found.setdefault(variant.name, set()).add(first.model_dump_json())
+    assert len(found) == 3
+    assert {len(each) for each in found.values()} == {1}

@@ -93,10 +93,9 @@ def test_it_trains_with_other_settings(task):
     accepted = task.accepted(OTHER) | {"train.epochs": 1}
     run = task.train("run", accepted)
     split = "val" if "data.val_split" in accepted else "test"
-    for record in run.metrics():
-        names = [f"train_{name}" for name in task.row.reports]
-        names += [f"{split}_{name}" for name in task.row.recorded]
-        assert all(math.isfinite(record[name]) for name in names), record
+    names = [f"train_{name}" for name in task.row.reports]
+    names += [f"{split}_{name}" for name in task.row.recorded]
+    assert all(math.isfinite(record[name]) for record in run.metrics() for name in names)
     assert math.isfinite(run.read("result.json")[task.measure])
 
 
@@ -193,8 +192,7 @@ def test_its_pictures_are_plain_data_that_draws_no_random_numbers(task):
     assert not found.keys() & {*FIGURES, "explorer", "pictures"}
     for name, picture in found.items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), "a file has this name"
-        assert picture.title
-        assert picture.caption.endswith(".")
+        assert (bool(picture.title), picture.caption[-1]) == (True, ".")
         if isinstance(picture, Table):
             assert {len(row) for row in picture.rows} == {len(picture.head)}
             assert picture == again[name]

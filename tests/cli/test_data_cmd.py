@@ -3,9 +3,9 @@
 import json
 import shlex
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,15 +22,6 @@ from vitcli.runner.experiment.config import parse_sets
 
 vitcli = partial(commands.vitcli, "data")
 pytestmark = pytest.mark.usefixtures("here")
-
-
-def test_ls_names_every_data_set():
-    found = json.loads(vitcli("ls", "--json")[1])
-    assert [each["name"] for each in found] == list(DATA_SETS)
-    sizes = {"img_size": [32, 32], "in_chans": 3, "num_classes": 10}
-    counts = {"num_train": 50_000, "num_test": 10_000}
-    where = {"kind": "missing", "place": None, "decoded": []}
-    assert found[DATA_SETS.index("cifar10")] == {"name": "cifar10", **sizes, **counts, **where}
 
 
 def test_info_downloads_nothing(monkeypatch):
@@ -50,16 +41,6 @@ def test_info_of_ones_own_pictures(pictures):
     pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
     np.testing.assert_allclose(found["mean"], pixels.mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_allclose(found["std"], pixels.std((0, 1, 2)), rtol=1e-6)
-
-
-def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
-    data = replace(tiny_data(num_classes=2), name="cifar10")
-    with monkeypatch.context() as patch:
-        patch.setattr("vitcli.runner.data.load.load_data", lambda *_, **__: data)
-        out = vitcli("info", "cifar10")[1]
-    assert "(0.2023, 0.1994, 0.2010), is the mean of the stds of the single images" in out
-    assert "(0.2470, 0.2435, 0.2616)" in out
-    assert "0.2470" not in vitcli("info", "scenes")[1]
 
 
 @pytest.fixture
@@ -87,11 +68,9 @@ def flawed(here) -> Path:
 
 
 def test_check_names_each_problem_of_ones_own_pictures(flawed):
-    code, out, err = vitcli("check", str(flawed), "--json", "--page", "page.html")
+    code, out, _ = vitcli("check", str(flawed), "--json", "--page", "page.html")
     found = json.loads(out)
-    assert code == 6
-    assert "5 problems" in err
-    assert found["num_problems"] == 5
+    assert (code, found["num_problems"]) == (6, 5)
     (bad,) = found["unreadable"]
     assert bad.startswith("train/alt/damaged.jpg")
     assert found["copies"] == [["test/alt/same.png", "train/alt/train0.png"]]
@@ -113,26 +92,19 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
 
 
 def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed):
-    _, _, err = vitcli("check", str(flawed))
-    following = shlex.split(err.splitlines()[-1])
-    assert following == ["next", *shlex.split("vitcli data check"), str(flawed), *following[-2:]]
-    assert following[-2:] == ["--leave-out", "copies.csv"]
+    following = shlex.split(vitcli("check", str(flawed))[2].splitlines()[-1])
+    wanted = ["next", "vitcli", "data", "check", str(flawed), "--leave-out", "copies.csv"]
+    assert following == wanted
     code, _, err = vitcli(*following[3:-1], "ohne Kopien.csv")
     assert code == 6
     found = parse_train(err.splitlines()[-1])
-    assert found == {
-        "data.name": f"imagefolder:{flawed}",
-        "data.skip_bad": True,
-        "data.corrections": "ohne Kopien.csv",
-    }
-    data = {field.removeprefix("data."): found[field] for field in found if "data" in field}
+    data = {"name": f"imagefolder:{flawed}", "skip_bad": True, "corrections": "ohne Kopien.csv"}
+    assert found == {f"data.{field}": value for field, value in data.items()}
     read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
     assert not read.leaks
     assert not {"test/neu/t.jpg", "test/neu/flat.png"} & {*read.test.names}
-    assert not {"train/neu/twin.png", "train/alt/train10.png"} & {
-        *read.train.names,
-        *read.val.names,
-    }
+    twins = {"train/neu/twin.png", "train/alt/train10.png"}
+    assert not twins & {*read.train.names, *read.val.names}
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
@@ -145,14 +117,8 @@ def parse_train(line: str) -> dict[str, object]:
     return {"data.name": words[5], **skips, **parse_sets(sets)}
 
 
-def test_check_of_good_pictures_says_how_to_train(pictures):
-    code, out, err = vitcli("check", f"imagefolder:{pictures}")
-    assert code == 0
-    assert "cannot be read: 0" in out
-    assert f"vitcli train finetune --data imagefolder:{pictures}" in err
-
-
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
+    assert vitcli("check", f"imagefolder:{pictures}")[0] == 0
     shutil.rmtree(pictures / "test" / "dark")
     code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
     found = json.loads(out)
@@ -171,28 +137,25 @@ def test_check_of_no_folder_is_refused_before_a_page_is_written(here):
     assert not [*here.iterdir()]
 
 
-def test_get_says_what_is_next(monkeypatch, here):
+def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):
     for split in ("train", "t10k"):
         for kind in ("images-idx3", "labels-idx1"):
             (here / f"{split}-{kind}-ubyte.gz").touch()
     monkeypatch.setenv("VITCLI_DATA", str(here))
     monkeypatch.setattr("vitcli.runner.data.get.get_data", lambda *_, **__: None)
-    assert vitcli("get", "mnist") == (
-        0,
-        f"mnist  {here} (files)\n",
-        "next: vitcli data info mnist, vitcli train --data mnist\n",
-    )
-    assert json.loads(vitcli("get", "mnist", "--json")[1])["place"] == str(here)
+    code, out, _ = vitcli("get", "mnist", "--json")
+    assert (code, json.loads(out)["place"]) == (0, str(here))
     found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
-    assert (found["mnist"]["place"], found["cifar10"]["place"]) == (str(here), None)
+    assert ([*found], found["mnist"]["place"]) == ([*DATA_SETS], str(here))
+    facts = {"img_size": [32, 32], "in_chans": 3, "num_classes": 10, "kind": "missing"}
+    facts |= {"num_train": 50_000, "num_test": 10_000, "place": None, "decoded": []}
+    assert found["cifar10"] == {"name": "cifar10"} | facts
 
 
 def test_the_picture_is_written_as_png(pictures):
     name = f"imagefolder:{pictures}"
-    code, out, talk = vitcli("info", name, "-o", "sheet.png", "--json")
-    assert code == 0
-    assert json.loads(out)["picture"] == "sheet.png"
-    assert "wrote sheet.png" in talk
+    code, out, _ = vitcli("info", name, "-o", "sheet.png", "--json")
+    assert (code, json.loads(out)["picture"]) == (0, "sheet.png")
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"
         before = np.asarray(sheet)
@@ -214,22 +177,17 @@ def test_rm_empties_the_cache_of_a_data_set_after_asking(pictures):
     assert vitcli("rm", name)[:2] == (0, "")
 
 
-def tiny_data(num_classes: int = 3, in_chans: int = 3, size: tuple[int, int] = (4, 4)) -> DataSet:
+def tiny_data(in_chans: int, size: tuple[int, int], num_classes: int = 3) -> DataSet:
     """Every image of class c has the level 20 c + its number; twelve a class."""
     labels = torch.arange(num_classes).repeat(12)
     numbers = torch.arange(12).repeat_interleave(num_classes)
     levels = (20 * labels + numbers).byte()
     pixels = levels[:, None, None, None].expand(-1, in_chans, *size).contiguous()
     images = Images(pixels, labels)
-    return DataSet(
-        name="imagefolder:/home/me/levels",
-        class_names=tuple(f"class {c}" for c in range(num_classes)),
-        train=images,
-        test=images,
-        mean=(0.5,) * in_chans,
-        std=(0.2,) * in_chans,
-        data_hash="d" * 64,
-    )
+    names = tuple(f"class {c}" for c in range(num_classes))
+    facts: dict[str, Any] = {"mean": (0.5,) * in_chans, "std": (0.2,) * in_chans}
+    facts |= {"name": "levels", "class_names": names, "data_hash": "d" * 64}
+    return DataSet(train=images, test=images, **facts)
 
 
 @pytest.mark.parametrize(("in_chans", "size"), [(1, (28, 28)), (3, (32, 16)), (3, (100, 80))])

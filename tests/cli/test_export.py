@@ -21,25 +21,63 @@ from PIL import Image, ImageOps
 from tests.cli import commands
 from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
-from tests.untrained_run import DATA, images, resnet, untrained_run
-from vitcli.core.spec import ModelSpec, model_spec
+from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.files import commit_json
+from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights import export, formats
-from vitcli.runner.weights.timm_names import ratio
+from vitcli.runner.weights.timm_names import not_plain, ratio
 
 vitcli = partial(commands.vitcli, "export")
-PAGE = Path(__file__).parents[2] / "docs/how-to/weights.md"
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
     "vit": changed(),
-    "resnet18": resnet(),
+    "resnet18": model_spec(family="resnet18", **SIZES),
     "convnet": model_spec(family="convnet", **SIZES),
     **FAMILIES,
 }
 ROWS = {f"attention {row}": changed(attention=row) for row in ATTENTIONS}
+
+
+DATA = {
+    "name": "shapes",
+    "mean": (0.5, 0.4, 0.3),
+    "std": (0.2, 0.25, 0.3),
+    "class_names": ("ant", "bee", "cat", "dog", "eel"),
+}
+
+
+def untrained_run(folder: Path, model: ModelSpec, **fields: Any) -> RunDir:
+    """Return a finished run of a model for five classes, with random weights and statistics.
+
+    ``fields`` are other parts of the experiment, such as ``data`` or ``task``.
+    """
+    spec = ExperimentSpec.model_validate({"model": model, "data": DATA} | fields)
+    module = new_module(spec)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            scale = 0.2 if parameter.ndim < 2 else 0.02  # biases and norms are 0 or 1 otherwise
+            parameter.add_(scale * torch.randn_like(parameter))
+    for name, buffer in module.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.5, 1.5)
+    run = RunDir(folder)
+    run.create(spec)
+    tensors = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
+    state = {"weights": "model", "model": model_hash(spec.model)}
+    save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
+    run.set_status("finished", 0)
+    (folder / "result.json").write_text(json.dumps({"test_accuracy": 0.8125, "num_test": 96}))
+    return run
+
+
+def images(count: int = 4) -> torch.Tensor:
+    return torch.randn(count, 3, 16, 16)
 
 
 def quick(*names: str) -> list[Any]:
@@ -53,8 +91,8 @@ def quick(*names: str) -> list[Any]:
 @pytest.mark.parametrize("name", quick("vit"))
 def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    code, out, talk = vitcli("run", "--format", "onnx")
-    assert (code, "opset          18\n" in out, "(limit 1e-04)" in out) == (0, True, True), talk
+    code, _, talk = vitcli("run", "--format", "onnx")
+    assert code == 0, talk
     session = onnxruntime.InferenceSession("run.onnx")
     for count in (1, 5):
         pictures = images(count)
@@ -87,23 +125,16 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     mean, std = (np.array(json.loads(about[name])) for name in ("mean", "std"))
     how = json.loads(about["preprocessing"])
     temperature = json.loads(about["temperature"])
-    assert (how["orientation"], how["transparent"], how["colours"]) == (
-        "turned upright as the EXIF data say",
-        "on white",
-        "RGB",
-    )
-    assert how["filter"] == "bilinear with antialiasing"
+    assert (how["transparent"], how["colours"]) == ("on white", "RGB")
     picture = ImageOps.exif_transpose(Image.open("odd.png"))
     picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     size = (how["width"], how["height"])
     picture = ImageOps.fit(picture.convert("RGB"), size, Image.Resampling.BILINEAR)
     ready = (np.asarray(picture) / 255 - mean) / std
     images = ready.transpose(2, 0, 1)[None].astype(np.float32)
-    logits = session.run(["logits"], {"images": images})[0][0]
-    scaled = logits / temperature
-    (prediction,) = Predictor(run).predict_each(["odd.png"], len(logits))
-    wanted = dict(prediction.top)
-    shares = np.log([wanted[name] for name in DATA["class_names"]])
+    scaled = session.run(["logits"], {"images": images})[0][0] / temperature
+    (prediction,) = Predictor(run).predict_each(["odd.png"], len(scaled))
+    shares = np.log([dict(prediction.top)[name] for name in DATA["class_names"]])
     np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 
@@ -127,7 +158,7 @@ def test_weights_are_read_back(here, name):
     """A plain ViT has the names of timm, all other models have their own."""
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
     code, out, talk = vitcli("run", "--format", "safetensors", "-o", "model.safetensors")
-    assert (code, "(limit 1e-04)" in out) == (0, True), talk
+    assert code == 0, talk
     names = safetensors.torch.load_file("model.safetensors").keys()
     is_plain = name in ("vit", "attention softmax")
     assert ("names          those of timm.models.VisionTransformer(" in out) == is_plain
@@ -174,15 +205,9 @@ def test_every_value_of_a_slot_is_plain_or_named(here):
     plain = {"patch_embed": 2, "pos_embed": 4, "ffn": 2, "norm": 2}
     tables = {"patch_embed": PATCH_EMBEDS, "pos_embed": POS_EMBEDS, "ffn": FFNS, "norm": NORMS}
     for field, table in tables.items():
-        reasons = [export_names(changed(**{field: row})) for row in table]
+        reasons = [not_plain(changed(**{field: row})) for row in table]
         assert sum(reason is None for reason in reasons) == plain[field]
         assert all(reason is None or reason.startswith(f"model.{field}=") for reason in reasons)
-
-
-def export_names(spec: ModelSpec) -> str | None:
-    from vitcli.runner.weights.timm_names import not_plain
-
-    return not_plain(spec)
 
 
 @pytest.mark.parametrize(("hidden", "dim"), [(48, 24), (49, 24), (97, 48), (1, 192), (509, 511)])
@@ -205,28 +230,17 @@ def test_a_model_without_classes_is_exported_without_its_head(here, to):
     torch.testing.assert_close(found, ours.features(pictures), atol=1e-5, rtol=1e-5)
 
 
-class Doubled(torch.nn.Module):
-    """A module whose output is wrong."""
-
-    def __init__(self, inner: torch.nn.Module, factor: float) -> None:
-        super().__init__()
-        self.inner, self.factor = inner, factor
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.factor * self.inner(images)
-
-
 @pytest.mark.parametrize("factor", [2.0, float("nan")])
 def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, factor):
     run = untrained_run(here / "run", changed())
     kind = export.FORMATS["safetensors"]
-    wrong = replace(kind, read=lambda path, model: Doubled(load_model(run), factor))
+    loaded = load_model(run)
+    wrong = replace(kind, read=lambda path, model: lambda images: factor * loaded(images))
     monkeypatch.setitem(export.FORMATS, "safetensors", wrong)
     code, _, talk = vitcli("run", "--format", "safetensors")
     assert (code, Path("run.safetensors").exists()) == (6, False)
-    assert talk.startswith("error: run.safetensors: not written: logits of 1 images differ by ")
-    code, out, _ = vitcli("run", "--format", "safetensors", "--no-check")
-    assert (code, "difference     not measured (--no-check)" in out) == (0, True)
+    assert talk.startswith("error: run.safetensors: not written: ")
+    assert vitcli("run", "--format", "safetensors", "--no-check")[0] == 0
 
 
 def test_a_missing_package_is_named(here, monkeypatch):
@@ -246,20 +260,15 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.9012)
     assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
     assert card.data.model_name == "cifar10-pocket"
-    assert "| test accuracy | 90.12 %, 10,000 images |" in card.text
     assert "| 95 % interval | 89.52 % to 90.69 % (sampling" in card.text
 
 
 def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, here):
     folder = copy_of_run(here / "runs" / "mine", {"train.epochs": 1})
-    code, out, talk = vitcli("mine", "--format", "card")
-    assert code == 0, talk
+    assert vitcli("mine", "--format", "card")[0] == 0
     wanted = json.loads((folder / "result.json").read_text())["test_accuracy"]
     assert [each.metric_value for each in ModelCard.load("mine.md").data.eval_results] == [wanted]
-    text = Path("mine.md").read_text()
-    assert "| 95 % interval | " in text
-    assert ("trained on pictures with vitcli" in text, str(here) in text) == (True, False)
-    assert out.endswith("next           vitcli export --format safetensors mine\n")
+    assert str(here) not in Path("mine.md").read_text()
 
 
 @pytest.mark.parametrize(

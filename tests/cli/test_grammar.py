@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import EnumType, StrEnum
 from pathlib import Path
 from types import UnionType
@@ -20,7 +20,7 @@ from tests.fabricated import make_run
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.main import app
 from vitcli.cli.options import Json, group
-from vitcli.cli.usage import OLD_SPELLINGS, spelled_today
+from vitcli.cli.usage import spelled_today
 from vitcli.runner.errors import ConfigError
 
 
@@ -57,10 +57,8 @@ def test_a_run_and_pictures_are_told_apart(words, run):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("", "vitcli predict photo.jpg"),
-        ("pets", "vitcli predict pets photo.jpg"),
-        ("elsewhere", "vitcli predict elsewhere photo.jpg"),
-        ("both x.png", "type runs/both for the run, or ./both"),
+        *(("", "predict photo.jpg"), ("pets", "predict pets photo.jpg")),
+        *(("elsewhere", "predict elsewhere photo.jpg"), ("both x.png", "runs/both .*, or ./both")),
     ],
 )
 def test_what_can_be_misread_is_refused(words, told):
@@ -90,20 +88,10 @@ def test_an_old_spelling_is_a_new_one(old, new):
     assert len(notes) >= 1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "predict a -- --run",
-        "runs show list",
-        "eval --run a",
-        "predict a --runs b",
-        "ablate --only=first",
-        "list runs",
-        "",
-    ],
-)
-def test_other_words_stay(line):
-    assert spelled_today(line.split()) == (line.split(), [])
+def test_other_words_stay():
+    lines = ("predict a -- --run", "runs show list", "eval --run a", "predict a --runs b")
+    for line in (*lines, "ablate --only=first", "list runs", ""):
+        assert spelled_today(line.split()) == (line.split(), [])
 
 
 def test_a_note_is_printed_once_and_runs_store_the_new_command(monkeypatch):
@@ -111,13 +99,6 @@ def test_a_note_is_printed_once_and_runs_store_the_new_command(monkeypatch):
     _, _, talk = vitcli("runs", "list")
     assert talk.count("note: 'vitcli runs list' is now 'vitcli runs ls'\n") == 1
     assert sys.argv[1:] == ["runs", "ls"]
-
-
-def test_every_old_spelling_is_gone_from_the_help():
-    for path, old, _ in OLD_SPELLINGS:
-        name, *more = old.split()
-        _, out, _ = vitcli(*path.split(), "--help")
-        assert f" {name} " not in out or more[:1] == ["first"], path
 
 
 def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -179,56 +160,52 @@ class Kind(StrEnum):
 
 File = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="File.")]
 Choice = Annotated[Kind, typer.Option("--format", help="Format.")]
-Top = Annotated[int, typer.Option(help="Number.")]
+Top = Annotated[int, typer.Option("--top", help="Number.")]
+PLANTED = {
+    "second meaning: --top": Annotated[int, typer.Option("--top", help="Place.")],
+    "second meaning: --top {": Annotated[str, typer.Option("--top", help="Number.")],
+    "option and argument: --top": Annotated[str, typer.Argument(metavar="TOP")],
+    "neither file nor folder: planted -o": Annotated[str, typer.Option("-o", help="Output.")],
+    "no choice: planted --format": Annotated[str, typer.Option("--format")],
+}
+"""Breach -> a parameter that commits it."""
 
 
 def good(top: Top = 1, output: File = "", form: Choice = Kind.text, json: Json = False) -> None:
     """Follow the rules."""
 
 
-def second_meaning(top: Annotated[int, typer.Option(help="Place.")] = 1, json: Json = False):
-    """Take --top for something else."""
-
-
-def second_type(top: Annotated[str, typer.Option(help="Number.")] = "", json: Json = False):
-    """Take another type."""
-
-
-def positional(top: Annotated[str, typer.Argument()], json: Json = False):
-    """Take an option of another command as an argument."""
-
-
 def mute(top: Top = 1):
     """Print no JSON."""
-
-
-def vague(output: Annotated[str, typer.Option("-o", help="Output.")] = "", json: Json = False):
-    """Write somewhere."""
-
-
-def free(form: Annotated[str, typer.Option("--format")] = "", json: Json = False):
-    """Take any format."""
 
 
 def demanding(name: Annotated[str, typer.Option("--name")], json: Json = False):
     """Need an option."""
 
 
+def planted(kind: Any) -> Callable[..., None]:
+    """Return a command with a parameter of a kind."""
+
+    def command(value="", json=False) -> None:
+        """Commit a breach."""
+
+    command.__name__, command.__annotations__ = "planted", {"value": kind, "json": Json}
+    return command
+
+
 @pytest.mark.parametrize(
-    ("planted", "told"),
+    ("command", "told"),
     [
-        *((second_meaning, "second meaning: --top"), (second_type, "second meaning: --top")),
-        *((positional, "option and argument: --top"), (mute, "no --json: mute")),
-        *((vague, "neither file nor folder: vague -o"), (free, "no choice: free --format")),
-        (demanding, "required option: demanding --name"),
+        *((planted(kind), told) for told, kind in PLANTED.items()),
+        *((mute, "no --json: mute"), (demanding, "required option: demanding --name")),
     ],
 )
-def test_a_planted_breach_is_found(planted, told):
+def test_a_planted_breach_is_found(command, told):
     small = group()
     for name in ("good", "same"):  # Typer makes a group of two
         small.command(name)(good)
     assert [*breaches(small)] == []
-    small.command()(planted)
+    small.command()(command)
     (found,) = breaches(small)
     assert found.startswith(told)
 
@@ -261,22 +238,17 @@ def test_quiet_leaves_results_and_errors(monkeypatch):
     assert (code, talk.startswith("error: ")) == (4, True)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(
-            "ablate --dry-run --status",
-            "ablate --status --table-only",
-            "search x --dry-run --status",
-        ),
-        *("ablate --dry-run --table-only", "predict x.png --reject 0.5 --coverage 0.9"),
-    ],
+EXCLUDING = (
+    *("ablate --dry-run --status", "ablate --status --table-only", "search x --dry-run --status"),
+    *("ablate --dry-run --table-only", "predict x.png --reject 0.5 --coverage 0.9"),
 )
+
+
+@pytest.mark.parametrize("words", EXCLUDING)
 def test_two_ways_that_exclude_each_other_are_named(here, words):
     code, out, talk = vitcli(*words.split())
     first, second = [word for word in words.split() if word.startswith("--")]
-    told = f"error: {first} and {second} exclude each other; leave out one of them\n"
-    assert (code, out, talk) == (2, "", told)
+    assert (code, out, talk.startswith(f"error: {first} and {second} ")) == (2, "", True)
 
 
 def test_the_folder_of_runs_can_be_elsewhere(here, environment):
@@ -308,13 +280,8 @@ def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypat
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "partitoin: gpu",
-            "slurm.yaml:1: no option of a cluster is called 'partitoin'; did you mean",
-        ),
-        ("dry-run: true", "slurm.yaml:1: no option of a cluster is called 'dry-run'"),
-        ("cpus: many", "--cpus takes a whole number of at least 1"),
-        ("cpus: 0", "--cpus takes a whole number of at least 1"),
+        *(("partitoin: gpu", "slurm.yaml:1: no"), ("dry-run: true", "slurm.yaml:1: no")),
+        *(("cpus: many", "--cpus takes"), ("cpus: 0", "--cpus takes")),
     ],
 )
 def test_a_mistake_in_a_profile_is_named(here, text, told):

@@ -24,9 +24,8 @@ def test_a_model_of_timm_keeps_its_logits(tiny, here):
     model = theirs()
     state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3}, here / "vit.pt")
-    code, out, talk = vitcli("vit.pt", tiny, "-o", "mine", *FIELDS)
+    code, _, talk = vitcli("vit.pt", tiny, "-o", "mine", *FIELDS)
     assert code == 0, talk
-    assert out.endswith("next           vitcli eval mine\n")
     same_logits("mine", model)
     assert 0 <= evaluate_run("mine").scores.accuracy <= 1
     assert 0 <= probe_run("mine", "knn").trained.accuracy <= 1
@@ -52,12 +51,10 @@ def test_another_model_is_refused_by_its_differences(tiny, here):
     file = save(torch.nn.ModuleDict({"module": theirs()}))
     words = (file, tiny, "-o", "mine", *FIELDS, "-s")
     code, _, talk = vitcli(*words, "model.depth=3")
-    assert (code, Path("mine").exists()) == (4, False)
-    assert "fit the model: module.blocks.2.norm1.weight is missing; " in talk
-    assert " and 9 more\n" in talk
-    assert talk.endswith("add: -s model.depth=2\n")
+    assert (code, Path("mine").exists(), "module.blocks.2.norm1.weight" in talk) == (4, False, True)
+    assert suggested(talk) == ["-s", "model.depth=2"]
     _, _, talk = vitcli(*words, "model.mlp_dim=20")
-    assert "module.blocks.0.mlp.fc1.weight is (32, 16), the model needs (20, 16); " in talk
+    assert "module.blocks.0.mlp.fc1.weight is (32, 16), the model needs (20, 16)" in talk
     assert " and 3 more\n" in talk
 
 
@@ -117,35 +114,32 @@ def test_another_number_of_classes_is_named_with_a_command_that_works(tiny, here
     code, _, talk = commands.vitcli(*shlex.split(advice))
     assert (code, "note: the head for 2 classes is new" in talk) == (0, True), talk
     code, _, talk = vitcli(save(theirs(num_classes=7)), tiny, "-o", "mine")
-    assert (code, "\nthe file has 7 classes, the data set has 2; if timm has" in talk) == (4, True)
-    assert "-s model" not in talk, "no setting helps"
+    assert (code, "-s model" in talk) == (4, False), "no setting helps"
     model = theirs()
     model.head = torch.nn.Identity()
     code, _, talk = vitcli(save(model), tiny, "-o", "mine", *FIELDS)
-    assert (code, "vitcli import timm:NAME --weights" in talk) == (4, True), talk
+    assert (code, "timm:NAME --weights" in talk) == (4, True), talk
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "part", "about"),
+    ("kind", "fields", "part"),
     [
-        ("VisionTransformer", {"global_pool": "avg"}, "fc_norm", "a norm after the pooling"),
-        ("VisionTransformer", {"qk_norm": True}, "blocks.0.attn.q_norm", "norms of queries"),
-        ("VisionTransformerDistilled", {}, "dist_token", "a distillation token"),
+        ("VisionTransformer", {"global_pool": "avg"}, "fc_norm"),
+        ("VisionTransformer", {"qk_norm": True}, "blocks.0.attn.q_norm"),
+        ("VisionTransformerDistilled", {}, "dist_token"),
     ],
 )
-def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, part, about):
+def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, part):
     """They would change the logits, so no setting is suggested."""
     file = save(theirs(getattr(timm.models.deit, kind), **fields))
     code, _, talk = vitcli(file, tiny, "-o", "mine", *FIELDS)
-    assert (code, f"vitcli's models lack: {part}" in talk) == (4, True), talk
-    assert (about in talk, "-s " in talk) == (True, False)
+    assert (code, f"lack: {part}" in talk, "-s " in talk) == (4, True, False), talk
 
 
-@pytest.mark.parametrize("name", ["pretrain-mae", "clip"])
-def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here, name):
-    code, _, talk = vitcli(save(theirs()), name, "-o", "mine")
-    told = f"-e {name} trains more than an image model (task '{name.removeprefix('pretrain-')}'); "
-    assert (code, told in talk, Path("mine").exists()) == (2, True, False), talk
+def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here):
+    for name in ("pretrain-mae", "clip"):
+        code, _, talk = vitcli(save(theirs()), name, "-o", "mine")
+        assert (code, f"-e {name} " in talk, Path("mine").exists()) == (2, True, False), talk
 
 
 def test_an_export_of_vitcli_states_its_settings(tiny, here):
@@ -181,10 +175,7 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     assert (code, talk.endswith("each of these once: 10,2\n")) == (2, True), talk
 
 
-def test_names_of_wrappers_and_decoders_and_the_command_that_trains_weights():
-    for prefix in ("net.", "model.backbone.", "module.net."):
-        naming = naming_of([prefix + name for name in theirs().state_dict()])
-        assert (naming.prefix, naming.is_timm) == (prefix, True)
+def test_names_of_decoders_and_the_command_that_trains_weights():
     names = ["patch_embed.proj.weight", "decoder_blocks.0.norm1.weight", "blocks.0.norm1.weight"]
     assert (naming_of(names).prefix, naming_of(names).is_timm) == ("", True)
     words = shlex.split(tuning_command(RunDir(Path("my weights/mine")), Path("my data")))

@@ -68,17 +68,14 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     words += ("--init", "timm:test_vit", "-s", "data.resize=80")
     code, out, talk = vitcli(*words, "--dry-run", "--json")
-    assert code == 0, talk
-    assert not Path("runs").exists()
+    assert (code, Path("runs").exists()) == (0, False), talk
     init = json.loads(out)["config"]["train"]["init"]
-    code, out, talk = vitcli(*words, "--name", "run")
+    code, _, talk = vitcli(*words, "--name", "run")
     assert code == 0, talk
-    assert out.endswith("next           vitcli eval --review run\n")
     run = RunDir(Path("runs/run"))
     spec, first = run.spec(), RunDir(Path("runs") / init)
     assert (spec.train.init, first.exists) == (init, True)
-    assert spec.model.depth == len(theirs().blocks)
-    assert spec.model.patch_size == 16
+    assert (spec.model.depth, spec.model.patch_size) == (len(theirs().blocks), 16)
     assert spec.model.drop_path == load_experiment("finetune").spec.model.drop_path
     assert spec.data.resize == (80, 80), "typed, where the weights expect 160 pixels"
     assert list(spec.data.mean) == list(timm.create_model("test_vit").pretrained_cfg["mean"])
@@ -89,10 +86,8 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     code, out, _ = vitcli("runs", "ls", "--json")
     data = {row["name"]: row["data"] for row in json.loads(out)}
     assert data == {init: None, "run": f"imagefolder:{pictures}"}
-    code, _, talk = vitcli("train", "quickstart", *words[2:6], "--init", "timm:test_vit")
-    assert (code, "do not fit" in talk) == (2, True), talk
-    save(theirs())
-    code, _, talk = vitcli(*words[:6], "--init", "vit.safetensors")
+    assert vitcli("train", "quickstart", *words[2:6], "--init", "timm:test_vit")[0] == 2
+    code, _, talk = vitcli(*words[:6], "--init", save(theirs()))
     assert (code, "vitcli import vit.safetensors EXPERIMENT" in talk) == (2, True), talk
 
 
@@ -116,12 +111,8 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     variant(**options)
     name, model = "test_vit", theirs(num_classes=2, **options)
     file = save(model)
-    code, out, talk = vitcli(
-        *("import", f"timm:{name}", "--weights", file, tiny, "-o", "mine"), *LARGE
-    )
-    assert code == 0, talk
-    assert ("resized" in talk, "dropped" in talk, "new_head" in talk) == (False, False, False)
-    assert out.endswith("next           vitcli eval mine\n")
+    code, _, talk = vitcli("import", f"timm:{name}", "--weights", file, tiny, "-o", "mine", *LARGE)
+    assert (code, "resized" in talk, "dropped" in talk) == (0, False, False), talk
     ours, images = load_model("mine"), torch.randn(1, 3, 160, 160)
     torch.testing.assert_close(ours(images), model(images), atol=1e-5, rtol=1e-5)
     config = model.pretrained_cfg
@@ -152,22 +143,13 @@ def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
 @pytest.mark.parametrize("classes", [7, 0])
 def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here, classes):
     file = save(theirs(num_classes=classes))
-    code, out, talk = vitcli(
-        "import", "timm:test_vit", "--weights", file, tiny, "-o", "mine", *SMALL
-    )
-    assert code == 0, talk
-    dropped = "dropped: head.weight (7, 64), head.bias (7,); the data set has 2 classes\n"
-    assert (dropped in talk) == (classes == 7)
-    assert "note: the head for 2 classes is new: it has the initial weights of seed 0." in talk
+    words = ("import", "timm:test_vit", "--weights", file, tiny, "-o", "mine", *SMALL)
+    code, out, talk = vitcli(*words)
+    assert (code, "the head for 2 classes is new" in talk) == (0, True), talk
+    assert ("dropped: head.weight (7, 64), head.bias (7,)" in talk) == (classes == 7)
     following = out.splitlines()[-1].removeprefix("next           vitcli ")
-    assert following == (
-        "train mine/config.yaml --name mine-tuned -s optim.name=adamw --lr 3e-4 --init mine"
-    )
     code, _, talk = vitcli("export", "mine", "--format", "card", "-o", "card.md")
-    assert (code, talk.endswith(f"train the imported weights first: vitcli {following}\n")) == (
-        4,
-        True,
-    )
+    assert (code, talk.endswith(f": vitcli {following}\n")) == (4, True)
     if classes:
         code, _, talk = vitcli(*shlex.split(following), "--epochs", 1, "--limit-batches", 1)
         assert code == 0, talk
@@ -175,33 +157,18 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     assert kept.equal(safetensors.torch.load_file(file)["blocks.3.mlp.fc1.weight"])
 
 
-REFUSED_FILES = [
-    ("timm:test_vit2", 4, "vitcli has no global_pool='avg' with fc_norm"),
-    ("timm:vit_tiny_patch16_224", 4, "is not timm:vit_tiny_patch16_224: blocks.6.norm1.weight is"),
-    ("timm:vit_medium_patch16_gap_240", 4, "is not timm:vit_medium_patch16_gap_240: timm says sh"),
-    ("vit.safetensors", 2, "--weights vit.safetensors needs the name of a model"),
-]
-
-
-@pytest.mark.parametrize(("source", "code", "message"), REFUSED_FILES)
-def test_a_refusal_names_the_part(tiny, here, source, code, message):
-    save(theirs())
-    words = ("import", source, "--weights", "vit.safetensors", tiny, "-o", "mine")
-    found, _, talk = vitcli(*words, *SMALL)
-    assert (found, message in talk) == (code, True), talk
-    assert not Path("mine").exists()
-
-
-def test_a_damaged_file_or_another_field_is_refused(tiny, here):
-    model = theirs(num_classes=2)
-    words = ("import", "timm:test_vit", "--weights", save(model), tiny, "-o", "mine", *SMALL)
-    code, _, talk = vitcli(*words, "-s", "model.depth=3")
-    assert (code, "-s model.depth=3: timm:test_vit has 6; leave it out" in talk) == (2, True)
-    state = model.state_dict()
-    del state["blocks.2.norm1.bias"]
-    safetensors.torch.save_file(state, "vit.safetensors")
-    code, _, talk = vitcli(*words)
-    assert (code, "blocks.2.norm1.bias is missing" in talk) == (4, True), talk
+def test_a_refusal_names_the_part(tiny, here):
+    file = save(theirs())
+    for source, code, message in (
+        ("timm:test_vit2", 4, "global_pool='avg'"),
+        ("timm:vit_tiny_patch16_224", 4, "is not timm:vit_tiny_patch16_224: blocks.6.norm1.weight"),
+        ("timm:vit_medium_patch16_gap_240", 4, "is not timm:vit_medium_patch16_gap_240: "),
+        ("vit.safetensors", 2, "--weights vit.safetensors"),
+        ("timm:test_vit -s model.depth=3", 2, "model.depth=3"),
+    ):
+        words = (*source.split(), "--weights", file, tiny, "-o", "mine", *SMALL)
+        found, _, talk = vitcli("import", *words)
+        assert (found, message in talk, Path("mine").exists()) == (code, True, False), talk
 
 
 def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, published):
@@ -214,9 +181,7 @@ def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkey
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     published()
     code, _, talk = vitcli(*words)
-    assert (code, "model.safetensors, read as timm:test_vit: mean [0.5, " in talk) == (0, True), (
-        talk
-    )
+    assert (code, "read as timm:test_vit: mean [0.5, " in talk) == (0, True), talk
 
 
 def weights_of_first_block(model: Any, images: torch.Tensor) -> torch.Tensor:
@@ -233,27 +198,16 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     """Of a classifier, and of an encoder such as CLIP's."""
     model = theirs(**options)
     variant(**{key: value for key, value in options.items() if key == "pre_norm"})
-    picture, file = save_picture("x.png", (160, 160)), save(model)
-    words = ("attn-map", "timm:test_vit", picture, "--weights", file)
+    picture = save_picture("x.png", (160, 160))
+    words = ("attn-map", "timm:test_vit", picture, "--weights", save(model))
     code, out, talk = vitcli(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
     assert code == 0, talk
     config = model.pretrained_cfg
-    pixels = (
-        torch.from_numpy(np.array(Image.open(picture).convert("RGB"))).permute(2, 0, 1)[None] / 255
-    )
+    pixels = torch.from_numpy(np.array(Image.open(picture))).permute(2, 0, 1)[None] / 255
     mean, std = (torch.tensor(config[k])[None, :, None, None] for k in ("mean", "std"))
     wanted = weights_of_first_block(model, (pixels - mean) / std)
-    with np.load("x.npz") as file_:
-        torch.testing.assert_close(
-            torch.from_numpy(file_["maps"]).view_as(wanted), wanted, atol=1e-5, rtol=1e-4
-        )
-    has_names = options == {}
-    assert (" %  x.npz" in out) == has_names
-    assert ("timm has no names for the classes" in talk) != has_names
+    with np.load("x.npz") as file:
+        found = torch.from_numpy(file["maps"]).view_as(wanted)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    assert (" %  x.npz" in out) == (options == {}), "timm has no names for the classes"
     assert not Path("runs").exists(), "the import stays in memory"
-
-
-def test_the_model_of_maps_is_a_name_of_timm(here):
-    words = ("attn-map", save(theirs()), save_picture("x.png", (8, 8)))
-    code, _, talk = vitcli(*words)
-    assert (code, "write timm:NAME, and --weights FILE" in talk) == (2, True), talk

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from tests.cli.commands import save_picture
 from tests.cli.commands import vitcli as run_vitcli
@@ -18,19 +17,6 @@ from vitcli.runner.run.folder import RunDir
 
 attn_map = partial(run_vitcli, "attn-map")
 predict = partial(run_vitcli, "predict")
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "mode"), [("tall.webp", (40, 200), "RGB"), ("clear.png", (64, 48), "RGBA")]
-)
-def test_a_picture_of_any_shape_is_named_and_drawn(mapped_run, workshop, name, size, mode):
-    code, out, talk = attn_map(mapped_run, save_picture(name, size, mode))
-    assert (code, talk) == (0, f"run {mapped_run.name} (imagefolder:{workshop / 'pictures'})\n")
-    stem = name.partition(".")[0]
-    assert out.rstrip().endswith(f" %  {stem}-cls.png")
-    assert out.startswith((f"{name}: bright", f"{name}: dark"))
-    with Image.open(f"{stem}-cls.png") as figure:
-        assert min(figure.size) > 200
 
 
 def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
@@ -74,22 +60,17 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
     assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
 
 
-def test_dash_is_standard_input_whatever_lies_here(mapped_run):
-    Path("-").mkdir()
-    code, _, talk = attn_map(mapped_run, "-")
-    assert (code, "the file is empty" in talk) == (4, True)
-
-
 def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
     """tests/runner/data/test_pictures.py has every kind of bad picture."""
     Path("bad.png").write_text("words")
     code, out, talk = attn_map(mapped_run, "bad.png", "-o", "out")
     assert (code, out, Path("out").exists()) == (4, "", False)
     assert talk.splitlines()[1].startswith("error: bad.png: ")
+    Path("-").mkdir()  # which is standard input, whatever lies here
+    assert attn_map(mapped_run, "-")[0] == 4
     files = (save_picture("a.png", (9, 9)), "bad.png", "missing.png")
     code, out, talk = attn_map(mapped_run, *files)
     assert (code, out.split()[-1], Path("a-cls.png").is_file()) == (3, "a-cls.png", True)
-    assert talk.endswith("error: 2 of 3 images could not be read\n")
     Path("empty").mkdir()
     Path("a-cls.png").unlink()
     assert attn_map(mapped_run, "a.png", "empty")[:2] == (4, "")
@@ -116,16 +97,6 @@ def photos(pictures) -> Path:
 
 
 IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png", "old/my cat.png")]
-
-
-def test_a_folder_is_a_table_of_all_its_pictures_in_natural_order(run, photos):
-    code, out, talk = predict(run, photos)
-    assert code == 0, talk
-    header, *rows = [line.split("  ") for line in out.splitlines()]
-    assert [row[0] for row in rows] == IN_ORDER
-    assert " ".join(header).split() == ["file", "class", "probability"]
-    assert {row[-1].split()[-1] for row in rows} == {"%"}
-    assert "photos: ignored 3 files (hidden, " in talk
 
 
 @pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
@@ -158,10 +129,10 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     found = {form: predict(run, photos, "--format", form) for form in ("text", "json")}
     found["csv"] = predict(run, photos, "--format", "csv", "--reject", 0)
     assert {code for code, _, _ in found.values()} == {3}
-    _, out, talk = found["text"]
-    assert [line.split("  ")[0] for line in out.splitlines()[1:]] == IN_ORDER
-    assert out.splitlines()[1].split("  ", 1)[1].split() == ["cannot", "be", "read", "-"]
-    assert talk.endswith("error: 1 of 5 images could not be read\n")
+    header, *shown = found["text"][1].splitlines()
+    assert header.split() == ["file", "class", "probability"]
+    assert [line.split("  ")[0] for line in shown] == IN_ORDER
+    assert ["%" in line for line in shown] == [False] + [True] * 4
     rows = json.loads(found["json"][1])
     assert [each["image"] for each in rows] == IN_ORDER
     assert [each["error"] is None for each in rows] == [False] + [True] * 4
@@ -178,39 +149,31 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
 def test_rejected_pictures_are_marked_in_every_format(run, photos):
     shares = {row["top"][0]["probability"] for row in json.loads(predict(run, photos, "--json")[1])}
     least = (min(shares) + max(shares)) / 2
-    found = {
-        form: predict(run, photos, "--reject", least, "--format", form)
-        for form in ("json", "csv", "text")
-    }
-    assert {code for code, _, _ in found.values()} == {0}
-    rows = json.loads(found["json"][1])
+    words = (run, photos, "--reject", least, "--format")
+    found = {form: predict(*words, form)[1] for form in ("json", "csv", "text")}
+    rows = json.loads(found["json"])
     accepted = [row["top"][0]["probability"] >= least for row in rows]
     assert {*accepted} == {True, False}
     assert ([row["accepted"] for row in rows], rows[0]["set"]) == (accepted, None)
-    lines = [*csv.DictReader(found["csv"][1].splitlines())]
+    lines = [*csv.DictReader(found["csv"].splitlines())]
     assert [row["accepted"] == "true" for row in lines] == accepted
-    shown = found["text"][1].splitlines()[1:]
+    shown = found["text"].splitlines()[1:]
     assert ["none" not in line for line in shown] == accepted
     best = [row["top"][0]["class"] for row in rows]
     assert [row["class"] for row in lines] == best
     assert all(name in line for name, line in zip(best, shown, strict=True))
-    assert found["text"][2].endswith(f"accepted {sum(accepted)} of 5 pictures\n")
 
 
-@pytest.mark.parametrize(
-    ("numbers", "reason"),
-    [
-        ({"temperature": 2.0}, ""),
-        ({}, "data.val_split"),
-        ({"set_threshold_0.9": 0.1, "val_accuracy": 1.0}, "were right"),
-        ({"set_threshold_0.9": 0.1, "val_accuracy": 0.5}, "too little"),
-    ],
-)
-def test_predict_says_why_a_probability_is_not_calibrated(run, photos, numbers, reason):
-    Path(run, "result.json").write_text(json.dumps(numbers))
-    code, _, talk = predict(photos, "--run", run, "--reject", 0.8)
-    assert (code, "not calibrated" in talk) == (0, bool(reason))
-    assert reason in talk
+def test_predict_says_why_a_probability_is_not_calibrated(run, photos):
+    for reason, numbers in {
+        "data.val_split": {},
+        "were right": {"set_threshold_0.9": 0.1, "val_accuracy": 1.0},
+        "too little": {"set_threshold_0.9": 0.1, "val_accuracy": 0.5},
+        "": {"temperature": 2.0},
+    }.items():
+        Path(run, "result.json").write_text(json.dumps(numbers))
+        code, _, talk = predict(photos, "--run", run, "--reject", 0.8)
+        assert (code, "not calibrated" in talk, reason in talk) == (0, bool(reason), True)
 
 
 @pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
@@ -224,9 +187,9 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
             assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
             assert row["accepted"] == str(size == 1).lower()
     Path(run, "result.json").write_text(json.dumps({"set_threshold_0.9": 0.0}))
-    code, _, talk = predict(run, photos, "--coverage", 0.9)
-    assert code == 2
-    assert "data.val_split=9" in talk
+    for share, told in ((0.9, "data.val_split=9"), (0.7, "0.8, 0.9, 0.95")):
+        code, out, talk = predict(run, photos, "--coverage", share)
+        assert (code, out, told in talk) == (2, "", True), talk
 
 
 def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photos):
@@ -235,19 +198,6 @@ def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photo
     torch.nn.init.zeros_(predictor.model.head.bias)
     (found,) = predictor.predict_each(IN_ORDER[:1], threshold=0.5)
     assert {*found.prediction_set} == {"bright", "dark"}
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--coverage", 0.9], "data.val_split="),
-        (["--coverage", 0.7], "0.8, 0.9, 0.95"),
-        (["--coverage", 0.9, "--reject", 0.9], "leave out one"),
-    ],
-)
-def test_a_coverage_that_cannot_be_had_is_refused_in_one_line(run, photos, words, told):
-    code, out, talk = predict(run, photos, *words)
-    assert (code, out, told in talk.splitlines()[-1]) == (2, "", True), talk
 
 
 def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch):
@@ -263,12 +213,4 @@ def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch
 
     monkeypatch.setattr(os, "scandir", scandir)
     code, out, talk = predict(run, photos)
-    assert (code, out) == (4, "")
-    assert "error: photos/old: cannot be listed: Permission denied\n" in talk
-
-
-def test_a_terminal_shows_how_many_are_done(run, photos, monkeypatch):
-    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    _, out, talk = predict(run, photos)
-    assert ("5 of 5" in talk, "5 of 5" in out) == (True, False)
+    assert (code, out, "error: photos/old: " in talk) == (4, "", True)

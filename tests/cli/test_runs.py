@@ -1,4 +1,4 @@
-"""`vitcli runs` on fabricated folders."""
+"""`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
 
 import json
 from functools import partial
@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli import commands
 from tests.fabricated import make_run
+from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import to_hashed_json
 
@@ -21,24 +22,9 @@ def listed(*words: object) -> list[dict]:
     return json.loads(out)
 
 
-def test_ls_of_nothing_says_what_to_type():
-    assert vitcli("ls") == (0, "", f"no runs in {Path.cwd()}/runs; start with: vitcli train\n")
-    assert listed() == []
-
-
-def test_ls_json_has_what_scripts_need():
-    make_run(3, accuracy=0.25)
-    (run,) = listed()
-    assert run["name"] == "quickstart/train/seed3"
-    assert run["path"] == "runs/quickstart/train/seed3"
-    assert (run["state"], run["seed"], run["epochs"]) == ("finished", 3, 8)
-    assert (run["test_accuracy"], run["parameters"]) == (0.25, 140618)
-
-
 def test_a_killed_run_is_not_called_running_and_one_in_work_is():
     run = make_run(0, state="running")
     assert listed()[0]["state"] == "interrupted"
-    assert listed()[0]["reason"] == "its process is gone"
     with run.lock():
         assert listed()[0]["state"] == "running"
 
@@ -59,13 +45,14 @@ def test_a_damaged_file_does_not_hide_the_other_runs(file, content):
     damaged = make_run(0)
     make_run(1)
     (damaged.path / file).write_text(content)
-    assert sorted(run["name"] for run in listed()) == [
-        "quickstart/train/seed0",
-        "quickstart/train/seed1",
-    ]
+    names = [f"quickstart/train/seed{seed}" for seed in (0, 1)]
+    assert sorted(run["name"] for run in listed()) == names
     assert vitcli("ls")[0] == 0
     for words in (["runs", "show"], ["train", "--resume"]):
         assert commands.vitcli(*words, damaged.path)[0] in (0, 2, 4)
+    if content != "\0":  # many programs have a config.yaml
+        assert vitcli("rm", "-y", damaged.path)[0] == 0
+        assert not damaged.exists
 
 
 @pytest.mark.parametrize("json_option", [(), ("--json",)])
@@ -78,15 +65,18 @@ def test_control_characters_in_names_are_shown_escaped(json_option):
         assert "evil\\x1b[31m" in out or "evil\\u001b[31m\\nname" in out
 
 
-def test_show_json():
-    make_run(0)
+def test_json_has_what_scripts_need():
+    make_run(0, accuracy=0.25)
     found = json.loads(vitcli("show", "quickstart", "--json")[1])
-    assert found["status"]["state"] == "finished"
+    assert (found["status"]["state"], found["meta"]["experiment"]) == ("finished", "quickstart")
     assert found["config"]["model.embed_dim"] == 64
     assert "model.patch_size" not in found["config"]
-    assert [record["epoch"] for record in found["metrics"]] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert found["result"]["parameters"] == 140618
-    assert found["meta"]["experiment"] == "quickstart"
+    assert [record["epoch"] for record in found["metrics"]] == [*range(1, 9)]
+    (row,) = listed()
+    wanted = {"path": "runs/quickstart/train/seed0", "seed": 0, "epochs": 8, "test_accuracy": 0.25}
+    assert wanted | {"parameters": found["result"]["parameters"]} == {
+        name: row[name] for name in (*wanted, "parameters")
+    }
 
 
 def test_diff_shows_what_was_set_and_what_was_measured():
@@ -98,14 +88,9 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert found["config"]["model.depth"] == [4, 2]
     assert found["facts"] == {"commit": ["c" * 40, "e" * 40]}
     assert found["measures"]["test_accuracy"] == [0.5, 0.625]
-
-
-def test_diff_with_an_unfinished_run_compares_its_epochs_so_far():
-    make_run(0, folder=Path("runs/a"))
-    make_run(0, folder=Path("runs/b"), state="interrupted")
-    found = json.loads(vitcli("diff", "a", "b", "--json")[1])
-    assert found["measures"]["epochs"] == [8, 3]
-    assert found["measures"]["parameters"] == [140618, None]
+    make_run(0, folder=Path("runs/c"), state="interrupted")
+    measures = json.loads(vitcli("diff", "a", "c", "--json")[1])["measures"]
+    assert (measures["epochs"], measures["parameters"]) == ([8, 3], [140618, None])
 
 
 def test_a_result_that_was_changed_by_hand_is_shown_as_damaged():
@@ -129,9 +114,8 @@ def test_rm_removes_the_run_and_the_folders_it_leaves_empty():
     assert (code, out) == (0, "removed quickstart/train/seed0\n")
     assert not Path("runs/quickstart/train/seed0").exists()
     assert [run["seed"] for run in listed()] == [1]
-    assert json.loads(vitcli("rm", "quickstart", "-y", "--json")[1]) == {
-        "removed": ["quickstart/train/seed1"]
-    }
+    removed = json.loads(vitcli("rm", "quickstart", "-y", "--json")[1])
+    assert removed == {"removed": ["quickstart/train/seed1"]}
     assert list(Path("runs").iterdir()) == []
 
 
@@ -156,9 +140,7 @@ def test_rm_asks_on_a_terminal(answer, code, kept, environment):
     run = make_run(0)
     words = ("runs", "rm", "quickstart")
     found, screen = run_in_terminal(*words, environment=environment, width=80, typed=answer)
-    assert (found, run.exists) == (code, kept)
-    assert "remove quickstart/train/seed0 (0.0 MB)?" in screen
-    assert ("nothing was removed" in screen) is kept
+    assert (found, run.exists, f"remove {run.name} (" in screen) == (code, kept, True)
 
 
 def test_rm_of_a_run_in_use_is_refused_and_removes_nothing():
@@ -166,11 +148,8 @@ def test_rm_of_a_run_in_use_is_refused_and_removes_nothing():
     words = ["rm", "-y", idle.name, busy.name]
     with busy.lock():
         code, _, talk = vitcli(*words)
-    assert code == 7
-    assert talk.startswith("error: runs/quickstart/train/seed1: another process")
-    assert idle.exists
-    assert busy.exists
-    assert vitcli(*words)[0] == 0
+    assert (code, talk.startswith(f"error: {busy.path}: ")) == (7, True)
+    assert (idle.exists, busy.exists, vitcli(*words)[0]) == (True, True, 0)
 
 
 @pytest.mark.parametrize("config", ["lr: 0.1\nmodel: resnet\n", "", "seed: 3\n"])
@@ -180,9 +159,7 @@ def test_rm_leaves_folders_of_other_programs_alone(config):
     (foreign / "checkpoints").mkdir(parents=True)
     (foreign / "config.yaml").write_text(config)
     (foreign / "checkpoints" / "best.pt").touch()
-    code, _, talk = vitcli("rm", "-y", "project")
-    assert code == 4
-    assert "not a folder that vitcli wrote; nothing was removed" in talk
+    assert vitcli("rm", "-y", "project")[0] == 4
     assert (foreign / "checkpoints" / "best.pt").exists()
 
 
@@ -198,21 +175,59 @@ def test_rm_leaves_foreign_files_in_a_run_and_names_them():
     assert listed() == []
 
 
-def test_rm_removes_a_run_whose_config_is_damaged():
-    run = make_run(0)
-    (run.path / "config.yaml").write_text("model: {dept: 4}")
-    assert vitcli("rm", "-y", "quickstart")[0] == 0
-    assert not run.path.exists()
-
-
 def test_record_writes_a_file_or_prints_the_document():
     make_run(1)
     make_run(0, meta={"dirty": True})
     names = ["quickstart/train/seed1", "quickstart/train/seed0"]
     code, out, talk = vitcli("record", *names, "-o", "results/quickstart.json")
-    assert (code, out) == (0, "")
-    assert talk.endswith("wrote results/quickstart.json\n")
-    assert "uncommitted changes" in talk
+    assert (code, out, "uncommitted changes" in talk) == (0, "", True)
     written = json.loads(Path("results/quickstart.json").read_text())
     assert written == json.loads(vitcli("record", *names)[1])
     assert [trial["seed"] for trial in written["rows"][0]["trials"]] == [0, 1]
+
+
+export = partial(commands.vitcli, "runs", "export", "--format", "csv", "-o", "table")
+
+
+def test_the_page_lies_in_the_folder_and_can_be_written_again():
+    make_study_folder({"full/seed0": "finished"})
+    (make_run(0).path / "config.yaml").write_text("a: [")
+    for _ in range(2):
+        code, out, err = vitcli("page")
+        assert (code, out) == (0, "page    runs/index.html\nholds   2 runs and 1 study\n")
+        assert err.startswith("damaged: quickstart/train/seed0: config.yaml ")
+    found = json.loads(vitcli("page", "runs/parts", "-o", "parts.html", "--json")[1])
+    assert found == {"page": "parts.html", "runs": 1, "studies": 1, "damaged": []}
+
+
+def test_another_file_is_never_replaced_and_rm_leaves_it():
+    make_study_folder({"full/seed0": "finished"})
+    (STUDY / "index.html").write_text("mine")
+    assert vitcli("page", STUDY)[0] == 2
+    assert vitcli("rm", "parts", "--yes")[0] == 0
+    assert (STUDY / "index.html").read_text() == "mine"
+    (STUDY / "index.html").unlink()
+    make_study_folder({"full/seed0": "finished"})
+    assert vitcli("page", STUDY)[0] == 0
+    assert vitcli("rm", "parts", "--yes") == (0, "removed parts\n", "")
+    assert not STUDY.exists()
+
+
+def test_csv_is_written_and_named():
+    for seed in (0, 1):
+        make_run(seed)
+    assert export() == (0, "table/runs.csv\ntable/curves.csv\n", "exported 2 runs\n")
+    code, out, _ = export("quickstart/train/seed1", "--json")
+    files = ["table/runs.csv", "table/curves.csv"]
+    assert (code, json.loads(out)) == (0, {"files": files, "runs": ["quickstart/train/seed1"]})
+    assert len(Path("table/runs.csv").read_text().splitlines()) == 2, "the file is replaced"
+
+
+@pytest.mark.parametrize(("healthy", "code"), [(1, 3), (0, 4)])
+def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
+    for seed in range(healthy):
+        make_run(seed)
+    (make_run(7).path / "metrics.jsonl").write_text("{\n")
+    found, _, talk = export()
+    assert (found, "seed7/metrics.jsonl:1: not a record" in talk) == (code, True)
+    assert Path("table/runs.csv").exists() == bool(healthy)

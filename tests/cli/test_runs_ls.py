@@ -72,14 +72,8 @@ def test_sorting(several):
     assert by_date[0] == "quickstart/train/seed10"
     assert by_date[-1] == "unmeasured"
     assert names("--reverse") == by_date[::-1]
-    assert names("--sort", "name") == [
-        "cifar10-tiny/train/seed0",
-        "pets",
-        "pets-long",
-        "quickstart/train/seed2",
-        "quickstart/train/seed10",
-        "unmeasured",
-    ]
+    by_name = ["cifar10-tiny/train/seed0", "pets", "pets-long", "quickstart/train/seed2"]
+    assert names("--sort", "name") == [*by_name, "quickstart/train/seed10", "unmeasured"]
     by_accuracy = names("--sort", "accuracy")
     assert by_accuracy[:2] == ["quickstart/train/seed2", "pets"]
     assert by_accuracy[-2:] == ["pets-long", "unmeasured"]
@@ -113,11 +107,9 @@ def test_a_run_shows_what_differs_from_its_experiment():
     assert differs("quickstart/train/seed3") == {}
     assert differs("quickstart/train-1/seed0") == {"model.attention": "linformer"}
     assert "data.name" not in differs("mine3")
-    lines = ls().splitlines()
-    assert lines[1].endswith("3 min 20 s"), "seed3 is in the name of the run"
-    assert lines[2].endswith("  attention=linformer")
-    settings = "from=pets depth=6 optim.name=adamw seed=3"
-    assert lines[3].endswith(f"  quickstart: {settings}")
+    settings = [re.findall(r"\S+=\S+", line) for line in ls().splitlines()[1:]]
+    assert settings[:2] == [[], ["attention=linformer"]], "seed3 is in the name of the run"
+    assert settings[2] == ["from=pets", "depth=6", "optim.name=adamw", "seed=3"]
 
 
 def test_a_run_shows_what_it_started_from():
@@ -128,10 +120,8 @@ def test_a_run_shows_what_it_started_from():
     make("plain", 3)
     found = {run["name"]: run["started_from"] for run in json.loads(ls("--json"))}
     assert found == {"theirs": "vit.pt", "timms": "timm:test_vit", "tuned": "theirs", "plain": None}
-    lines = ls().splitlines()
-    assert [re.findall(r"from=\S+", line) for line in lines[1:]] == [
-        *(["from=vit.pt"], ["from=timm:test_vit"], ["from=theirs"], [])
-    ]
+    shown = [re.findall(r"from=(\S+)", line) for line in ls().splitlines()[1:]]
+    assert shown == [["vit.pt"], ["timm:test_vit"], ["theirs"], []]
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,8 @@ def search(tiny, without_workers) -> None:
 def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     first = invoke("mine.yaml -j 1 --save saved")
     assert first.exit_code == 0, first.output
-    assert "search mine: 3 trials, random\n3 to train, 1 at once" in first.stderr
     assert len(re.findall(r"^[0-9a-f]{8} depth=\d .* val .*%", first.stderr, re.M)) == 3
     assert re.search(r"^winner +[\d,]+ +2 ", first.stdout, re.M)
-    assert first.stderr.endswith(
-        "\nreport  runs/mine/report.html"
-        "\nnext    vitcli search mine.yaml -j 1 --save saved --status\n"
-    )
     trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
     assert len(trials) == 3
     for run in trials:
@@ -76,11 +71,7 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     other = json.loads(again.stdout)
     assert other["trials"] == found["trials"]
     assert other["final"]["rows"] == found["final"]["rows"]
-    refused = invoke("mine.yaml --status")
-    assert (refused.exit_code, f"add --save {Path('saved').resolve()}" in refused.stderr) == (
-        2,
-        True,
-    )
+    assert invoke("mine.yaml --status").exit_code == 2, "without --save"
 
 
 def refuse_another_winner() -> None:
@@ -102,9 +93,8 @@ def refuse_another_winner() -> None:
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):
     monkeypatch.setattr("vitcli.runner.study.run.run_study", lambda plan, *_, **__: plan.states)
     found = invoke("mine.yaml -j 1 -s search.trials=1")
-    assert found.exit_code == 3
+    assert (found.exit_code, "error: 4 of 4 " in found.stderr) == (3, True)
     assert re.search(r"^winner .* 0 ", found.stdout, re.M), found.stdout
-    assert "4 of 4 trials have no result; try them again: vitcli" in found.stderr
 
 
 def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
@@ -118,11 +108,7 @@ def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
 def test_a_dry_run_judges_the_space_and_trains_nothing(search):
     shown = invoke("mine.yaml --dry-run")
     assert shown.exit_code == 0, shown.output
-    assert "space      8 points; 50 % valid (all points judged)" in shown.stdout
-    assert "not a valid configuration: 4, such as: " in shown.stdout
-    assert "must be divisible" in shown.stdout or "num_heads" in shown.stdout
-    assert "trials     3 of 3 trials to train" in shown.stdout
-    assert "no test image is read" in shown.stdout
+    assert "num_heads" in shown.stdout, "why points are not valid"
     assert not ROOT.exists()
     found = json.loads(invoke("mine.yaml --dry-run --json").stdout)
     assert (found["size"], found["valid_share"], found["num_open"]) == (8, 0.5, 3)
@@ -131,10 +117,8 @@ def test_a_dry_run_judges_the_space_and_trains_nothing(search):
 def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
     monkeypatch.setattr("vitcli.runner.search.definition.find_spec", lambda _: None)
     found = invoke("mine.yaml")
-    assert found.exit_code == 2
-    assert found.stderr == (
-        "error: a search needs the package optuna; in the checkout, type: pip install '.[search]'\n"
-    )
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert found.stderr.endswith("pip install '.[search]'\n")
 
 
 def test_a_storage_that_cannot_be_opened_is_exit_4(search):
@@ -144,8 +128,6 @@ def test_a_storage_that_cannot_be_opened_is_exit_4(search):
 
 
 def test_a_space_without_a_valid_point_ends_with_a_sentence(search):
-    text = SEARCH.replace("[1, 3]", "[3, 5]")
-    Path("mine.yaml").write_text(text)
+    Path("mine.yaml").write_text(SEARCH.replace("[1, 3]", "[3, 5]"))
     found = invoke("mine.yaml -j 1")
-    assert found.exit_code == 3
-    assert "no trial has a result, because no point of the space is valid" in found.stderr
+    assert (found.exit_code, "no point of the space is valid" in found.stderr) == (3, True)

@@ -59,13 +59,8 @@ def run(here, tmp_path_factory) -> Path:
 
 
 def on_test_set(run: Path, num_images: int):
-    options: dict[str, Any] = {
-        "device": "cpu",
-        "data_dir": None,
-        "offline": True,
-        "on_message": print,
-    }
-    return load_run_on_test_set(RunDir(run), num_images=num_images, **options)
+    options: dict[str, Any] = {"device": "cpu", "data_dir": None, "offline": True}
+    return load_run_on_test_set(RunDir(run), num_images=num_images, on_message=print, **options)
 
 
 def predictions(run: Path) -> dict[str, np.ndarray]:
@@ -88,7 +83,6 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
     assert page.count("data:image/png;base64,", page.index('class="explorer"')) == 2
     assert not re.search(r"https?://", page)
     assert "Layer 1 attends to neighbouring patches" in out
-    assert out.rstrip().endswith("page  figures/index.html")
 
 
 def test_numbers_are_the_models_own(run):
@@ -146,10 +140,9 @@ def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run, form
 
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
-    code, out, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
+    code, _, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
     assert (code, "none: rope2d rotates q and k" in talk) == (0, True)
     assert not Path("figures/rope/pos-embed.png").exists()
-    assert "the model has no CLS" in out
     path = make(tiny, "whole", **{"model.patch_size": 8, "train.epochs": 0})
     code, _, talk = vitcli(path, "--what", "distance,heads,faithfulness", "--num-images", 4)
     assert (code, "none: the picture is one patch, so attention has" in talk) == (0, True)
@@ -175,15 +168,13 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
     other = copy_of_run(Path("two"), {"train.epochs": 1})
     for manifest in other.rglob("manifest.json"):
         manifest.unlink()
-    code, _, talk = vitcli(run, other, "--what", "curves", "-o", "here")
-    assert (code, "1 of 2 runs could not be drawn" in talk) == (3, True)
+    assert vitcli(run, other, "--what", "curves", "-o", "here")[0] == 3
     assert Path("here/one/curves.png").exists()
     assert ">one</h1>" in Path("here/index.html").read_text()
     assert vitcli(other, "-o", "gone")[0] == 4
     assert not Path("gone").exists()
     code, _, talk = vitcli(run, "cifar10-pocket", "--what", "curves", "--data-dir", "nowhere")
     assert (code, "cifar10 is not in nowhere" in talk) == (3, True)
-    assert "nowhere is not a folder" not in talk, "it is that of the runs that search it"
 
 
 def test_runs_of_the_same_name_keep_apart_and_a_hostile_name_stays_text(tiny, here):
@@ -198,15 +189,12 @@ def test_runs_of_the_same_name_keep_apart_and_a_hostile_name_stays_text(tiny, he
     assert ("<img src=x" in page, "&lt;img src=x" in page) == (False, True)
 
 
-def test_one_image_decides_nothing(run):
-    (found,) = documents(run, "--what", "distance", "--num-images", 1)
-    assert found["distance"]["claims"][1]["verdict"] in ("undecided", "cannot be asked")
-    assert found["distance"]["layers"][0]["distance_ci95"] is None
-
-
 def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
-    words = (run, "--what", "faithfulness", "--num-images", 1)
+    words = (run, "--what", "distance,faithfulness", "--num-images", 1)
     (first,) = documents(*words)
+    distance = first["distance"]
+    assert distance["claims"][1]["verdict"] in ("undecided", "cannot be asked"), "by one image"
+    assert distance["layers"][0]["distance_ci95"] is None
     assert first["faithfulness"]["methods"][0]["gap_ci95"] is None
     found = first["faithfulness"]["randomisation"]
     assert found["parts"] == ["head", "block 2", "block 1", "embedding"]
@@ -219,20 +207,6 @@ def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
     assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]
     assert found["sentence"] in out
     assert found["sentence"] in unescape(Path("figures/index.html").read_text())
-
-
-def test_an_untrained_run_is_not_distinguishable_from_untrained_models(tiny, here):
-    path = make(tiny, "new", **CLS, **{"train.epochs": 0, "seed": 5})
-    code, out, _ = vitcli(path, "--what", "distance")
-    assert code == 0
-    numbers = json.loads(Path("figures/new/numbers.json").read_text())["distance"]
-    assert numbers["untrained_seeds"] == [*range(5, 13)]  # the run's own seed and the next ones
-    same = "not distinguishable from an untrained model"
-    printed = re.findall(rf"; {same}  ", out)
-    assert len(printed) == sum(bool(claim["untrained"]) for claim in numbers["claims"]) > 1
-    assert "8 random seeds, on 24 test images" in out
-    page = Path("figures/index.html").read_text()
-    assert page.count(f"; {same}</td>") == len(printed)
 
 
 def test_a_changed_model_is_distinguishable_from_the_same_untrained_ones(run, monkeypatch):
@@ -250,6 +224,7 @@ def test_a_changed_model_is_distinguishable_from_the_same_untrained_ones(run, mo
     (second,) = documents(*words)
     found, before = second["distance"]["claims"][-1], first["distance"]["claims"][-1]
     untrained = found["untrained"]
+    assert second["distance"]["untrained_seeds"] == [*range(8)], "its own and the next ones"
     assert untrained["low"] == before["untrained"]["low"]  # those were not sharpened
     assert untrained["low"] < untrained["high"], "the seeds do not differ"
     assert untrained["number"] + untrained["error"] < untrained["low"]
