@@ -11,8 +11,8 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from tests.core.specs import build
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.maps import head_maps
 from vitcli.core.spec import DataSpec
@@ -22,11 +22,9 @@ from vitcli.runner.attn_map.strip import (
     mean_maps,
 )
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
-from vitcli.runner.errors import StoppedError
-from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import PICTURES, Board
-from vitcli.runner.train.start import Request, start
 
 QUICK = {"optim.lr": 0.05, "train.ema_decay": None}
 """A high rate, so that attention changes visibly in every epoch."""
@@ -34,8 +32,7 @@ DATA = DataSpec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
 def run(tiny: Path, folder: str, changes: dict | None = None, **options) -> RunDir:
-    experiment = load_experiment(str(tiny), changes or {})
-    return start(experiment, Request(output=Path(folder), **options)).run
+    return train(tiny, folder, changes, **options).run
 
 
 def pictures_of(folder: Path) -> list[tuple[int, bytes]]:
@@ -74,12 +71,10 @@ def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch
     assert config_hash(seen.spec()) == config_hash(blind.spec())
 
 
-def test_a_resumed_run_has_each_picture_once(tiny, here, monkeypatch):
+def test_a_resumed_run_has_each_picture_once(tiny, here):
     calm = run(tiny, "calm", QUICK)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 13)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped", QUICK)
+    with stops_after(13):
+        run(tiny, "stopped", QUICK)
     stopped = here / "stopped"
     assert [step for step, _ in pictures_of(stopped)] == [5, 10]
     run(tiny, "stopped", QUICK, resume=True)

@@ -9,15 +9,14 @@ from numpy.testing import assert_array_equal
 from torch import nn
 
 from tests import denoising
+from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat
 from vitcli.core.spec import TASKS
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
 
 CHANGES = {"task.name": "denoise", "train.ema_decay": None, "train.epochs": 3}
 
@@ -28,8 +27,7 @@ def _added(monkeypatch) -> None:
 
 
 def run(tiny: Path, folder: str, **options) -> RunDir:
-    experiment = load_experiment(str(tiny), CHANGES)
-    return start(experiment, Request(output=Path(folder), **options)).run
+    return train(tiny, folder, CHANGES, **options).run
 
 
 def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):

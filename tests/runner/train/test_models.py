@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.core.specs import REQUIRED
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.attn_map.explain import Explainer
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
@@ -60,13 +60,11 @@ OFTEN = ("linformer", "performer", "swin", "convnet")
     "kind",
     [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS],
 )
-def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures, monkeypatch):
+def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures):
     experiment = load(KINDS[kind])
     calm = start(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
+    with stops_after(2):
+        start(experiment, Request(output=Path("stopped")))
     again = start(experiment, Request(output=Path("stopped"), resume=True)).run
     assert_same_run(calm, again)
     measured, result = evaluate_run("calm"), calm.read("result.json")

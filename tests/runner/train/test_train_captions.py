@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.runner.train.conftest import train
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import load_module
-from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train.start import Request, start
 
 CAPTIONS = {"task.name": "clip", "task.captions": "folder", "data.augment.mixup": 0.0}
 
@@ -27,7 +26,7 @@ def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
     describe(pictures)
     changes = {"optim.lr": 0.01, "train.epochs": 12, "train.ema_decay": None}
     changes |= {"train.precision": "fp32", "model.drop_path": 0.0, "task.vocabulary_size": 8}
-    done = start(load_experiment(str(tiny), CAPTIONS | changes), Request(output=Path("run")))
+    done = train(tiny, "run", CAPTIONS | changes)
     text = load_module(done.run, done.run.spec()).text
     assert text.words() == ["a", "day", "gloomy", "night"], "the most frequent, then the first"
     assert done.result["test_image_to_text_r1"] > 0.85
@@ -37,5 +36,5 @@ def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
 
 def test_a_folder_without_captions_is_refused(tiny):
     with pytest.raises(ConfigError, match=r"task.captions"):
-        start(load_experiment(str(tiny), CAPTIONS), Request(output=Path("run")))
+        train(tiny, "run", CAPTIONS)
     assert not Path("run").exists()

@@ -4,20 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.stopping import stop_after
-from vitcli.core.metrics import classification
+from tests.runner.train.conftest import stops_after, train
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
-    experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
-    return start(experiment, Request(output=Path(folder), **options))
+    return train(tiny, folder, {"train.epochs": 1} | (changes or {}), **options)
 
 
 def files(folder: Path) -> dict[Path, bytes]:
@@ -83,16 +80,6 @@ def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
     assert collect_runs([stopped]).command == collect_runs([calm]).command
 
 
-def test_infinite_logits_are_a_divergence(tiny, here, monkeypatch):
-    original = classification.compute_logits
-    monkeypatch.setattr(
-        "vitcli.core.metrics.classification.compute_logits",
-        lambda *a, **k: original(*a, **k) * float("inf"),
-    )
-    with pytest.raises(DivergedError, match="not finite"):
-        run(tiny)
-
-
 def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     monkeypatch.setattr(Classify, "after_step", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -102,16 +89,12 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     assert "ZeroDivisionError" in status["reason"]
 
 
-def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(
-    tiny, calm, here, monkeypatch
-):
+def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
     run(tiny, "copy", {"train.init": "calm", "train.epochs": 0})
     one, other = (load_model(name).state_dict() for name in ("calm", "copy"))
     assert all(one[key].equal(other[key]) for key in one)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(StoppedError):
-            run(tiny, "more", {"train.init": "calm"})
+    with stops_after(3):
+        run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
     assert run(tiny, "more", {"train.init": "calm"}, resume=True).trained
 
