@@ -128,15 +128,6 @@ def test_pooled_seeds_by_hand():
     assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
 
 
-def test_a_small_seed_share_does_not_make_an_interval_narrow():
-    """Three seeds that agree by luck: the pooled interval holds the chance of the other rows."""
-    rows = {"base": [0.6, 0.61, 0.62], "lucky": [0.61, 0.62, 0.6301], "loud": [0.5, 0.53, 0.55]}
-    lucky = compare(make_study(rows))[1]
-    assert 0 < lucky.joint_low < lucky.joint_high
-    assert lucky.pooled_low < 0 < lucky.pooled_high
-    assert lucky.effect == "undecided"
-
-
 def test_a_row_that_diverged_is_not_pooled():
     rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
     found = [
@@ -144,14 +135,6 @@ def test_a_row_that_diverged_is_not_pooled():
         for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
     ]
     assert found[0] == found[1]
-
-
-def test_a_table_of_some_rows_pools_nothing():
-    rows = {"base": [0.9, 0.91, 0.92], "a": [0.8, 0.8, 0.81], "b": [0.8, 0.82, 0.81]}
-    assert [row.effect for row in compare(make_study(rows))] == [None, "worse", "worse"]
-    some = compare(make_study(rows, num_comparisons=3))
-    assert [row.effect for row in some] == [None, "undecided", "undecided"]
-    assert [row.seeds_missing for row in some] == [None, 4, 4]
 
 
 def test_another_baseline_gives_the_differences_the_other_way_round():
@@ -237,23 +220,13 @@ STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "enough seeds, unclear": (enough(0.1, -1.5, 1.5), "undecided"),
     "enough seeds, p alone is open": (open_p(), "undecided"),
     "few seeds": (few(-8), "worse"),
-    "few seeds, better": (few(8), "better"),
     "few seeds that agree by luck": (lucky(), "undecided"),
-    "few seeds, one variant": (
-        make_study({"base": THREE, X: add(THREE, -8)}, **SOURCE),
-        "undecided",
-    ),
     "few seeds, not all variants": (few(-8, num_comparisons=9), "undecided"),
     "few seeds, predictions": (with_images(few(-8), 5), "worse"),
     "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
     "enough seeds, vague predictions": (with_images(enough(-8), 200), "undecided"),
     "diverged variant": (change(few(-8, seeds=4), X, "diverged"), "diverged"),
-    "every trial diverged": (change(few(-8), X, *["diverged"] * 3), "diverged"),
     "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
-    "diverged baseline, few seeds": (
-        change(few(-8, seeds=4), "base", "diverged"),
-        "baseline diverged",
-    ),
     "missing trial": (change(few(-8), X, "missing"), "incomplete"),
     "failed baseline": (change(enough(-8), "base", "failed"), "incomplete"),
     "equivalent": (enough(0, -0.1, 0.1, **MARGIN), "equivalent"),

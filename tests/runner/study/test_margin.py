@@ -1,13 +1,11 @@
 """The declared margin of equivalence: when it was declared, and what changed later."""
 
-import json
 import shutil
 from datetime import date
 
 import pytest
 
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -63,13 +61,6 @@ def test_trials_that_are_not_asked_for_count_as_known():
     assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
     write_plan(plan_study(study, ROOT, ("full",)), Options())
     assert margins(study) == [(1.0, 2)]
-
-
-def test_a_study_without_a_margin_says_nothing_of_it():
-    study = study_with("")
-    declare(study)
-    assert json.loads((ROOT / PLAN).read_text())["margins"] == []
-    assert margins(study) == []
 
 
 def test_the_declaration_travels_with_the_saved_trials():

@@ -19,7 +19,6 @@ from tests.fabricated_study import (
 from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.figure_style import encode
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
 from vitcli.runner.study.figures import (
     BLUE,
@@ -34,7 +33,7 @@ from vitcli.runner.study.figures import (
 )
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
-from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
@@ -154,17 +153,6 @@ DOCUMENTS = {
 def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
     """Return (figure, document) for every figure of every document."""
     return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
-
-
-@pytest.mark.parametrize("form", FIGURE_FORMATS)
-@pytest.mark.parametrize(
-    ("figure", "name"), [("forest", "mixed"), ("curves", "hostile"), ("effects", "crossed")]
-)
-def test_a_document_is_drawn_to_the_same_bytes_again(name, form, figure):
-    first, again = (encode(lambda: FIGURES[figure](DOCUMENTS[name]), form) for _ in range(2))
-    assert first == again
-    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
-    assert b"<script" not in first
 
 
 def points(doc: StudyResult, colour: str) -> list[list[float]]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.fabricated import make_run
-from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
-from vitcli.runner.study.repeated_runs import collect_runs, write
+from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.table import read_document, to_json
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -116,9 +116,3 @@ def test_the_document_has_no_path_of_this_machine(here):
     assert str(here) not in text
     assert "imagefolder:flowers" in text
     assert "train.init=other" in text
-
-
-def test_a_path_that_cannot_be_written_is_an_error(here):
-    (here / "file").touch()
-    with pytest.raises(ResourceError):
-        write(collect_runs([make_run(0)]), here / "file" / "result.json")

@@ -16,7 +16,6 @@ from tests.fabricated import make_run
 from tests.runner.study.trials import (
     CHANGES,
     ROOT,
-    STUDY,
     TUNED,
     fabricate,
     save_all,
@@ -127,12 +126,6 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     assert reason in found.reason
     first, second = read_results(study, ROOT).rows[0].trials
     assert (first.state, first.test_accuracy, second.state) == ("stale", None, "finished")
-
-
-def test_a_study_that_was_edited_makes_its_trials_stale(study):
-    fabricate("full", 0)
-    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
-    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"
 
 
 def test_threads_do_not_matter_on_a_gpu(study):

@@ -260,14 +260,6 @@ def check_order(found: RowStatistics) -> None:
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
 
 
-def test_variants_that_are_not_shown_count_in_holms_m():
-    rows = {"base": EIGHT, "less": shifted(EIGHT, 1, 2), "same": shifted(EIGHT, 1, -1)}
-    for m in (2, 5):
-        _, less, same = compare(make_study(rows, num_comparisons=m))
-        assert (less.p, less.p_holm) == (2 / 256, 2 * m / 256)
-        assert (same.p, same.p_holm) == (1.0, 1.0)
-
-
 @pytest.mark.parametrize("where", ["base", "less"])
 def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
     for count, missing in ((9, None), (4, 2)):
