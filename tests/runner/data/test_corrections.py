@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.runner.data.own_pictures import draw_pets, load, spec
+from tests.runner.data.conftest import load, spec
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
@@ -16,10 +16,9 @@ from vitcli.runner.experiment.config import config_hash
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return draw_pets(tmp_path / "pets")
 
 
 def write(*lines: str, path: str = "mine.csv") -> str:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, draw_pets, load, spec
 from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet
 from vitcli.runner.data.load import describe_data, load_data

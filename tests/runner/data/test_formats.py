@@ -168,9 +168,8 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
 
-@pytest.mark.parametrize("prefix", ["csv", "npz"])
-def test_files_and_arrays_are_trained_on_and_evaluated(prefix, pictures, here):
-    name = WRITERS[prefix](here / "own", pictures)
+def test_arrays_are_trained_on_evaluated_and_checked(pictures, here):
+    name = write_npz(here / "own", pictures)
     options = ["-s", "model.depth=1", "-s", "data.val_split=6", "--epochs", "1", "--name", "x"]
     code, _, talk = vitcli("train", "quickstart", "--data", name, "--batch-size", "8", *options)
     assert code == 0, talk
@@ -339,24 +338,6 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
             archive.writestr(member, content)
     with pytest.raises(InputError, match="images cannot be read"):
         load(name)
-
-
-def test_a_hundred_thousand_rows(tmp_path, monkeypatch):
-    count = 100_000
-    labels = np.arange(count) % 10
-    images = GENERATOR.integers(0, 256, (count, 2, 2), dtype=np.uint8)
-    monkeypatch.setattr("vitcli.runner.data.picture_reader.MOST_PAIRS", 0)
-    groups = np.arange(count) // 5
-    data = load(save(tmp_path, images=images, labels=labels, groups=groups), val_split=10_000)
-    assert len(data.train) + len(data.test) + len(data.val) == count
-    assert len(data.test) == pytest.approx(count / 5, rel=0.05)
-    monkeypatch.setattr("os.path.isfile", lambda path: True)
-    lines = [
-        f"bild/{row}.png,{row % 10},{'train' if row % 50 < 40 else 'test'}" for row in range(count)
-    ]
-    (tmp_path / "x.csv").write_text("\n".join(["path,label,split", *lines]))
-    folder = list_pictures(f"csv:{tmp_path / 'x.csv'}")
-    assert (folder.num_train, folder.num_test) == (80_000, 20_000)
 
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])

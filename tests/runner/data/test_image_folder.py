@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import to_pil_image
 
-from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -19,11 +19,6 @@ from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture
-def root(tmp_path):
-    return draw_pets(tmp_path / "pets")
 
 
 def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
@@ -56,12 +51,6 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     messages = [""]
     assert load(tmp_path / "flat", messages).data_hash == data.data_hash
     assert any("4 of its 16 pictures are held out" in text for text in messages)
-
-
-def test_each_fit_reads_other_pixels_of_the_same_files(root):
-    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
-    (root / "train" / "cat" / "20-0.png").rename(root / "train" / "cat" / "wide.png")
-    assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -110,19 +99,6 @@ def test_pictures_that_look_alike_stay_on_one_side(tmp_path):
     assert not sides[0] & sides[1]
     assert torch.bincount(data.test.labels).tolist() == [8, 8]
     assert len(data.train) == 64
-
-
-def test_copies_of_a_picture_stay_on_one_side(tmp_path):
-    generator = np.random.default_rng(0)
-    for name in ("a", "b"):
-        add(tmp_path / "x" / name, 10, generator)
-        for path in list((tmp_path / "x" / name).iterdir()):
-            (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
-    data = load(tmp_path / "x")
-    train = {image.numpy().tobytes() for image in data.train.pixels}
-    test = {image.numpy().tobytes() for image in data.test.pixels}
-    assert (len(data.train), len(data.test)) == (32, 8)
-    assert not train & test
 
 
 def test_junk_and_empty_classes_are_passed_over_and_unused_pictures_are_counted(root):

@@ -3,16 +3,11 @@
 import numpy as np
 import pytest
 
-from tests.runner.data.own_pictures import add, draw_pets, load
+from tests.runner.data.conftest import add, load
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture
-def root(tmp_path):
-    return draw_pets(tmp_path / "pets")
 
 
 @pytest.mark.parametrize("name", ["val", "validation", "Val", "testing", "Test"])
