@@ -7,12 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from tests.runner.data.conftest import load, spec
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import config_hash
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -109,15 +108,6 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
         load_data(given, data_dir=moved)
     (tmp_path / "mine.csv").rename(moved / "mine.csv")
     assert load_data(given, data_dir=moved).data_hash == data.data_hash
-
-
-def test_the_configuration_hash_holds_the_name_of_the_file_and_not_its_folder():
-    def hashed(file: str | None) -> str:
-        data = DataSpec(name="imagefolder:pets", corrections=file)
-        return config_hash(ExperimentSpec().replace(data=data))
-
-    assert hashed("a.csv") == hashed("/elsewhere/a.csv")
-    assert len({hashed(file) for file in (None, "a.csv", "b.csv")}) == 3
 
 
 @pytest.mark.parametrize(

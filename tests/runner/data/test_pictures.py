@@ -253,16 +253,6 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
             read_picture(path, size=(8, 8))
 
 
-@pytest.mark.parametrize(("name", "told"), [("my", True), ("dir/my", True), ("mine", False)])
-def test_half_a_name_with_spaces_is_told_from_a_missing_file(tmp_path, monkeypatch, name, told):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("my photos", "dir/my photos"):
-        (tmp_path / folder).mkdir(parents=True)
-    with pytest.raises(InputError) as caught:
-        read_picture(name, size=(8, 8))
-    assert ("quotes" in str(caught.value)) is told
-
-
 def test_names_are_shown_without_their_control_characters(tmp_path):
     path = tmp_path / "evil\x1b[31m\nname"
     with pytest.raises(InputError) as caught:

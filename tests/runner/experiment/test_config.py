@@ -111,7 +111,8 @@ def failure(changes: dict) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.dept": 4}, "--set: unknown field 'model.dept'; did you mean 'depth'?"),
+        ({"search.trials": 3}, "--set: unknown field 'search'; only a file can have it"),
+        ({"hypothesis": "x"}, "--set: unknown field 'hypothesis'; "),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         (
             {"data.val_split": "x"},
@@ -247,8 +248,6 @@ def test_set_reads_back_what_was_written(value):
 
 
 def test_what_cannot_be_found_or_run_is_said(here):
-    with pytest.raises(ConfigError, match=r"\./none\.yaml|none\.yaml: no such experiment file"):
-        find_experiment("none.yaml")
     with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
         load_experiment("ablation-quickstart")
     Path("experiments/folder.yaml").mkdir(parents=True)
@@ -261,8 +260,6 @@ def test_what_cannot_be_found_or_run_is_said(here):
         load_experiment("binary.yaml")
     with pytest.raises(ConfigError, match="not a file"):
         read_mapping(Path("experiments"))
-    with pytest.raises(ConfigError, match=r"'quikstart'; did you mean 'quickstart'\?"):
-        find_experiment("quikstart")
 
 
 def test_lists_nest_as_deep_as_mappings_do():
@@ -276,25 +273,6 @@ def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it()
     assert document.where(("model", "img_size", 0)) == "x.yaml:1"
     assert document.where(("model", "depth")) == "x.yaml:2"
     assert document.where(("data",)) == "x.yaml:1"
-
-
-def test_words_for_what_is_missing_or_too_short():
-    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
-    assert "needs at least 1" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set scenes has 10"),
-        ({"data.mean": [0.5]}, "data.mean has 1 value for 3 channels"),
-        ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set scenes\)"),
-    ],
-)
-def test_what_clashes_with_the_data_is_refused(changes, message):
-    spec = load_experiment("quickstart", changes).spec
-    with pytest.raises(ConfigError, match=message):
-        fit_to_data(spec, describe_data(spec.data))
 
 
 WITH_BATCH_NORM = [
@@ -328,11 +306,6 @@ def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
     assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
 
 
-def test_a_folder_is_no_experiment(tmp_path):
-    with pytest.raises(ConfigError, match=r"a folder, .* type --data 'imagefolder:.*'"):
-        find_experiment(str(tmp_path))
-
-
 def test_a_shipped_experiment_is_shown_by_its_name(here):
     assert shown_name("quickstart", find_experiment("quickstart")) == "quickstart"
     assert shown_name("mine", here / "mine.yaml") == f"mine ({here / 'mine.yaml'})"
@@ -351,23 +324,13 @@ def test_the_name_of_a_run_is_answered_with_its_experiment(here):
     assert load_experiment(file).spec == load_experiment("quickstart").spec
 
 
-def test_a_model_that_timm_lacks_is_blamed_on_its_field():
-    pytest.importorskip("timm")
-    with pytest.raises(ConfigError, match=r"--set: .*no model 'test_vat'; did you mean 'test_vit'"):
-        load_experiment("quickstart", {"model.family": "timm", "model.name": "test_vat"})
-
-
 def test_plain_data_is_a_document_whose_fields_have_no_lines():
     document = document_of({"a": {"b": [1, "x"]}}, "call")
     assert document.data == {"a": {"b": [1, "x"]}}
     assert document.where(("a", "b")) == "call"
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [("scenes", "--data scenes"), ("part.py", "--code"), ("absent.py", "ls")]
-)
-def test_what_is_no_experiment_is_answered_with_its_option(here, name, option):
-    Path("part.py").touch()
-    with pytest.raises(ConfigError) as caught:
-        find_experiment(name)
-    assert option in str(caught.value)
+def test_a_mean_for_another_number_of_channels_is_refused():
+    spec = load_experiment("quickstart", {"data.mean": [0.5]}).spec
+    with pytest.raises(ConfigError, match=r"data\.mean has 1 value for 3 channels"):
+        fit_to_data(spec, describe_data(spec.data))

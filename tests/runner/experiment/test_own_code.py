@@ -208,15 +208,6 @@ def test_own_code_does_not_change_the_working_folder(tiny):
     assert Path("own.py").exists()
 
 
-def test_parts_of_one_name_in_two_files_are_refused(here):
-    for name in ("one.py", "two.py"):
-        Path(name).write_text(
-            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
-        )
-    talk = vitcli("experiments check --code one.py --code two.py", 2)
-    assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
-
-
 def test_files_that_are_listed_import_each_other(tiny):
     Path("helper.py").write_text("SHARE = 0.5\n")
     Path("own.py").write_text("from helper import SHARE\n" + EVERY)

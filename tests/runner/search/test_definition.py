@@ -93,14 +93,6 @@ def test_a_mistake_is_one_line_with_its_place(here, fields, told):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["data.val_spli", "train.ini"])
-def test_a_field_that_a_search_cannot_vary_is_not_suggested(here, field):
-    with pytest.raises(ConfigError) as caught:
-        load_search(write_search(space=f"{{{field}: [1, 2]}}"))
-    hint = str(caught.value).partition(f"unknown field {field!r}")[2]
-    assert f"'{field}t'" not in hint
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -113,12 +105,6 @@ def test_a_field_that_a_search_cannot_vary_is_not_suggested(here, field):
 def test_settings_that_no_search_has_are_refused(here, changes, told):
     with pytest.raises(ConfigError, match=told.replace(".", r"\.")):
         load_search(write_search(), changes)
-
-
-def test_other_files_name_the_command_that_runs_them():
-    for name, told in (("ablation-quickstart", "ablate"), ("quickstart", "train")):
-        with pytest.raises(ConfigError, match=f"vitcli {told} {name}"):
-            load_search(name)
 
 
 def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):

@@ -1,22 +1,19 @@
 """Parts of a training: graphs, first weights, events, warnings, imports, and the estimate."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests import denoising
 from tests.core.objectives.views.viewing import view_task
 from tests.core.specs import changed
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
-from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_module, filled_module, new_module
+from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
 from vitcli.runner.train import build, flops, initial, rehearsal
@@ -34,8 +31,6 @@ from vitcli.runner.train.events import (
     from_line,
     to_line,
 )
-from vitcli.runner.train.initial import describe_fitting
-from vitcli.runner.train.start import Request, start
 
 DROPS = {"drop_path": 0.1, "attn_drop": 0.1, "proj_drop": 0.1}
 
@@ -78,18 +73,6 @@ def test_recomputed_dropout_is_not_captured(rate):
     assert not uses("cuda", recompute=True, **{rate: 0.1})
 
 
-def test_the_experiments_that_bundled_weights_fit_are_named(here):
-    run = RunDir(BUNDLED / "cifar10-pocket")
-    names = re.split(", | and ", describe_fitting(run).removeprefix("they fit the experiment"))
-    assert names[0].split()[-1] == "cifar10-pocket"
-    wanted = abstract_module(run.spec()).state_dict()
-    for name in names:
-        model = load_experiment(name.split()[-1]).spec.model
-        sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
-        own = abstract_module(run.spec().replace(model=model.replace(**sizes))).state_dict()
-        assert {k: v.shape for k, v in own.items()} == {k: v.shape for k, v in wanted.items()}
-
-
 def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
     task, run = view_task("dino"), RunDir(BUNDLED / "cifar10-pocket")
     given = {name: each + 1 for name, each in task.module.teacher.encoder.state_dict().items()}
@@ -125,23 +108,6 @@ def test_an_event_is_the_same_after_its_line(event):
 
 def test_every_kind_of_event_was_sent():
     assert {type(event) for event in EVENTS} == set(KINDS.values())
-
-
-def test_each_different_sentence_is_told_once(tiny, here, monkeypatch):
-    seen, told = [], []
-    sentences = ["", "the outputs are all equal", "the outputs are all equal", "they are zero"]
-
-    def diagnose(self, numbers):
-        seen.append(numbers)
-        return sentences[len(seen) - 1]
-
-    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
-    monkeypatch.setattr(denoising.Denoise, "diagnose", diagnose)
-    experiment = load_experiment(str(tiny), {"task.name": "denoise"})
-    run = start(experiment, Request(output=Path("run")), on_message=told.append).run
-    warnings = [text for text in told if text.startswith("warning: ")]
-    assert warnings == ["warning: the outputs are all equal", "warning: they are zero"]
-    assert [numbers["loss"] for numbers in seen] == [r["train_loss"] for r in run.metrics()]
 
 
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")

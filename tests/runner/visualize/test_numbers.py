@@ -155,15 +155,8 @@ def test_a_sentence_about_randomised_weights_follows_from_the_interval():
     found = checked(rollout=0.95, grad_rollout=0.62, last=-0.001, wavering=0.91)
     half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
     assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
-    assert describe_randomisation(found) == (
-        "After the head and layers 3 to 4 were re-initialised, by the rank correlation with the"
-        " trained model's maps: maps of rollout (0.95) hardly depend on these layers; maps of"
-        " grad-rollout (0.62) and last (0.00) depend on them; maps of wavering (0.91) are"
-        " undecided, because the interval contains 0.9."
-    )
-    assert describe_randomisation(checked(depth=1, rollout=0.95)).startswith(
-        "After the head and layer 1 were re-initialised"
-    )
+    told, parts = describe_randomisation(found), ("0.95", "hardly", "0.62", "0.91", "undecided")
+    assert sorted(parts, key=told.index) == [*parts]
 
 
 def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
