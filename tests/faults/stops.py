@@ -46,12 +46,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def stop(
-    experiment: Path,
-    folder: Path,
-    number: signal.Signals,
-    twice: bool,
-    epochs: int,
-    after: float,
+    experiment: Path, folder: Path, number: signal.Signals, twice: bool, epochs: int, after: float
 ) -> tuple[int, float]:
     """Exit code, and the seconds from the signal to the end.
 

@@ -88,11 +88,7 @@ def kernels_of_all() -> dict[str, dict[str, list[str]]]:
 
 
 IMAGES = 2000
-CASES = [
-    ("quickstart", "fp32"),
-    ("cifar10-base-p2", "fp32"),
-    ("cifar10-strong", "bf16"),
-]
+CASES = [("quickstart", "fp32"), ("cifar10-base-p2", "fp32"), ("cifar10-strong", "bf16")]
 
 
 def peak_and_estimate(name: str, precision: str) -> tuple[int, int]:

@@ -21,10 +21,7 @@ from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat
 from vitcli.core.spec import TASKS, DataSpec
 from vitcli.runner.attn_map import strip
-from vitcli.runner.attn_map.strip import (
-    attention_strip,
-    mean_maps,
-)
+from vitcli.runner.attn_map.strip import attention_strip, mean_maps
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
 from vitcli.runner.experiment.config import config_hash

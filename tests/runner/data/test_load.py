@@ -21,12 +21,7 @@ from tests.runner.data.original_files import (
 )
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
-from vitcli.runner.data.arrays import (
-    data_hash,
-    fit_to_size,
-    hold_out,
-    keep_labels,
-)
+from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, keep_labels
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
 
@@ -207,13 +202,7 @@ def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name
     monkeypatch.setattr(f"vitcli.core.generated.{name}.draw_splits", None)
     info = describe_data(DataSpec(name=name, val_split=100))
     facts = (data.img_size, data.in_chans, data.class_names, len(data.train), len(data.test))
-    assert facts == (
-        info.img_size,
-        info.in_chans,
-        info.class_names,
-        info.num_train,
-        info.num_test,
-    )
+    assert facts == (info.img_size, info.in_chans, info.class_names, info.num_train, info.num_test)
 
 
 def images(count: int = 40, classes: int = 4) -> Images:

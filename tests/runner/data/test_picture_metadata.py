@@ -160,9 +160,7 @@ def test_damaged_pixels_are_refused_with_and_without_metadata(name):
         (exif(ON_ITS_SIDE), True),
         (
             exif(
-                ON_ITS_SIDE,
-                (0x11A, 10, 1, struct.pack("<I", 38)),
-                tail=struct.pack("<ii", -1, 0),
+                ON_ITS_SIDE, (0x11A, 10, 1, struct.pack("<I", 38)), tail=struct.pack("<ii", -1, 0)
             ),
             True,
         ),

@@ -11,11 +11,7 @@ from tests.runner.search.made_up import SPACE, sizes, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
-from vitcli.runner.search.samplers import (
-    EvolutionSampler,
-    distributions,
-    make_sampler,
-)
+from vitcli.runner.search.samplers import EvolutionSampler, distributions, make_sampler
 from vitcli.runner.search.space import Choices, Range
 from vitcli.runner.search.validate import validate
 

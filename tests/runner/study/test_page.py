@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fabricated_study import (
-    HOSTILE,
-    make_hostile_study,
-    make_reference,
-    make_row,
-    make_study,
-)
+from tests.fabricated_study import HOSTILE, make_hostile_study, make_reference, make_row, make_study
 from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY

@@ -272,7 +272,7 @@ def test_the_document_is_that_of_a_study_with_one_row():
     (row,) = document.rows
     assert (row.variant, row.parameters) == ("baseline", 140618)
     assert [(trial.seed, trial.state, trial.test_accuracy) for trial in row.trials] == [
-        *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None)),
+        *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
     ]
     assert read_document(to_json(document)) == document, "written as any study is"
 

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.runner.study.trials import (
-    LINES,
-    ROOT,
-    STUDY,
-    fabricate,
-    save_all,
-    states,
-    write_study,
-)
+from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
 from vitcli.cli.main import app
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN

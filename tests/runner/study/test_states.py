@@ -13,15 +13,7 @@ import pytest
 import torch
 
 from tests.fabricated import make_run
-from tests.runner.study.trials import (
-    CHANGES,
-    ROOT,
-    TUNED,
-    fabricate,
-    save_all,
-    states,
-    write_study,
-)
+from tests.runner.study.trials import CHANGES, ROOT, TUNED, fabricate, save_all, states, write_study
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import FILES, RunDir

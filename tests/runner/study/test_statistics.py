@@ -19,16 +19,8 @@ from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import Margin, State
-from vitcli.runner.study.significance import (
-    seeds_needed,
-    t_interval,
-)
-from vitcli.runner.study.statistics import (
-    RowStatistics,
-    compare,
-    sampling_error,
-    scores,
-)
+from vitcli.runner.study.significance import seeds_needed, t_interval
+from vitcli.runner.study.statistics import RowStatistics, compare, sampling_error, scores
 
 UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
 EIGHT = (0.90, 0.91, 0.92, 0.93, 0.94, 0.91, 0.90, 0.92)

@@ -64,8 +64,7 @@ OFTEN = ("linformer", "performer", "swin", "convnet")
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS],
+    "kind", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS]
 )
 def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures):
     experiment = load(KINDS[kind])

@@ -22,11 +22,7 @@ from vitcli.runner.train import rank_notes
 from vitcli.runner.train import ranks as module
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.rank_notes import EndedError
-from vitcli.runner.train.ranks import (
-    TorchrunProcesses,
-    read_timeout,
-    refuse_parts,
-)
+from vitcli.runner.train.ranks import TorchrunProcesses, read_timeout, refuse_parts
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 STARTED = dict.fromkeys(VARIABLES, "1") | TWO

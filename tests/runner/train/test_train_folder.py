@@ -49,8 +49,7 @@ def test_checkpoints_without_their_config_are_not_overwritten(calm, tiny):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}],
+    "changes", [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}]
 )
 def test_a_run_is_not_replaced_by_one_that_cannot_start(tiny, calm, here, changes):
     before = files(calm.path)

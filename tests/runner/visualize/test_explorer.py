@@ -33,10 +33,7 @@ def images(model: VisionTransformer) -> torch.Tensor:
 
 
 def scene_of(
-    model: VisionTransformer,
-    batch: torch.Tensor,
-    size: tuple[int, int] = (30, 40),
-    **changes: Any,
+    model: VisionTransformer, batch: torch.Tensor, size: tuple[int, int] = (30, 40), **changes: Any
 ) -> Scene:
     picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     fields: dict[str, Any] = {
@@ -203,9 +200,5 @@ def test_a_fragment_is_the_same_explorer_for_another_page():
     inside = parse(str(found.markup))
     assert inside.data["opening"] == {"layer": 1, "head": 2, "rollout": False, "query": [3, 0]}
     first, attributes = inside.tags[0]
-    assert (first, attributes["class"], attributes["data-keys"]) == (
-        "div",
-        "explorer",
-        "inside",
-    )
+    assert (first, attributes["class"], attributes["data-keys"]) == ("div", "explorer", "inside")
     assert not [tag for tag, _ in inside.tags if tag in ("style", "html", "body", "meta")]

@@ -22,11 +22,7 @@ from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
 from vitcli.runner.visualize.lens_figure import read_lens
-from vitcli.runner.visualize.randomisation import (
-    Randomisation,
-    choose_map,
-    describe_randomisation,
-)
+from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
