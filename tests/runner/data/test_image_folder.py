@@ -157,24 +157,6 @@ def test_skip_bad_refuses_a_class_or_a_test_set_without_a_picture(root, where):
         load(root, skip_bad=True)
 
 
-def test_pictures_in_both_splits_or_in_two_classes_are_named(root):
-    copy = root / "test" / "dog" / "copy.bmp"
-    with Image.open(root / "train" / "cat" / "20-3.png") as image:
-        image.save(copy)  # other bytes, and another class
-    cats, dogs = root / "train" / "cat", root / "train" / "dog"
-    (dogs / "copy.png").write_bytes((cats / "20-3.png").read_bytes())
-    (dogs / "own.png").write_bytes((dogs / "20-3.png").read_bytes())
-    for _ in range(2):  # the second time from the cache
-        messages = [""]
-        load(root, messages)
-        (split,) = [text for text in messages if "found in train" in text]
-        (label,) = [text for text in messages if "found in another class" in text]
-        assert "1 of 5 test pictures" in split
-        assert "test/dog/copy.bmp = train/" in split
-        assert "1 of 18 training pictures" in label
-        assert "train/dog/copy.png = train/cat/20-3.png" in label
-
-
 def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
     single = tmp_path / "single"
     add(single / "only", 3, np.random.default_rng(0))

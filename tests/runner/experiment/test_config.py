@@ -1,7 +1,6 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,12 @@ from vitcli.runner.experiment.config import (
     config_hash,
     config_text,
     experiment_files,
-    find_experiment,
     flatten,
     load_experiment,
     parse_set,
     parse_sets,
-    shown_name,
 )
-from vitcli.runner.experiment.problems import describe, field_names
+from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     FAST_LOADER,
@@ -226,18 +223,6 @@ def test_a_one_letter_typo_in_any_field_suggests_it(field):
     assert f"did you mean '{name}'?" in failure(having(field) | {typo: 1})
 
 
-@pytest.mark.parametrize("raw", [*choices()], ids=str)
-def test_only_fields_of_the_chosen_family_and_task_are_suggested(raw):
-    own = field_names(raw=raw, only_chosen=True)
-    for field in {*field_names()} - {*own}:
-        group, _, name = field.rpartition(".")
-        for typo in (f"{name}s", name[:-1]):
-            loc = (*filter(None, group.split(".")), typo)
-            told = describe(loc, "extra_forbidden", {}, raw, in_file=False)
-            if found := re.search("did you mean '(.*)'", told):
-                assert {found[1], f"{group}.{found[1]}"} & {*own}, told
-
-
 @pytest.mark.parametrize(
     "value", [3, 1e-5, 0.1, 1e16, None, True, "cls", "true", "3", "1e3", "a b", "", (1, 2), "a: b"]
 )
@@ -295,24 +280,6 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     assert stored.train.accumulate == 2, "an old run can be read"
     document = Document("train: {accumulate: 2}", "x.yaml")
     assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
-
-
-def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
-    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
-    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
-        load_experiment("./old.yaml")
-    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
-        load_experiment("./old.yaml", {"train.epochs": 2})
-    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
-
-
-def test_a_shipped_experiment_is_shown_by_its_name(here):
-    assert shown_name("quickstart", find_experiment("quickstart")) == "quickstart"
-    assert shown_name("mine", here / "mine.yaml") == f"mine ({here / 'mine.yaml'})"
-    (here / "experiments").mkdir()
-    (here / "experiments" / "quickstart.yaml").write_text("base: cifar10-tiny\n")
-    own = find_experiment("quickstart")
-    assert shown_name("quickstart", own) == "quickstart (experiments/quickstart.yaml)"
 
 
 def test_the_name_of_a_run_is_answered_with_its_experiment(here):

@@ -139,15 +139,3 @@ def test_what_follows_from_the_data_is_taken_from_the_stored_run(family):
         model=asked.model.replace(**sizes), data=DataSpec(class_names=("a", "b"))
     )
     assert with_data_defaults(asked, stored, {}) == stored
-
-
-def test_variants_of_a_study_may_be_of_other_families(here):
-    (here / "vit.yaml").write_text("model: {embed_dim: 24}\n")
-    (here / "mine.yaml").write_text(
-        "base: ./vit.yaml\nseeds: [0]\nvariants:\n  vit: {}\n"
-        "  pit: {model.family: pit, model.depths: [1, 1]}\n"
-        "  resnet: {experiment: cifar10-resnet18, data.name: shapes, data.val_split: 0}\n"
-    )
-    models = [variant.spec.model for variant in load_study("mine.yaml").variants]
-    assert [model.family for model in models] == ["vit", "pit", "resnet18"]
-    assert [type(model) for model in models] == [FAMILIES[m.family].spec for m in models]

@@ -201,20 +201,6 @@ STATES = {
 }
 
 
-def test_every_planned_trial_has_a_state():
-    make_study_folder(STATES, saved=("full/seed1",))
-    with RunDir(STUDY / "no-ffn/seed0").lock():
-        found = Watcher(STUDY).read()
-    assert {trial.name: trial.state for trial in found.trials} == STATES | {"full/seed1": "saved"}
-    assert [*found.variants] == ["full", "no-ffn"]
-    assert found.is_running
-    assert not found.has_ended
-    # 2,000 images at 1,000 a second: 3 epochs of the running trial, and 6 of one not begun.
-    assert found.seconds_left == pytest.approx((3 + 6) * 2)
-    alone = Watcher(STUDY).read()
-    assert (alone.is_running, alone.seconds_left) == (False, None), "no process holds the lock"
-
-
 def test_the_time_left_of_a_short_try_counts_its_batches():
     """2 batches of 100 of the 2,000 images at 1,000 a second."""
     make_study_folder({"full/seed0": "running"})
