@@ -14,9 +14,7 @@ from vitcli.runner.text import (
     closest,
     did_you_mean,
     portable,
-    quantity,
     without_folders,
-    wrap,
     wrap_line,
 )
 
@@ -178,22 +176,3 @@ def test_only_a_word_longer_than_the_line_is_shortened_and_keeps_both_ends():
 )
 def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):
     assert wrap_line(line, 22) == wrapped
-
-
-def test_no_limit_is_one_line():
-    assert wrap("a b " * 100, 0) == [("a b " * 100).strip()]
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (1, "epoch", "1 epoch"),
-        (3, "epoch", "3 epochs"),
-        (0, "seed", "0 seeds"),
-        (2, "class", "2 classes"),
-        (2, "batch", "2 batches"),
-        (2000, "test image", "2,000 test images"),
-    ],
-)
-def test_a_number_has_its_noun(number, noun, text):
-    assert quantity(number, noun) == text

@@ -18,7 +18,7 @@ from tests.same_run import assert_same_run
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.maps import head_maps
 from vitcli.core.objectives.objective import Task
-from vitcli.core.objectives.pictures import Grid, Heat
+from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import TASKS, DataSpec
 from vitcli.runner.attn_map import strip
 from vitcli.runner.attn_map.strip import attention_strip, mean_maps
@@ -190,18 +190,6 @@ def test_the_mode_of_each_part_is_restored(tiny, here):
 
     assert fixed_pictures(Shown(), module, Data()) == ({}, 2)
     assert [part.training for part in module.modules()] == [True, True, False]
-
-
-def test_a_grid_is_a_sheet_of_its_images_with_names():
-    cells = torch.randint(256, (2, 3, 3, 32, 32), dtype=torch.uint8)
-    options = {"title": "Title", "caption": "Caption.", "columns": ("a", "b", "c")}
-    sheet = picture_sheet(Grid(**options, cells=cells, row_names=("one", "two")))
-    assert sheet.shape == (GAP + 2 * 70, MARGIN + 3 * 70, 3)
-    left, top = MARGIN + 2 * 70, GAP + 70
-    found = sheet[top : top + 64 : 2, left : left + 64 : 2]
-    assert_array_equal(found, cells[1, 2].permute(1, 2, 0))
-    long = picture_sheet(Grid(**options, cells=cells, row_names=("one", "a much longer name")))
-    assert long.shape[1] > sheet.shape[1] + 30, "the name has room"
 
 
 def test_the_maps_of_a_sheet_share_one_scale():

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from tests.cli.commands import vitcli
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.readers import DataReader
 from vitcli.runner.data import own
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
@@ -351,15 +350,3 @@ def test_a_data_set_of_the_hub_is_not_downloaded_by_a_training():
     pytest.importorskip("datasets", reason="needs the package datasets")
     with pytest.raises(InputError, match="vitcli data get hf:nobody/nothing"):
         load("hf:nobody/nothing")
-
-
-def test_a_reader_can_be_added(monkeypatch, tmp_path):
-    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
-    words = np.array(["cat", "Löwe"])[LABELS]
-    row = DataReader(about="", example="", build=lambda path: {"images": images, "labels": words})
-    monkeypatch.setitem(DATA_READERS, "mine", row)
-    name = f"mine:{tmp_path}"
-    first = load(name)
-    assert len(first.train) + len(first.test) == 20
-    images = images[::-1].copy()
-    assert load(name).data_hash != first.data_hash

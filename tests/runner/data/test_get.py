@@ -267,11 +267,3 @@ def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(
     with pytest.raises(InputError, match="own"):
         get_data("cifar10")
     assert (tmp_path / "own" / ARCHIVE).read_bytes() == archive[:200]
-
-
-def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):
-    server("/good")
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
-        get_data("cifar10")

@@ -37,12 +37,6 @@ def corner(pixels: torch.Tensor) -> tuple[int, ...]:
     return tuple(pixels[:, 0, 0].tolist())
 
 
-def test_a_picture_of_the_right_size_keeps_its_pixels(picture):
-    pixels = torch.randint(256, (3, 8, 6), dtype=torch.uint8)
-    path = picture(Image.fromarray(pixels.permute(1, 2, 0).numpy()))
-    assert_close(read_picture(path, size=(8, 6)), pixels)
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation_is_applied(picture, orientation):
     upright = np.zeros((8, 8, 3), dtype=np.uint8)
@@ -84,13 +78,6 @@ def test_cmyk_black_and_white_and_one_bit(picture):
     black = picture(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "x.jpg", quality=100)
     assert max(corner(read_picture(black, size=(16, 16)))) < 5
     assert corner(read_picture(picture(Image.new("1", (4, 4), 1)), size=(4, 4))) == WHITE
-
-
-@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "bmp", "gif"])
-def test_formats_are_told_by_content(picture, kind, tmp_path):
-    path = picture(Image.new("RGB", (8, 8), WHITE), f"x.{kind}")
-    disguised = path.rename(tmp_path / "x.dat")
-    assert corner(read_picture(disguised, size=(8, 8))) == WHITE
 
 
 @pytest.mark.parametrize("fit", FITS)

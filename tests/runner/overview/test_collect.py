@@ -9,10 +9,9 @@ import yaml
 
 from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
-from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.overview.collect import MAX_POINTS, collect
-from vitcli.runner.overview.progress import Watcher, find_watched
+from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
 from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.definition import load_study
@@ -255,22 +254,6 @@ def test_runs_outside_a_study_are_shown_by_folder():
     assert [trial.state for trial in found.trials] == ["damaged", "finished", "finished"]
     assert not found.is_study
     assert Watcher(RUNS / "pets").read().name == "pets"
-
-
-def test_names_mean_folders_under_runs():
-    with pytest.raises(InputError, match="vitcli train"):
-        find_watched(None)
-    make_study_folder(STATES)
-    assert find_watched(None) == find_watched("parts") == find_watched("runs/parts") == STUDY
-    assert find_watched("parts/full") == STUDY / "full"
-    make_run(0, folder=RUNS / "pets")
-    assert find_watched(None) == RUNS / "pets"
-    for name in ("nothing", ""):
-        with pytest.raises(InputError, match="vitcli ablate"):
-            find_watched(name)
-    Path("empty").mkdir()
-    with pytest.raises(InputError):
-        find_watched("empty")
 
 
 def test_the_plan_of_a_study_names_trials_that_are_saved():

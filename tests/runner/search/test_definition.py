@@ -13,7 +13,6 @@ from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
 from vitcli.runner.search.samplers import EvolutionSampler, distributions, make_sampler
 from vitcli.runner.search.space import Choices, Range
-from vitcli.runner.search.validate import validate
 
 
 def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
@@ -148,15 +147,6 @@ def test_the_sizes_are_those_that_a_training_records(here):
     assert found.parameters == 137_802
     assert found.train_flops % 280 == 0, "two epochs of 140 steps"
     assert found.train_flops / (280 * 64) == pytest.approx(3 * found.forward_flops, rel=0.05)
-
-
-def test_a_search_is_validated_with_its_base(here):
-    found = validate(write_search())
-    assert found.ok
-    assert found.detail.startswith("a search over 3 fields, 6 trials; base: ")
-    assert not validate(write_search(trials="-1")).ok
-    assert validate(write_search(rules="{exclude: [{model.depth: 4}]}")).ok
-    assert validate("quickstart").parameters == found.parameters
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.fabricated_study import HOSTILE
-from tests.figure_checks import faults
 from tests.runner.search.made_up import ROOT, make_objective, search_all, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.figures import FIGURES
@@ -198,10 +197,3 @@ def test_a_figure_shows_the_score_by_each_field_that_varies(tmp_path):
     assert (tmp_path / "figures/fields.png").is_file()
     assert not (tmp_path / "figures/pareto.png").exists(), "all models have the same size"
     assert (tmp_path / "report.html").read_text().count("<img") == 2
-
-
-@pytest.mark.parametrize("count", [2, 7, 12])
-def test_the_panels_of_fields_are_legible(count):
-    names = ("layer_norm", "rms_norm", "none")
-    points = [(10 ** (-4 + i / 5), i / 100, names[i % 3]) for i in range(count)]
-    assert faults(lambda: FIGURES["fields"][0](sweep(*points))) == []
