@@ -31,16 +31,9 @@ def test_nothing_far_fetched_is_suggested(word):
 @pytest.mark.parametrize(
     ("word", "name"),
     [
-        ("aeroplane", "airplane"),
-        ("plane", "airplane"),
-        ("hosre", "horse"),
-        ("Ship", "ship"),
-        ("trucks", "truck"),
-        ("patchsize", "patch_size"),
-        ("patch", "patch_size"),
-        ("embed", "embed_dim"),
-        ("layer-norm", "layer_norm"),
-        ("lrs", "lr"),
+        *(("aeroplane", "airplane"), ("plane", "airplane"), ("hosre", "horse"), ("Ship", "ship")),
+        *(("trucks", "truck"), ("patchsize", "patch_size"), ("patch", "patch_size")),
+        *(("embed", "embed_dim"), ("layer-norm", "layer_norm"), ("lrs", "lr")),
         ("Layer norm", "layer_norm"),
     ],
 )

@@ -41,16 +41,8 @@ def read(text: str):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-3", 0.001),
-        ("-.5", -0.5),
-        ("12", 12),
-        ("true", True),
-        ("null", None),
-        ("off", "off"),
-        ("010", "010"),
-        ("12:30", "12:30"),
-        (".inf", ".inf"),
-        ("'12'", "12"),
+        *(("1e-3", 0.001), ("-.5", -0.5), ("12", 12), ("true", True), ("null", None)),
+        *(("off", "off"), ("010", "010"), ("12:30", "12:30"), (".inf", ".inf"), ("'12'", "12")),
         ("[1, 2]", [1, 2]),
     ],
 )
@@ -261,10 +253,7 @@ def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it()
 
 
 WITH_BATCH_NORM = [
-    "norm: batch_norm",
-    "patch_embed: conv_stem",
-    "family: resnet18",
-    "family: convnet",
+    *("norm: batch_norm", "patch_embed: conv_stem", "family: resnet18", "family: convnet"),
     "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
 ]
 

@@ -214,9 +214,7 @@ def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf
 @pytest.mark.parametrize(
     ("cpu", "precision", "bf16", "is_told"),
     [
-        (AVX2, "bf16", 50.0, True),
-        (AVX2, "bf16", 90.0, False),
-        (AVX2, "auto", 1.25, False),
+        *((AVX2, "bf16", 50.0, True), (AVX2, "bf16", 90.0, False), (AVX2, "auto", 1.25, False)),
         (ZEN4, "bf16", 1.25, False),
     ],
 )

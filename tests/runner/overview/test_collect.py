@@ -160,10 +160,7 @@ def test_one_wrong_value_damages_nothing_else():
 @pytest.mark.parametrize(
     "plan",
     [
-        {},
-        {"study": 1, "trials": {}},
-        {"study": "x", "trials": [1]},
-        [],
+        *({}, {"study": 1, "trials": {}}, {"study": "x", "trials": [1]}, []),
         {"study": "x", "trials": {"x" * 5000: {"variant": "v"}}},
     ],
 )

@@ -47,12 +47,8 @@ def uses(device: str, graphs: bool | None = None, recompute: bool = False, **mod
 @pytest.mark.parametrize(
     ("device", "graphs", "expected"),
     [
-        ("cuda", None, True),
-        ("cuda:1", True, True),
-        ("cuda", False, False),
-        ("cpu", None, False),
-        ("mps", None, False),
-        ("cpu", False, False),
+        *(("cuda", None, True), ("cuda:1", True, True), ("cuda", False, False)),
+        *(("cpu", None, False), ("mps", None, False), ("cpu", False, False)),
     ],
 )
 def test_graphs_are_used_on_cuda_unless_they_are_switched_off(device, graphs, expected):
@@ -92,9 +88,7 @@ PROGRESS: dict[str, Any] = dict.fromkeys(Progress.__dataclass_fields__, 1) | {
 EVENTS = [
     Started(**STARTED),
     Progress(**PROGRESS | {"gpu_bytes": None}),
-    EpochDone(record={"step": 1}),
-    Message(text="a note"),
-    Stopping(),
+    *(EpochDone(record={"step": 1}), Message(text="a note"), Stopping()),
     Ended(state="finished", score=0.5),
 ]
 

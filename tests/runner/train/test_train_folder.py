@@ -141,9 +141,7 @@ def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
         {"data.augment.erasing": 1.0},
         {"data.augment.crop_padding": 0},
         {"data.augment.mix_off_epoch": 0},
-        {"model.proj_drop": 0.0},
-        {"train.batch_size": 20},
-        {"seed": 1},
+        *({"model.proj_drop": 0.0}, {"train.batch_size": 20}, {"seed": 1}),
     ],
     ids=str,
 )
