@@ -12,6 +12,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from tests.read_picture import read_picture
+from tests.runner.data.test_picture_metadata import END, chunk
 from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.data.pictures import FITS, picture_to_draw
 from vitcli.runner.errors import InputError
@@ -45,17 +46,8 @@ def test_exif_rotation_is_applied(picture, orientation):
     exif[ORIENTATION] = orientation
     pixels = read_picture(picture(Image.fromarray(upright), exif=exif), size=(8, 8))
     row, column = (pixels[0] == 255).nonzero()[0].tolist()
-    places = {
-        1: (0, 0),
-        2: (0, 7),
-        3: (7, 7),
-        4: (7, 0),
-        5: (0, 0),
-        6: (0, 7),
-        7: (7, 7),
-        8: (7, 0),
-    }
-    assert (row, column) == places[orientation]
+    corners = [(0, 0), (0, 7), (7, 7), (7, 0)] * 2
+    assert (row, column) == corners[orientation - 1]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -164,15 +156,8 @@ def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
 
 def png_header(width: int, height: int) -> bytes:
     """A PNG that claims a size and has next to no data."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 100))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + END
 
 
 def jpeg() -> bytes:

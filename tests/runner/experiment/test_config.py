@@ -124,6 +124,10 @@ def failure(changes: dict) -> str:
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         ({"model.residual": "none", "model.drop_path": 0.1}, "model"),
         ({"model.family": "resnet18", "model.embed_dim": 96}, "has no embed_dim"),
+        (
+            {"model.family": "resnet18", "optim.name": "sgd", "train.grad_checkpointing": True},
+            "no blocks to recompute",
+        ),
         ({"optim.name": "muon", "model.depth": 0}, "--set: optim.name: muon"),
         ({"task.mask_ratio": 0.5}, "'task.mask_ratio'; task.name=classify does not have it"),
         ({"pretrain.task.sigreg_weight": 0.1}, "; pretrain.task.name=classify does not have it"),

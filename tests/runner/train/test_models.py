@@ -84,23 +84,6 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
             Explainer(predictor)
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"optim.name": "muon"}, "optim.name"),
-        ({"train.grad_checkpointing": True}, "no blocks to recompute"),
-        ({"model.patch_size": 8}, "has no patch_size"),
-        ({"model.family": "resnet19"}, "model.family"),
-        ({"train.accumulate": 8}, "train.accumulate"),
-        ({"train.batch_size": 1}, "2 images at a time"),
-    ],
-    ids=str,
-)
-def test_an_impossible_setting_of_a_resnet_is_refused(load, changes, field):
-    with pytest.raises(ConfigError, match=field):
-        load(KINDS["resnet18"] | changes)
-
-
 @pytest.fixture
 def mapped(monkeypatch):
     monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
