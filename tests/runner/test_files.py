@@ -12,9 +12,12 @@ import pytest
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import (
     commit,
+    make_output_folder,
     read_bounded,
     read_json,
+    require_folder,
     require_that_it_stays,
+    require_utf8,
     to_hashed_json,
     unwind_on_signals,
 )
@@ -131,3 +134,14 @@ def test_a_file_that_is_missing_is_another_mistake_than_a_folder_that_is_gone(tm
     gone = tmp_path / "gone"
     with pytest.raises(ResourceError, match="was removed or renamed"), require_that_it_stays(gone):
         (gone / "file").read_text()
+
+
+def test_what_results_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for refuse, path in (
+        (make_output_folder, tmp_path / "file" / "below"),
+        (require_folder, tmp_path / "none" / "new.txt"),
+        (require_utf8, Path("caf\udce9")),
+    ):
+        with pytest.raises(ConfigError):
+            refuse(path)

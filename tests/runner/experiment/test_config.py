@@ -18,10 +18,11 @@ from vitcli.runner.experiment.config import (
     experiment_files,
     flatten,
     load_experiment,
+    override,
     parse_set,
     parse_sets,
 )
-from vitcli.runner.experiment.problems import field_names
+from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     FAST_LOADER,
@@ -229,6 +230,10 @@ def test_set_reads_back_what_was_written(value):
 
 
 def test_what_cannot_be_found_or_run_is_said(here):
+    Path("part.py").touch()
+    for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
+        with pytest.raises(ConfigError, match=told):
+            find_experiment(name)
     with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
         load_experiment("ablation-quickstart")
     Path("experiments/folder.yaml").mkdir(parents=True)
@@ -294,3 +299,18 @@ def test_a_mean_for_another_number_of_channels_is_refused():
     spec = load_experiment("quickstart", {"data.mean": [0.5]}).spec
     with pytest.raises(ConfigError, match=r"data\.mean has 1 value for 3 channels"):
         fit_to_data(spec, describe_data(spec.data))
+
+
+def test_words_for_what_is_missing_or_too_short():
+    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
+    assert "needs at least 1" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
+
+
+def test_a_model_that_timm_lacks_is_blamed_on_its_field():
+    pytest.importorskip("timm")
+    assert "no model 'test_vat'" in failure({"model.family": "timm", "model.name": "test_vat"})
+
+
+def test_an_option_is_set_beside_the_name_of_a_part():
+    found = override({"model": {"attention": "Uniform"}}, {"model.attention.share": 2})
+    assert found == {"model": {"attention": {"name": "Uniform", "share": 2}}}

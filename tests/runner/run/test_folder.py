@@ -9,16 +9,18 @@ import pytest
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
-from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
     BUNDLED,
+    RUNS,
     RunDir,
     default_path,
     find_run,
     hold_folder,
     list_runs,
+    named_folder,
     parse_metrics,
     temporary_files,
 )
@@ -47,6 +49,14 @@ def test_a_run_is_found_by_folder_by_name_and_by_experiment(here):
 
 
 def test_what_is_no_run_is_said(here):
+    named = (
+        ("unknown", "'unknown'"),
+        ("x" * 300, r"'x{49}\.{3}x{48}'"),
+        ("a.pth", "vitcli import a.pth"),
+    )
+    for text, told in (("", "empty"), *named):
+        with pytest.raises(UserError, match=told):
+            find_run(text)
     Path("nothing").mkdir()
     with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
@@ -167,3 +177,10 @@ def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch)
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
         run.spec()
+
+
+def test_a_plain_name_names_a_folder_under_runs():
+    assert named_folder("my pets") == RUNS / "my pets"
+    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
+        with pytest.raises(ConfigError, match="--name"):
+            named_folder(name)
