@@ -16,6 +16,7 @@ from vitcli.runner.experiment.config import (
     config_hash,
     config_text,
     experiment_files,
+    find_experiment,
     flatten,
     load_experiment,
     override,
