@@ -139,6 +139,7 @@ def test_a_file_that_is_missing_is_another_mistake_than_a_folder_that_is_gone(tm
 
 def test_what_results_cannot_be_written_to_is_refused(tmp_path):
     (tmp_path / "file").touch()
+    require_folder(tmp_path / "new.txt")
     for refuse, path in (
         (make_output_folder, tmp_path / "file" / "below"),
         (require_folder, tmp_path / "none" / "new.txt"),
