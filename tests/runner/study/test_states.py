@@ -13,7 +13,16 @@ import pytest
 import torch
 
 from tests.fabricated import make_run
-from tests.runner.study.trials import CHANGES, ROOT, TUNED, fabricate, save_all, states, write_study
+from tests.runner.study.trials import (
+    CHANGES,
+    ROOT,
+    STUDY,
+    TUNED,
+    fabricate,
+    save_all,
+    states,
+    write_study,
+)
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import FILES, RunDir
@@ -328,3 +337,9 @@ def test_as_many_trials_as_fit_are_trained_at_once(here, measured, device, jobs,
     is_measured = (device, jobs) == ("cuda", 8)
     assert measured == (["wide"] if is_measured else []), "the largest variant"
     assert bool(messages) == (count < jobs)
+
+
+def test_a_study_that_was_edited_makes_its_trials_stale(study):
+    fabricate("full", 0)
+    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
+    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"
