@@ -4,7 +4,6 @@ The temporary files, syncs and renames of checkpoints, metrics, status and resul
 calm run; then a run is made to fail at each of them, continued, and compared.
 """
 
-import json
 import random
 import shutil
 import signal
@@ -15,11 +14,11 @@ from typing import Any
 from tests.faults.fork_server import (
     Child,
     Tally,
+    answer_of,
     fingerprint,
     finish,
     main,
-    make_experiment,
-    newest,
+    prepare,
     train_here,
 )
 from tests.faults.operations import DEATHS, ERRORS, Operations
@@ -30,10 +29,8 @@ EPOCHS = 4
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     """At most ``count`` of the points, drawn from all; 0 for every one."""
-    experiment = make_experiment(scratch, EPOCHS)
-    finish(experiment, scratch / "first")
-    finish(experiment, scratch / "calm")
-    calm, (names, saved) = fingerprint(scratch / "calm"), operations_of(experiment, scratch)
+    experiment, calm, _ = prepare(scratch, EPOCHS)
+    names, saved = operations_of(experiment, scratch)
     points = [
         (at, how)
         for at, name in enumerate(names)
@@ -81,18 +78,14 @@ class Counting(Operations):
 
 def operations_of(experiment: Path, scratch: Path) -> tuple[list[str], list[tuple[int, int]]]:
     """The names of all file operations of a calm run, in order; (operations, step) when saved."""
-    folder, report = scratch / "counted", scratch / "operations.json"
 
-    def count() -> None:
-        operations = Counting(folder)
+    def count() -> Any:
+        operations = Counting(scratch / "counted")
         operations.install()
-        train_here(experiment, folder)
-        report.write_text(json.dumps([operations.names, operations.saved]))
+        train_here(experiment, scratch / "counted")
+        return operations.names, operations.saved
 
-    child = Child(count, scratch / "log.txt")
-    assert child.end() == 0, child.words()
-    assert newest(folder)
-    names, saved = json.loads(report.read_text())
+    names, saved = answer_of(count, scratch)
     assert len(saved) == EPOCHS
     return names, [(count, step) for count, step in saved]
 

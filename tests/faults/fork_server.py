@@ -142,6 +142,23 @@ def finish(experiment: Path, output: Path) -> None:
     assert child.end() == 0, f"a training failed: {child.words()}"
 
 
+def prepare(scratch: Path, epochs: int) -> tuple[Path, str, float]:
+    """An experiment, the fingerprint of a run that nothing disturbs, and how long that run took."""
+    experiment = make_experiment(scratch, epochs)
+    finish(experiment, scratch / "first")  # decodes the data, compiles the kernels
+    began = time.monotonic()
+    finish(experiment, scratch / "calm")
+    return experiment, fingerprint(scratch / "calm"), time.monotonic() - began
+
+
+def answer_of(work: Callable[[], Any], scratch: Path) -> Any:
+    """What ``work`` returns in a child, after a way through JSON."""
+    answer = scratch / "answer.json"
+    child = Child(lambda: answer.write_text(json.dumps(work())), scratch / "log.txt")
+    assert child.end() == 0, child.words()
+    return json.loads(answer.read_text())
+
+
 def fingerprint(folder: Path) -> str:
     """A hash of all that must not depend on what happened: tensors, metrics, predictions."""
     run, digest = RunDir(folder), hashlib.sha256()

@@ -3,32 +3,19 @@
 import random
 import shutil
 import signal
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fork_server import (
-    Child,
-    Tally,
-    fingerprint,
-    finish,
-    main,
-    make_experiment,
-    train_here,
-)
+from tests.faults.fork_server import Child, Tally, fingerprint, main, prepare, train_here
 
 EPOCHS = 12
 
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     """So many kills, each at a time drawn from the length of a calm run."""
-    experiment, rng = make_experiment(scratch, EPOCHS), random.Random(seed)
-    finish(experiment, scratch / "first")  # decodes the data, compiles the kernels
-    began = time.monotonic()
-    finish(experiment, scratch / "calm")
-    longest = time.monotonic() - began
-    calm, tally = fingerprint(scratch / "calm"), Tally(differing=0, unloadable=0, lost=0)
+    experiment, calm, longest = prepare(scratch, EPOCHS)
+    rng, tally = random.Random(seed), Tally(differing=0, unloadable=0, lost=0)
     kills = runs = 0
     while kills < count:
         folder, step, killed = scratch / f"run{runs}", 0, 0

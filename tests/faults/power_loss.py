@@ -6,7 +6,6 @@ kept at random, so that a later one may survive an earlier one. From what is lef
 readable at no earlier step than before, and end with the same bits.
 """
 
-import json
 import random
 import shutil
 from collections.abc import Callable
@@ -14,18 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.fork_server import (
-    Child,
     Tally,
+    answer_of,
     fingerprint,
     finish,
     main,
-    make_experiment,
+    prepare,
     train_here,
 )
 from tests.faults.operations import Operations
 
 EPOCHS = 3
-Record = list[str]
 
 
 class Recorder(Operations):
@@ -33,7 +31,7 @@ class Recorder(Operations):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.records: list[Record] = []
+        self.records: list[list[str]] = []
 
     def note(self, name: str, path: str, *args: str) -> None:
         self.records.append([name, path, *args])
@@ -119,11 +117,9 @@ def _apply(
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     """A cut before every operation, in three ways each; so many of what is left are trained on."""
-    experiment, rng = make_experiment(scratch, EPOCHS), random.Random(seed)
-    finish(experiment, scratch / "first")
-    finish(experiment, scratch / "calm")
-    calm, records = fingerprint(scratch / "calm"), record(experiment, scratch)
-    tally = Tally(differing=0, unloadable=0, lost=0)
+    experiment, calm, _ = prepare(scratch, EPOCHS)
+    records: list[list[str]] = answer_of(lambda: record(experiment, scratch / "recorded"), scratch)
+    rng, tally = random.Random(seed), Tally(differing=0, unloadable=0, lost=0)
     ways = {"lost": lambda: False, "kept": lambda: True, "mixed": lambda: rng.random() < 0.5}
     cuts = [(at, way) for at in range(len(records) + 1) for way in ways]
     continued = set(rng.sample(cuts, min(count, len(cuts))))
@@ -144,19 +140,11 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     return {**found, **tally.counts, "failures": tally.failures}
 
 
-def record(experiment: Path, scratch: Path) -> list[Record]:
-    folder, report = scratch / "recorded", scratch / "records.json"
-
-    def run() -> None:
-        recorder = Recorder(folder)
-        recorder.install()
-        train_here(experiment, folder)
-        report.write_text(json.dumps(recorder.records))
-
-    child = Child(run, scratch / "log.txt")
-    assert child.end() == 0, child.words()
-    records: list[Record] = json.loads(report.read_text())
-    return records
+def record(experiment: Path, folder: Path) -> list[list[str]]:
+    recorder = Recorder(folder)
+    recorder.install()
+    train_here(experiment, folder)
+    return recorder.records
 
 
 if __name__ == "__main__":

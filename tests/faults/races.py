@@ -7,15 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fork_server import (
-    Child,
-    Tally,
-    fingerprint,
-    finish,
-    main,
-    make_experiment,
-    train_here,
-)
+from tests.faults.fork_server import Child, Tally, fingerprint, main, prepare, train_here
 from tests.patience import HANG
 from vitcli.runner.errors import InUseError
 from vitcli.runner.train.events import Event, Started
@@ -25,10 +17,8 @@ MOST = 8
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     """So many races of 2 to 8 starters; the winner goes on when all others have ended."""
-    experiment, rng = make_experiment(scratch, 1), random.Random(seed)
-    finish(experiment, scratch / "first")
-    calm = fingerprint(scratch / "first")
-    tally, starters = Tally(without_one_winner=0, disturbed=0), 0
+    experiment, calm, _ = prepare(scratch, 1)
+    rng, tally, starters = random.Random(seed), Tally(without_one_winner=0, disturbed=0), 0
     for number in range(count):
         crowd = rng.randint(2, MOST)
         starters += crowd

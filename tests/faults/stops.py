@@ -7,15 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.faults.fork_server import (
-    Child,
-    Tally,
-    fingerprint,
-    finish,
-    main,
-    make_experiment,
-    train_here,
-)
+from tests.faults.fork_server import Child, Tally, fingerprint, finish, main, prepare, train_here
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.events import EpochDone, Event, Started
 
@@ -25,12 +17,9 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     """So many signals of each kind, sent to trainings under way; each fifth is sent twice."""
-    experiment, rng = make_experiment(scratch, EPOCHS), random.Random(seed)
-    finish(experiment, scratch / "first")
-    began = time.monotonic()
-    finish(experiment, scratch / "calm")
-    longest = (time.monotonic() - began) / EPOCHS
-    calm, tally = fingerprint(scratch / "calm"), Tally(wrong_ends=0, differing=0)
+    experiment, calm, longest = prepare(scratch, EPOCHS)
+    rng, tally = random.Random(seed), Tally(wrong_ends=0, differing=0)
+    longest /= EPOCHS
     slowest, finished = 0.0, 0
     for number in range(count * len(NUMBERS)):
         which, folder = NUMBERS[number % len(NUMBERS)], scratch / "run"
@@ -57,12 +46,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def stop(
-    experiment: Path,
-    folder: Path,
-    number: signal.Signals,
-    twice: bool,
-    epochs: int,
-    after: float,
+    experiment: Path, folder: Path, number: signal.Signals, twice: bool, epochs: int, after: float
 ) -> tuple[int, float]:
     """Exit code, and the seconds from the signal to the end.
 

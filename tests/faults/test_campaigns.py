@@ -34,10 +34,10 @@ import json, os, sys
 from importlib import import_module
 from pathlib import Path
 
+os.environ["VITCLI_CACHE"] = str(Path(sys.argv[2]) / "cache")  # kernels are compiled once
 for name, count in json.loads(sys.argv[1]).items():
     scratch = Path(sys.argv[2]) / name
     scratch.mkdir()
-    os.environ["VITCLI_CACHE"] = str(scratch / "cache")
     campaign = import_module(f"tests.faults.{name}").campaign
     print(json.dumps({"campaign": name, **campaign(scratch, count, 0)}), flush=True)
 """

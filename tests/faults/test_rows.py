@@ -10,20 +10,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.patience import HANG
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
-from vitcli.runner.errors import ResourceError, StoppedError
-from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.errors import ResourceError
 from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train.events import EpochDone, Event
-from vitcli.runner.train.start import Request, start
-
-
-def run(tiny, folder, **options):
-    listen = options.pop("on_event", lambda event: None)
-    request = Request(output=folder, **options)
-    return start(load_experiment(str(tiny)), request, on_event=listen).run
 
 
 def launch(tiny, environment, *options: str) -> subprocess.Popen:
@@ -56,10 +48,10 @@ def test_a_run_folder_renamed_under_its_training_is_not_made_again(tiny, here, c
             (here / "moving").rename(here / "moved")
 
     with pytest.raises(ResourceError, match="removed or renamed"):
-        run(tiny, here / "moving", on_event=rename)
+        train(tiny, here / "moving", on_event=rename)
     assert not (here / "moving").exists()
     assert steps(here / "moved" / "checkpoints")[0] == 15
-    run(tiny, here / "moved", resume=True)
+    train(tiny, here / "moved", resume=True)
     assert_same_run(RunDir(copy_of_run(here / "calm")), RunDir(here / "moved"))
 
 
@@ -92,13 +84,11 @@ def test_who_reads_while_a_checkpoint_is_written_sees_a_whole_one(tmp_path):
 
 @pytest.mark.parametrize("shift", [-7200.0, 3.15e8])
 def test_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, shift):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 11)
-        with pytest.raises(StoppedError):
-            run(tiny, here / "run")
+    with stops_after(11):
+        train(tiny, here / "run")
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + shift)
-    found = run(tiny, here / "run", resume=True)
+    found = train(tiny, here / "run", resume=True).run
     assert [record["epoch"] for record in found.metrics()] == [1, 2, 3, 4]
     board = EventAccumulator(str(found.path)).Reload()
     assert [event.step for event in board.Scalars("loss/train")] == [5, 10, 15, 20]

@@ -1,16 +1,34 @@
-"""What torch chooses on the stub GPU: attention kernels, and memory."""
+"""What torch chooses on the stub GPU: attention kernels, and memory.
 
-from tests.gpu_stub.memory import CASES
+Functions without "test" in their names run in a process on the stub.
+"""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
 from tests.gpu_stub.steps import one_of_each_kind
 from tests.gpu_stub.stub import ask_once
+from vitcli.core.torch_use import autocast_to
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.speed.workload import make_workload
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.estimate import make_estimate
+from vitcli.runner.train.rehearsal import random_data, with_statistics
+from vitcli.runner.train.start import Request, start
 
 ALLOWED = (0.75, 1.25)
 """Smallest and largest estimate of the memory, divided by the allocator's peak."""
 
 
 CODE = """import json
-from tests.gpu_stub import choices, memory
-print(json.dumps([choices.kernels_of_all(), memory.all_peaks()]))
+from tests.gpu_stub.test_choices import all_peaks, kernels_of_all
+print(json.dumps([kernels_of_all(), all_peaks()]))
 """
 
 
@@ -29,3 +47,71 @@ def test_the_estimated_memory_is_near_the_peak():
     least, most = ALLOWED
     assert len(found) == len(CASES)
     assert [case for case in found if not least <= case[-1] <= most] == []
+
+
+KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}
+"""Values of the enumeration ``SDPBackend`` of torch; ``math`` stores the weights."""
+
+
+PRECISIONS = ("fp32", "bf16")
+"""Of each width of a number, as kernels are chosen by that."""
+
+
+def kernels_of(name: str, precision: str) -> list[str]:
+    """Return the kernels that a training step of an experiment takes, in alphabetical order."""
+    changes = {"train.compile": False, "train.precision": precision}
+    work = make_workload(load_experiment(name, changes), "cuda", ignore_message)
+    chosen, attend = set(), F.scaled_dot_product_attention
+
+    def noted(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
+        options = {name: each for name, each in options.items() if each is not None}
+        choice = torch._fused_sdp_choice(query, key, value, attn_mask, **options)
+        chosen.add(KERNELS[choice])
+        return attend(query, key, value, attn_mask, **options)
+
+    F.scaled_dot_product_attention = noted  # type: ignore[assignment]
+    try:
+        with autocast_to(work.device, work.built.autocast):
+            batch = next(work.batches())
+            work.built.task.losses({name: value[:8] for name, value in batch.items()})
+    finally:
+        F.scaled_dot_product_attention = attend
+    return sorted(chosen)
+
+
+def kernels_of_all() -> dict[str, dict[str, list[str]]]:
+    """Return the kernels of an experiment of each kind in each precision."""
+    return {
+        name: {precision: kernels_of(name, precision) for precision in PRECISIONS}
+        for name in one_of_each_kind()
+    }
+
+
+IMAGES = 2000
+CASES = [("quickstart", "fp32"), ("cifar10-base-p2", "fp32"), ("cifar10-strong", "bf16")]
+
+
+def peak_and_estimate(name: str, precision: str) -> tuple[int, int]:
+    """Return the allocator's peak in a training, and what ``--dry-run`` says."""
+    changes = {"train.compile": False, "train.precision": precision}
+    changes |= {"train.limit_batches": 2, "train.epochs": 1}
+    experiment = load_experiment(name, changes)
+    spec = with_statistics(fit_to_data(experiment.spec, describe_data(experiment.spec.data)))
+    data = random_data(spec, IMAGES, torch.device("cpu"))
+    estimate = make_estimate(experiment, "cuda", data).memory_bytes
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    request = Request(device="cuda", output=Path(f"{name}-{precision}"))
+    start(experiment, request, load=lambda *_, **__: data)
+    return torch.cuda.max_memory_allocated() - before, estimate
+
+
+def all_peaks() -> list[tuple[str, str, float]]:
+    """Return the estimate divided by the peak, for each case."""
+    found = []
+    for name, precision in CASES:
+        peak, estimate = peak_and_estimate(name, precision)
+        found.append((name, precision, estimate / peak))
+    return found

@@ -1,12 +1,40 @@
-"""Batches, epochs, checkpoints and evaluations on the stub GPU: few launches, copies and waits."""
+"""Batches, epochs, checkpoints and evaluations on the stub GPU: few launches, copies and waits.
 
+Functions without "test" in their names run in a process on the stub.
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable, Hashable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.gpu_stub.counting import Seen, counting
 from tests.gpu_stub.stub import ask_once, ask_stub
+from vitcli.core.data import batches
+from vitcli.core.data.batches import (
+    Rows,
+    channels_on_device,
+    epoch_rows,
+    make_batch,
+    rows_on_device,
+)
+from vitcli.core.data.source import Images
+from vitcli.core.spec import AugmentSpec
+from vitcli.core.train.training import Training
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.speed.workload import make_workload
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import compile_batches
+from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.trainer import Trainer
 
-IMPORT = "import json; from tests.gpu_stub import data\n"
+IMPORT = "import json; from tests.gpu_stub import test_data as data\n"
 LAUNCHES = {"none": 30, "one": 110, "two": 150}
 """Number of rounds of a policy -> most launches of an uncompiled batch, other augmentation
 included."""
@@ -14,7 +42,7 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 """Experiment -> most launches of a compiled batch."""
 
 
-ASK = f"{IMPORT}print(json.dumps({{'policies': data.policies(), 'save': data.checkpoint()}}))"
+ASK = f"{IMPORT}print(json.dumps({{'policies': data.all_policies(), 'save': data.checkpoint()}}))"
 
 
 @pytest.fixture
@@ -62,3 +90,109 @@ def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints(tiny,
     assert found["left"] == []
     assert found["waits"]["test_outputs"] == [1, 1, 1, 0]  # the last outputs are used again
     assert set(found["waits"]["save"]) == {1}
+
+
+CUDA = torch.device("cuda")
+COUNT, SIDE, BATCH = 1100, 32, 100
+
+
+def counts(seen: Seen) -> dict[str, int]:
+    kinds = {"launches": ("launch", "memset", "d2d"), "to_device": ("h2d",), "to_host": ("d2h",)}
+    found = {name: seen.count(*group) for name, group in kinds.items()}
+    return found | {"waits": seen.count("sync"), "unpinned": seen.unpinned}
+
+
+def images() -> Images:
+    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
+    return Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
+
+
+def augmented(augment: AugmentSpec) -> dict[str, Any]:
+    """Return the counts of an epoch's start and of a batch, and whether a graph captures it."""
+    data, rows = images(), epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
+    with counting() as beginning:
+        tables = rows_on_device(rows, CUDA)
+        channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
+    part = {name: table[:BATCH] for name, table in tables.items()}
+    make = partial(make_batch, data, part, augment, channels, 10)
+    make()
+    with counting() as batch:
+        make()
+    graph = torch.cuda.CUDAGraph()
+    with counting() as capture, torch.cuda.graph(graph):
+        make()
+    return {
+        "tables": len(rows),
+        "beginning": counts(beginning),
+        "batch": counts(batch),
+        "refused": capture.count("refused"),
+    }
+
+
+def compiled_batches(name: str) -> dict[str, Any]:
+    """Return the counts of compiled batches of an experiment, and the messages."""
+    work = make_workload(load_experiment(name), "cuda", ignore_message)
+    messages: list[str] = []
+    compile_batches(work.built.task, work.batches(), messages.append)
+    batches = work.batches()
+    next(batches)
+    torch.compiler.set_stance("fail_on_recompile")
+    with counting() as seen:
+        next(batches)
+    return counts(seen) | {"messages": messages}
+
+
+def all_policies() -> dict[str, Any]:
+    """Return the counts of no, one and two rounds of operations."""
+    plain = AugmentSpec(crop_padding=4, flip="random", mixup=0.8, cutmix=1.0, mix_prob=0.5)
+    return {
+        "none": augmented(plain),
+        "one": augmented(plain.replace(policy="trivial_augment", erasing=0.25)),
+        "two": augmented(plain.replace(policy="rand_augment")),
+    }
+
+
+def checkpoint() -> dict[str, Any]:
+    """Return the counts of a checkpoint after a step, and its number of tensors."""
+    experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
+    work = make_workload(experiment, "cuda", ignore_message)
+    state = Training(work.spec, work.built.task, work.built.data, work.built.autocast)
+    next(state.run_epoch(0))
+    tensors = state.tensors()
+    with tempfile.TemporaryDirectory() as folder, counting() as seen:
+        save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
+    return counts(seen) | {"tensors": len(tensors)}
+
+
+def training(experiment: str) -> dict[str, Any]:
+    """Train three epochs. Return which epochs a thread drew, which threads are left, and how often
+    evaluations and checkpoints wait for the device.
+    """
+    drawn: list[str] = []
+    waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
+    original = batches.DrawnAhead.take
+
+    def take(self: batches.DrawnAhead, *key: Hashable) -> Rows:
+        drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
+        return original(self, *key)
+
+    batches.DrawnAhead.take = take  # type: ignore[method-assign]
+    for name, found in waits.items():
+        setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
+    changes = {"train.compile": False, "train.epochs": 3}
+    start(load_experiment(experiment, changes), Request(device="cuda"))
+    names = [thread.name for thread in threading.enumerate()]
+    left = [name for name in names if name.startswith(batches.THREAD)]
+    return {"drawn": drawn, "left": left, "waits": waits}
+
+
+def counting_waits(function: Callable[..., Any], found: list[int]) -> Callable[..., Any]:
+    """Return the function, which then appends its number of waits to a list."""
+
+    def count(*args: Any) -> Any:
+        with counting() as seen:
+            result = function(*args)
+        found.append(seen.count("sync"))
+        return result
+
+    return count

@@ -1,6 +1,9 @@
-"""A GPU that fails in a training, or is too small: one line and exit code 5."""
+"""Whole trainings on the stub GPU: a GPU that fails or is too small, and all stages of gpu.sh."""
 
+import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +33,53 @@ def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
 def test_the_stub_counts_and_refuses_as_cuda_does(tmp_path):
     """The control: without it, a stub that counts nothing would pass every other test."""
     assert "passed" in pytest_on_stub(f"{ROOT}/tests/gpu_stub/inside_stub.py", cwd=tmp_path)
+
+
+GPU_TESTS = ROOT / "tests" / "runner" / "machine" / "test_gpu.py"
+READ_VALUES = {
+    "test_every_precision_learns": "the loss must fall",
+    "test_augmentation_gives_the_pixels_of_the_cpu": "pixels are compared",
+    "test_a_captured_step_draws_what_it_draws_eagerly": "random numbers are compared",
+    "test_the_model_computes_what_it_computes_on_a_cpu": "outputs are compared",
+}
+"""Test that reads values of the device -> which. The stub computes none."""
+
+
+@pytest.mark.ci
+def test_the_tests_of_a_gpu_pass_as_far_as_values_do_not_matter(tmp_path):
+    left_out = [f"--deselect={GPU_TESTS.relative_to(ROOT)}::{name}" for name in READ_VALUES]
+    words = ["-m", "gpu", *left_out, str(GPU_TESTS)]
+    printed = pytest_on_stub(*words, cwd=tmp_path)
+    assert "skipped" not in printed
+    assert int(printed.partition(" passed")[0].split()[-1]) > 0
+
+
+@pytest.mark.ci
+def test_a_compiled_training_runs_to_its_end(tmp_path):
+    """Triton compiles every kernel to machine code for an H100."""
+    command = [sys.executable, "-m", "vitcli", "train", "quickstart", "--device", "cuda"]
+    command += ["--limit-batches", "4", "--epochs", "1"]
+    done = run_on_stub(command, cwd=tmp_path, timeout=HANG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed" not in done.stderr
+    assert list((tmp_path / "runs").rglob("result.json"))
+
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "speed" / "gpu.sh"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * HANG)  # several libraries are compiled
+def test_all_stages_run_to_their_end(tmp_path):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {"OUT": str(tmp_path / "out"), "PATH": path}
+    command = ["bash", str(SCRIPT), "--toy"]
+    done = run_on_stub(command, cwd=tmp_path, env=environment, timeout=3 * HANG)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(file.read_text()) for file in (tmp_path / "out" / "toy").glob("*.json")]
+    assert len({each["stage"] for each in found}) == 10
+    assert {each["state"] for each in found} == {"done"}
+    assert {each["device"] for each in found} == {"cuda"}
+    (peers,) = [each["result"] for each in found if each["part"].startswith("peers")]
+    assert {row["precision"] for row in peers[0]["contenders"]} == {"bf16"}
+    assert not [row for row in peers[0]["contenders"] if "skipped" in row]

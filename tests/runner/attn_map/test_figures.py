@@ -1,6 +1,5 @@
 """Every figure of `attn-map` is legible, and says which layer it shows and why."""
 
-import itertools
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from tests.figure_checks import faults
 from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.attn_map.matrices import draw_matrices, token_ticks
 from vitcli.runner.attn_map.overlay import draw_figure
 
 LONG = "northern_flying_squirrel_with_acorn_\u00dcbergr\u00f6\u00dfe"
@@ -61,17 +59,3 @@ SHAPES: dict[str, dict[str, Any]] = {
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(method, shape):
     shown = explanation(method, **SHAPES[shape])
     assert faults(partial(draw_figure, shown, run=RUN)) == []
-
-
-def test_matrices_have_ticks_at_the_rows_of_patches():
-    assert token_ticks(explanation("raw")) == (
-        [0, *range(10, 66, 8)],
-        ["CLS", *map(str, range(2, 9))],
-    )
-    large = explanation("raw", grid=(16, 4), num_prefix_tokens=0)
-    assert token_ticks(large) == ([*range(0, 64, 8)], [*map(str, range(1, 17, 2))])
-    axes = draw_matrices(explanation("raw"), RUN).axes
-    for place, each in zip(itertools.product(range(4), range(3)), axes, strict=False):
-        assert [tick.get_text() for tick in each.get_yticklabels()] == (
-            ["CLS", *map(str, range(2, 9))] if place[1] == 0 else []
-        )

@@ -1,4 +1,4 @@
-"""Pictures of attention during training: the same images each time, and no effect on the bits."""
+"""Pictures during training: the same images each time, and no effect on the bits."""
 
 import io
 from pathlib import Path
@@ -9,24 +9,24 @@ import torch
 from numpy.testing import assert_array_equal
 from PIL import Image
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from torch import nn
 
+from tests import denoising
 from tests.core.specs import build
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.maps import head_maps
-from vitcli.core.spec import DataSpec
+from vitcli.core.objectives.objective import Task
+from vitcli.core.objectives.pictures import Heat
+from vitcli.core.spec import TASKS, DataSpec
 from vitcli.runner.attn_map import strip
-from vitcli.runner.attn_map.strip import (
-    attention_strip,
-    mean_maps,
-)
+from vitcli.runner.attn_map.strip import attention_strip, mean_maps
+from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
-from vitcli.runner.errors import StoppedError
-from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import PICTURES, Board
-from vitcli.runner.train.start import Request, start
 
 QUICK = {"optim.lr": 0.05, "train.ema_decay": None}
 """A high rate, so that attention changes visibly in every epoch."""
@@ -34,8 +34,7 @@ DATA = DataSpec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
 def run(tiny: Path, folder: str, changes: dict | None = None, **options) -> RunDir:
-    experiment = load_experiment(str(tiny), changes or {})
-    return start(experiment, Request(output=Path(folder), **options)).run
+    return train(tiny, folder, changes, **options).run
 
 
 def pictures_of(folder: Path) -> list[tuple[int, bytes]]:
@@ -74,12 +73,10 @@ def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch
     assert config_hash(seen.spec()) == config_hash(blind.spec())
 
 
-def test_a_resumed_run_has_each_picture_once(tiny, here, monkeypatch):
+def test_a_resumed_run_has_each_picture_once(tiny, here):
     calm = run(tiny, "calm", QUICK)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 13)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped", QUICK)
+    with stops_after(13):
+        run(tiny, "stopped", QUICK)
     stopped = here / "stopped"
     assert [step for step, _ in pictures_of(stopped)] == [5, 10]
     run(tiny, "stopped", QUICK, resume=True)
@@ -148,3 +145,58 @@ def test_a_strip_computes_as_many_maps_at_once_as_fit(share, passes, monkeypatch
     maps = mean_maps(model, pixels, DATA)
     assert len(asked) == passes
     np.testing.assert_allclose(maps, np.concatenate(one), rtol=1e-6, atol=1e-12)
+
+
+CHANGES = {"task.name": "denoise", "train.ema_decay": None, "train.epochs": 3}
+
+
+@pytest.fixture(autouse=True)
+def _added(monkeypatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
+
+
+def denoised(tiny: Path, folder: str, **options) -> RunDir:
+    return train(tiny, folder, CHANGES, **options).run
+
+
+def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
+    calm = denoised(tiny, "calm")
+    original, seen = denoising.Denoise.pictures, []
+
+    def careless(self: Task, module: nn.Module, data, index):
+        seen.append((module.training, torch.is_grad_enabled(), index.tolist()))
+        module.train()
+        torch.rand(3)
+        return original(self, module, data, index)
+
+    monkeypatch.setattr(denoising.Denoise, "pictures", careless)
+    assert_same_run(calm, denoised(tiny, "careless"), measures=("test_error",))
+    assert seen == [(False, False, seen[0][2])] * 3, "the same images, in eval mode"
+
+
+def test_the_mode_of_each_part_is_restored(tiny, here):
+    """A teacher may always be in eval mode."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).eval())
+
+    class Shown:
+        def pictures(self, module, data, index):
+            assert not any(part.training for part in module.modules())
+            return {}
+
+    class Data:
+        class test:  # noqa: N801
+            labels = torch.tensor([0, 1])
+            pixels = torch.zeros(2, 3, 4, 4)
+
+    assert fixed_pictures(Shown(), module, Data()) == ({}, 2)
+    assert [part.training for part in module.modules()] == [True, True, False]
+
+
+def test_the_maps_of_a_sheet_share_one_scale():
+    cells = torch.zeros(1, 2, 8, 8)
+    cells[0, 0, 0, 0], cells[0, 1, 7, 7] = 4.0, -2.0
+    options = {"title": "Title", "caption": "Caption.", "columns": ("a", "b")}
+    sheet = picture_sheet(Heat(**options, cells=cells))
+    assert sheet[GAP + 2, MARGIN + 2].tolist() == [253, 231, 36], "viridis' yellow"
+    assert sheet[GAP + 61, MARGIN + 70 + 61].tolist() == [68, 1, 84], "viridis' purple"
+    assert np.isfinite(picture_sheet(Heat(**options, cells=torch.ones(1, 2, 8, 8)))).all()

@@ -1,4 +1,4 @@
-"""Captions of one's own pictures: captions.csv in a folder."""
+"""Captions of one's own pictures: captions.csv in a folder, and a training with them."""
 
 import csv
 from dataclasses import replace
@@ -10,12 +10,14 @@ import torch
 from PIL import Image
 
 from tests.runner.data.original_files import in_order
+from tests.runner.train.conftest import train
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.arrays import arranged, data_hash, hold_out
+from vitcli.runner.data.arrays import data_hash
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.weights import load_module
 
 
 @pytest.fixture(autouse=True)
@@ -108,22 +110,6 @@ def test_equal_pictures_are_sorted_by_their_captions():
     assert found[0] == found[1]
 
 
-def test_extra_tensors_survive_what_is_done_to_images():
-    values = torch.arange(6)
-    pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
-    images = Images(pixels, torch.tensor([0, 0, 0, 1, 1, 1]), {"number": values})
-    kept, out = hold_out(images, 2)
-    for part in (
-        kept,
-        out,
-        in_order(images),
-        arranged(("a", "b"), images, images, (2, 2)).train,
-        images[2:4],
-        images[torch.tensor([5, 1])],
-    ):
-        assert part.extra["number"].tolist() == part.pixels[:, 0, 0, 0].tolist()
-
-
 def test_several_captions_of_a_picture_and_files_in_the_class_folders(root):
     (root / "captions.csv").unlink()
     for name in ("cat", "dog"):
@@ -155,3 +141,34 @@ def test_a_file_that_is_no_list_of_captions_is_refused(root, content, message):
     with pytest.raises(InputError) as error:
         load(root)
     assert message in str(error.value)
+
+
+CAPTIONS = {"task.name": "clip", "task.captions": "folder", "data.augment.mixup": 0.0}
+
+
+def describe(pictures: Path) -> None:
+    """Write a caption for each picture of the two classes."""
+    words = {"dark": "a gloomy night", "bright": "a sunny day"}
+    with (pictures / "captions.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["file", "caption"])
+        for path in sorted(pictures.glob("*/*/*.png")):
+            rows.writerow([path.relative_to(pictures), words[path.parent.name]])
+
+
+def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
+    describe(pictures)
+    changes = {"optim.lr": 0.01, "train.epochs": 12, "train.ema_decay": None}
+    changes |= {"train.precision": "fp32", "model.drop_path": 0.0, "task.vocabulary_size": 8}
+    done = train(tiny, "run", CAPTIONS | changes)
+    text = load_module(done.run, done.run.spec()).text
+    assert text.words() == ["a", "day", "gloomy", "night"], "the most frequent, then the first"
+    assert done.result["test_image_to_text_r1"] > 0.85
+    assert done.result["test_text_to_image_r1"] > 0.85
+    assert done.result["test_zero_shot_accuracy"] < 0.9, "no caption has the names of the classes"
+
+
+def test_a_folder_without_captions_is_refused(tiny):
+    with pytest.raises(ConfigError, match=r"task.captions"):
+        train(tiny, "run", CAPTIONS)
+    assert not Path("run").exists()

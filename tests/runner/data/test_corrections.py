@@ -1,4 +1,4 @@
-"""Corrections of a folder of pictures: labels that change, and pictures that are left out."""
+"""Lists of pictures: corrections of a folder, and CSV files whose errors name the line."""
 
 import os
 from pathlib import Path
@@ -6,20 +6,19 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tests.runner.data.own_pictures import draw_pets, load, spec
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from tests.runner.data.conftest import load, spec
+from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
+from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import config_hash
 
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return draw_pets(tmp_path / "pets")
 
 
 def write(*lines: str, path: str = "mine.csv") -> str:
@@ -60,19 +59,6 @@ def test_corrections_read_no_picture_again_and_move_none_into_the_test_set(
     assert {*data.test.names} == {*before.test.names}
 
 
-def test_what_is_corrected_is_no_problem_any_more(root):
-    """A picture in two classes, and a copy in the test set."""
-    cat = root / "train" / "cat" / "20-0.png"
-    for name in ("train/dog/a.png", "test/dog/b.png"):
-        (root / name).write_bytes(cat.read_bytes())
-    messages: list[str] = []
-    load(root, messages)
-    assert sum("found in" in text for text in messages) == 2
-    messages = []
-    load(root, messages, corrections=write("train/dog/a.png,cat", "test/dog/b.png,"))
-    assert not any("found in" in text for text in messages)
-
-
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -111,10 +97,46 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
     assert load_data(given, data_dir=moved).data_hash == data.data_hash
 
 
-def test_the_configuration_hash_holds_the_name_of_the_file_and_not_its_folder():
-    def hashed(file: str | None) -> str:
-        data = DataSpec(name="imagefolder:pets", corrections=file)
-        return config_hash(ExperimentSpec().replace(data=data))
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("b.png,cat,test,", "line 3: there is no picture .*b.png"),
+        ("a.png,dog,train,", "line 3: a.png was named before"),
+        ("../x/a.png,cat,test,", "line 3: ../x/a.png is outside the folder"),
+        ("/etc/passwd,cat,test,", "line 3: /etc/passwd is outside the folder"),
+        ("c.png,,test,", "line 3: the label is empty"),
+        (",cat,test,", "line 3: the path is empty"),
+        ("c.png,cat,tset,", "line 3: unknown split 'tset'; did you mean 'test'"),
+        ("c.png,cat,,", "line 3: either each line has a split, or none"),
+        ("c.png,cat,test", "line 3: 3 columns, not 4"),
+        ("c.png,owl,test,", "class 'owl' has no training picture"),
+        ("c.png,cat,train,", "only one class, 'cat'"),
+    ],
+)
+def test_a_csv_file_names_the_wrong_line(line, said, tmp_path):
+    for name in "ac":
+        (tmp_path / f"{name}.png").touch()
+    path = tmp_path / "x.csv"
+    path.write_text(f"path,label,split,group\na.png,cat,train,\n{line}\n")
+    with pytest.raises(InputError, match=said) as caught:
+        list_pictures(f"csv:{path}")
+    assert "\n" not in str(caught.value)
 
-    assert hashed("a.csv") == hashed("/elsewhere/a.csv")
-    assert len({hashed(file) for file in (None, "a.csv", "b.csv")}) == 3
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [("path,lable", "no column 'label'"), ("path,label,colour", "unknown column 'colour'"),
+     ("path,label,label", "twice the column 'label'")],
+)  # fmt: skip
+def test_a_csv_file_has_known_columns(header, said, tmp_path):
+    (tmp_path / "x.csv").write_text(f"{header}\n")
+    with pytest.raises(InputError, match=f"line 1: {said}"):
+        list_pictures(f"csv:{tmp_path / 'x.csv'}")
+
+
+def test_numbers_as_labels_are_sorted_by_value(tmp_path):
+    lines = [f"{label}.png\t{label}" for label in (10, 9, 2)]
+    for label in (10, 9, 2):
+        (tmp_path / f"{label}.png").write_bytes(b"")
+    (tmp_path / "x.csv").write_text("\n".join(["path\tlabel", *lines]))
+    assert list_pictures(f"csv:{tmp_path / 'x.csv'}").class_names == ("2", "9", "10")

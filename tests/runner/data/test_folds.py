@@ -1,21 +1,18 @@
 """Folds: equal parts by content, copies together, each run on its own part."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, draw_pets, load, spec
+from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -136,7 +133,7 @@ def test_the_trials_of_a_worker_share_images_only_within_a_fold(pets):
 
 def test_a_run_is_measured_on_its_own_part(tiny, pictures):
     changes = {"data.folds": 4, "seed": 6, "train.epochs": 1}
-    run = start(load_experiment(str(tiny), changes), Request(output=Path("run"))).run
+    run = train(tiny, "run", changes).run
     wanted = load_data(run.spec().data, seed=6).test
     assert len(wanted) == run.read("result.json")["num_test"] == 20
     options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": ignore_message}

@@ -15,12 +15,11 @@ import torchvision.datasets
 from PIL import Image
 
 from tests.runner.data.original_files import ARCHIVE, CIFAR, FOLDER, md5, write_archive
-from vitcli.core.spec import DataSpec
 from vitcli.runner.data import find, load
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, load_data
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
 ROW = CATALOGUE["cifar10"]
@@ -268,30 +267,3 @@ def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(
     with pytest.raises(InputError, match="own"):
         get_data("cifar10")
     assert (tmp_path / "own" / ARCHIVE).read_bytes() == archive[:200]
-
-
-def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):
-    server("/good")
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
-        get_data("cifar10")
-
-
-def test_names_that_need_no_download_or_do_not_exist():
-    for name in ("scenes", "shapes", "imagefolder:pets", "cifar11"):
-        with pytest.raises(ConfigError, match=r"needs no download|did you mean 'cifar10'"):
-            get_data(name)
-    with pytest.raises(ConfigError, match="unknown data set"):
-        data_status("../x")
-
-
-def test_status(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.load.NUM_GENERATED", (20, 10))
-    assert data_status("scenes").decoded == ()
-    load_data(DataSpec(name="scenes", resize=16))
-    status = data_status("scenes")
-    assert (status.kind, status.place) == ("embedded", None)
-    assert [path.name for path in status.decoded] == ["scenes-16x16.safetensors"]
-    assert data_status("mnist").kind == "missing"
-    assert data_status("mnist", tmp_path).place is None

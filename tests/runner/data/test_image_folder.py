@@ -1,4 +1,4 @@
-"""One's own pictures in class folders."""
+"""One's own pictures in class folders: which folders count, and what is read of them."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import to_pil_image
 
-from tests.runner.data.own_pictures import add, draw_pets, load, spec
+from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -19,11 +19,6 @@ from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture
-def root(tmp_path):
-    return draw_pets(tmp_path / "pets")
 
 
 def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
@@ -56,12 +51,6 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     messages = [""]
     assert load(tmp_path / "flat", messages).data_hash == data.data_hash
     assert any("4 of its 16 pictures are held out" in text for text in messages)
-
-
-def test_each_fit_reads_other_pixels_of_the_same_files(root):
-    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
-    (root / "train" / "cat" / "20-0.png").rename(root / "train" / "cat" / "wide.png")
-    assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -110,19 +99,6 @@ def test_pictures_that_look_alike_stay_on_one_side(tmp_path):
     assert not sides[0] & sides[1]
     assert torch.bincount(data.test.labels).tolist() == [8, 8]
     assert len(data.train) == 64
-
-
-def test_copies_of_a_picture_stay_on_one_side(tmp_path):
-    generator = np.random.default_rng(0)
-    for name in ("a", "b"):
-        add(tmp_path / "x" / name, 10, generator)
-        for path in list((tmp_path / "x" / name).iterdir()):
-            (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
-    data = load(tmp_path / "x")
-    train = {image.numpy().tobytes() for image in data.train.pixels}
-    test = {image.numpy().tobytes() for image in data.test.pixels}
-    assert (len(data.train), len(data.test)) == (32, 8)
-    assert not train & test
 
 
 def test_junk_and_empty_classes_are_passed_over_and_unused_pictures_are_counted(root):
@@ -179,24 +155,6 @@ def test_skip_bad_refuses_a_class_or_a_test_set_without_a_picture(root, where):
         path.write_text("hello")
     with pytest.raises(InputError, match="'cat'" if "cat" in where else "the test set"):
         load(root, skip_bad=True)
-
-
-def test_pictures_in_both_splits_or_in_two_classes_are_named(root):
-    copy = root / "test" / "dog" / "copy.bmp"
-    with Image.open(root / "train" / "cat" / "20-3.png") as image:
-        image.save(copy)  # other bytes, and another class
-    cats, dogs = root / "train" / "cat", root / "train" / "dog"
-    (dogs / "copy.png").write_bytes((cats / "20-3.png").read_bytes())
-    (dogs / "own.png").write_bytes((dogs / "20-3.png").read_bytes())
-    for _ in range(2):  # the second time from the cache
-        messages = [""]
-        load(root, messages)
-        (split,) = [text for text in messages if "found in train" in text]
-        (label,) = [text for text in messages if "found in another class" in text]
-        assert "1 of 5 test pictures" in split
-        assert "test/dog/copy.bmp = train/" in split
-        assert "1 of 18 training pictures" in label
-        assert "train/dog/copy.png = train/cat/20-3.png" in label
 
 
 def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
@@ -312,3 +270,59 @@ def test_predict_collects_the_files_that_train_reads(root):
     folder = list_folder(root)
     read = {os.path.realpath(path) for path in folder.paths[: folder.num_train]}
     assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read
+
+
+@pytest.mark.parametrize("name", ["val", "validation", "Val", "testing", "Test"])
+def test_a_test_set_may_have_another_name(root, name):
+    (root / "train").rename(root / "Train")
+    (root / "test").rename(root / name)
+    messages = [""]
+    data = load(root, messages)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    assert any(f"{name} is the test set" in text for text in messages) == (name != "Test")
+
+
+def test_folders_beside_the_splits_are_not_silently_dropped(root):
+    generator = np.random.default_rng(1)
+    for name in ("valid/cat", "training/cat", "more"):
+        add(root / name, 1, generator)
+    (root / "empty").mkdir()
+    folder = list_folder(root)
+    assert (folder.num_train, folder.num_test, folder.num_val) == (16, 4, 1)
+    unused = [note.partition(" is not used")[0] for note in folder.notes]
+    assert unused == [str(root / name) for name in ("training", "more")]
+    messages = [""]
+    assert load(root, messages).val is None
+    assert any("-s data.val_split=1" in text for text in messages)
+    for wanted in (1, 0.2):
+        data = load(root, val_split=wanted)
+        assert (len(data.train), data.val.labels.tolist()) == (16, [0])
+
+
+@pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])
+def test_a_class_may_have_the_name_of_a_split(root, name):
+    generator = np.random.default_rng(1)
+    flat = root / "flat"
+    for each in ("cat", "dog", name):
+        add(flat / each, 3, generator)
+    folder = list_folder(flat)
+    assert folder.class_names == tuple(sorted(["cat", "dog", name]))
+    assert (folder.num_train, folder.num_test) == (9, None)
+    assert any(f"{name} is read as a class" in note for note in folder.notes)
+    add(flat / "train" / "cat", 1, generator)
+    if name != "train":  # then the classes are in train
+        with pytest.raises(InputError, match="train needs a folder"):
+            list_folder(flat)
+
+
+@pytest.mark.parametrize("kind", ["empty", "without classes", "dangling"])
+def test_a_test_set_that_cannot_be_read_is_refused(root, kind):
+    (root / "test").rename(root / "away")
+    if kind == "dangling":
+        (root / "test").symlink_to(root / "nowhere")
+    else:
+        (root / "test").mkdir()
+    if kind == "without classes":
+        add(root / "test", 4, np.random.default_rng(0))
+    with pytest.raises(InputError, match=str(root / "test")):
+        load(root)

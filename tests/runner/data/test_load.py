@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,15 +20,10 @@ from tests.runner.data.original_files import (
     write_class_folders,
 )
 from vitcli.core.data.source import Images, channel_stats
-from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data.arrays import (
-    data_hash,
-    fit_to_size,
-    hold_out,
-    keep_labels,
-)
+from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
+from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, keep_labels
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -206,10 +202,36 @@ def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name
     monkeypatch.setattr(f"vitcli.core.generated.{name}.draw_splits", None)
     info = describe_data(DataSpec(name=name, val_split=100))
     facts = (data.img_size, data.in_chans, data.class_names, len(data.train), len(data.test))
-    assert facts == (
-        info.img_size,
-        info.in_chans,
-        info.class_names,
-        info.num_train,
-        info.num_test,
-    )
+    assert facts == (info.img_size, info.in_chans, info.class_names, info.num_train, info.num_test)
+
+
+def images(count: int = 40, classes: int = 4) -> Images:
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (count, 3, 4, 4), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(classes, (count,), generator=generator)
+    return in_order(Images(pixels, labels))
+
+
+def kept(count: int) -> set[bytes]:
+    return {image.numpy().tobytes() for image in keep_labels(images(), count)[0].pixels}
+
+
+def test_the_labels_are_balanced_and_nested():
+    labelled, everything = keep_labels(images(), 12)
+    assert torch.bincount(labelled.labels).tolist() == [3, 3, 3, 3]
+    assert kept(4) < kept(12) < kept(20)
+    assert everything.labels.tolist() == [-1] * 40
+    for count in (3, 41):
+        with pytest.raises(ConfigError, match=r"data\.labels"):
+            keep_labels(images(), count)
+
+
+def test_a_held_out_image_does_not_change_which_images_are_labelled(monkeypatch):
+    whole = load_data(DataSpec(labels=30))
+    split = load_data(DataSpec(labels=30, val_split=100))
+    assert torch.equal(whole.train.pixels, split.train.pixels)
+    assert len(split.all_train) == len(whole.all_train) - 100
+    assert describe_data(DataSpec(labels=30)).num_train == 30
+    monkeypatch.setitem(TASKS, "classify", replace(TASKS["classify"], uses_labels=False))
+    with pytest.raises(ValueError, match=r"data\.labels"):
+        ExperimentSpec(data=DataSpec(labels=30))

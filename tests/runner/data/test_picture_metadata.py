@@ -82,6 +82,9 @@ def chunk(kind: bytes, data: bytes, crc: int | None = None) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
 
 
+END = chunk(b"IEND", b"")
+
+
 def png(
     row: bytes,
     *extra: bytes,
@@ -95,7 +98,7 @@ def png(
     packed = zlib.compress((b"\0" + row) * SIDE)
     pixels = chunk(b"IDAT", packed[: len(packed) // 2] if broken else packed)
     middle = b"".join(extra) + pixels + after
-    return b"\x89PNG\r\n\x1a\n" + header + middle + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + header + middle + END
 
 
 def jpeg(exif: bytes, size: tuple[int, int] = (SIDE, 2 * SIDE)) -> bytes:
@@ -160,9 +163,7 @@ def test_damaged_pixels_are_refused_with_and_without_metadata(name):
         (exif(ON_ITS_SIDE), True),
         (
             exif(
-                ON_ITS_SIDE,
-                (0x11A, 10, 1, struct.pack("<I", 38)),
-                tail=struct.pack("<ii", -1, 0),
+                ON_ITS_SIDE, (0x11A, 10, 1, struct.pack("<I", 38)), tail=struct.pack("<ii", -1, 0)
             ),
             True,
         ),

@@ -12,6 +12,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from tests.read_picture import read_picture
+from tests.runner.data.test_picture_metadata import END, chunk
 from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.data.pictures import FITS, picture_to_draw
 from vitcli.runner.errors import InputError
@@ -37,12 +38,6 @@ def corner(pixels: torch.Tensor) -> tuple[int, ...]:
     return tuple(pixels[:, 0, 0].tolist())
 
 
-def test_a_picture_of_the_right_size_keeps_its_pixels(picture):
-    pixels = torch.randint(256, (3, 8, 6), dtype=torch.uint8)
-    path = picture(Image.fromarray(pixels.permute(1, 2, 0).numpy()))
-    assert_close(read_picture(path, size=(8, 6)), pixels)
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_rotation_is_applied(picture, orientation):
     upright = np.zeros((8, 8, 3), dtype=np.uint8)
@@ -51,17 +46,8 @@ def test_exif_rotation_is_applied(picture, orientation):
     exif[ORIENTATION] = orientation
     pixels = read_picture(picture(Image.fromarray(upright), exif=exif), size=(8, 8))
     row, column = (pixels[0] == 255).nonzero()[0].tolist()
-    places = {
-        1: (0, 0),
-        2: (0, 7),
-        3: (7, 7),
-        4: (7, 0),
-        5: (0, 0),
-        6: (0, 7),
-        7: (7, 7),
-        8: (7, 0),
-    }
-    assert (row, column) == places[orientation]
+    corners = [(0, 0), (0, 7), (7, 7), (7, 0)] * 2
+    assert (row, column) == corners[orientation - 1]
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -84,13 +70,6 @@ def test_cmyk_black_and_white_and_one_bit(picture):
     black = picture(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "x.jpg", quality=100)
     assert max(corner(read_picture(black, size=(16, 16)))) < 5
     assert corner(read_picture(picture(Image.new("1", (4, 4), 1)), size=(4, 4))) == WHITE
-
-
-@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "bmp", "gif"])
-def test_formats_are_told_by_content(picture, kind, tmp_path):
-    path = picture(Image.new("RGB", (8, 8), WHITE), f"x.{kind}")
-    disguised = path.rename(tmp_path / "x.dat")
-    assert corner(read_picture(disguised, size=(8, 8))) == WHITE
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -177,15 +156,8 @@ def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
 
 def png_header(width: int, height: int) -> bytes:
     """A PNG that claims a size and has next to no data."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = chunk(b"IDAT", zlib.compress(b"\0" * 100))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + END
 
 
 def jpeg() -> bytes:
@@ -251,16 +223,6 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     ]:
         with pytest.raises(InputError, match=reason):
             read_picture(path, size=(8, 8))
-
-
-@pytest.mark.parametrize(("name", "told"), [("my", True), ("dir/my", True), ("mine", False)])
-def test_half_a_name_with_spaces_is_told_from_a_missing_file(tmp_path, monkeypatch, name, told):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("my photos", "dir/my photos"):
-        (tmp_path / folder).mkdir(parents=True)
-    with pytest.raises(InputError) as caught:
-        read_picture(name, size=(8, 8))
-    assert ("quotes" in str(caught.value)) is told
 
 
 def test_names_are_shown_without_their_control_characters(tmp_path):

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.runner.train.conftest import train
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.extras import read_sound, read_sounds
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train.start import Request, start
 
 
 def write(path: Path, samples: np.ndarray, rate: int = RATE, width: int = 2) -> Path:
@@ -139,16 +138,16 @@ def test_sounds_that_no_task_reads_do_not_block_a_training(tiny, pictures):
         assert (data.data_hash, data.train.extra) == (plain.data_hash, {})
         for kind in ("sounds", "captions"):
             assert sum(f"{kind} are not used" in text for text in messages) == 1
-    start(load_experiment(str(tiny)), Request(output=Path("classify")))
+    train(tiny, "classify")
     changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
     with pytest.raises(InputError, match="pictures have no sound"):
-        start(load_experiment(str(tiny), changes), Request(output=Path("fusion")))
+        train(tiny, "fusion", changes)
 
 
 def test_a_training_hears_the_sounds_of_its_folder(tiny, pictures):
     changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
     with pytest.raises(ConfigError, match=r"task\.sound: .* has no sounds; add NAME\.wav"):
-        start(load_experiment(str(tiny), changes), Request(output=Path("silent")))
+        train(tiny, "silent", changes)
     add_sounds(pictures)
-    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    done = train(tiny, "run", changes)
     assert done.result["test_accuracy"] > 0.9

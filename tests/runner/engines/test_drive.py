@@ -23,13 +23,7 @@ from vitcli.runner.engines.drivers import (
     read_plan,
 )
 from vitcli.runner.engines.engine import Job, Setup
-from vitcli.runner.errors import (
-    InputError,
-    InUseError,
-    PartlyError,
-    ResourceError,
-    StoppedError,
-)
+from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, hold_folder

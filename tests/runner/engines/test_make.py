@@ -13,19 +13,11 @@ from vitcli.runner.engines import make
 from vitcli.runner.engines import ray as ray_engine
 from vitcli.runner.engines import slurm as slurm_engine
 from vitcli.runner.engines import worker as process
-from vitcli.runner.engines.engine import Cluster, Job, Setup
+from vitcli.runner.engines.engine import Cluster, Job
 from vitcli.runner.engines.local import LocalEngine, Worker
-from vitcli.runner.engines.make import ENGINES, check_engine, make_engine
+from vitcli.runner.engines.make import ENGINES, check_engine
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.train.events import Ended
-
-
-def test_the_local_engine_is_made_from_its_setup(tmp_path):
-    setup = Setup(threads=2, count=3, request={"device": "cpu"}, driver=1)
-    engine = make_engine("local", tmp_path, [Job("a"), Job("b")], setup)
-    assert isinstance(engine, LocalEngine)
-    assert (engine.count, engine.threads, engine.request) == (2, 2, {"device": "cpu"})
-    assert engine.name.format(0) == "worker1.0", "another driver has worker0"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.engines.studies import (
-    ablate,
-    table_of,
-    talk,
-    wait_for,
-    workers_of,
-    write_study,
-)
+from tests.runner.engines.studies import ablate, table_of, talk, wait_for, workers_of, write_study
 
 pytestmark = [
     pytest.mark.slow,

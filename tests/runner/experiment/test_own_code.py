@@ -56,16 +56,6 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         as_new_process()
 
 
-def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
-    vitcli("runs show own")
-    assert "Uniform" not in vitcli("experiments schema")
-    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
-    assert wrong.count("Unif") == 1, "the own part is no suggestion"
-    own = vitcli(f"train {tiny} -s model.attention=Uniform --dry-run", 2)
-    assert "no part is called 'Uniform'; own parts need --code FILE.py" in own
-    vitcli(f"train {tiny} --code runs/own/code/own.py -s model.attention=Uniform --dry-run")
-
-
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()
@@ -208,15 +198,6 @@ def test_own_code_does_not_change_the_working_folder(tiny):
     assert Path("own.py").exists()
 
 
-def test_parts_of_one_name_in_two_files_are_refused(here):
-    for name in ("one.py", "two.py"):
-        Path(name).write_text(
-            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
-        )
-    talk = vitcli("experiments check --code one.py --code two.py", 2)
-    assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
-
-
 def test_files_that_are_listed_import_each_other(tiny):
     Path("helper.py").write_text("SHARE = 0.5\n")
     Path("own.py").write_text("from helper import SHARE\n" + EVERY)
@@ -265,13 +246,3 @@ def test_a_package_that_cannot_be_loaded_is_named(tiny, monkeypatch):
     monkeypatch.setattr(own_code, "entry_points", lambda group: [Package])
     talk = vitcli(f"train {tiny} -s optim.schedule=half", 2)
     assert "package half-rate: its parts cannot be loaded: ImportError: no libfoo" in talk
-
-
-def test_an_option_is_set_beside_a_name_in_the_file(tiny):
-    Path("every.py").write_text(EVERY)
-    Path("mine.yaml").write_text(f"code: [every.py]\nbase: {tiny}\nmodel: {{attention: Uniform}}\n")
-    vitcli("train mine.yaml -s model.attention.share=2 --epochs 1 -o run")
-    assert RunDir(Path("run")).spec().model.model_dump()["attention"] == {
-        "name": "Uniform",
-        "share": 2.0,
-    }

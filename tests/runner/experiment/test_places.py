@@ -10,7 +10,6 @@ from vitcli.runner.experiment.problems import describe
 from vitcli.runner.study.definition import load_study
 
 pytestmark = pytest.mark.usefixtures("here")
-OPTIONS = {"train.precision": "--precision", "data.name": "--data", "train.epochs": "--epochs"}
 
 
 def told(load, *arguments) -> str:
@@ -18,21 +17,6 @@ def told(load, *arguments) -> str:
         load(*arguments)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train.precision": "half"}, "--precision: should be 'auto', 'fp32', 'tf32', 'bf16' or "),
-        ({"train.epochs": 3, "model.dept": 4}, "--set: unknown field 'model.dept'; did you mean "),
-        ({"train.epochs": 3, "data.mean": [2.0, "x"]}, "--set: data.mean.1: should be a valid "),
-        ({"train.epochs": -1}, "--epochs: should be greater than or equal to 0, got -1"),
-        ({"search.trials": 3}, "--set: unknown field 'search'; only a file can have it"),
-        ({"hypothesis": "x"}, "--set: unknown field 'hypothesis'; "),
-    ],
-)
-def test_an_option_is_named_as_it_was_typed(changes, message):
-    assert told(load_experiment, "quickstart", changes, OPTIONS).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def test_an_operation_without_a_deterministic_kernel_is_named(before):
         raise RuntimeError("another")
 
 
-@pytest.mark.parametrize("name", ["tf32", "fp16"])
-def test_a_precision_of_gpus_is_refused_elsewhere(name):
-    with pytest.raises(ConfigError, match=f"precision {name} needs a CUDA device, not cpu; type"):
-        name_precision(name, CPU)
-
-
 def test_tf32_is_refused_on_a_gpu_without_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "V100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))

@@ -10,13 +10,12 @@ from torch.testing import assert_close
 
 from tests.core.specs import build
 from tests.core.trainings import train_state
-from tests.stopping import stop_after
+from tests.runner.train.conftest import stops_after
 from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.ops.plain import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.optim import total_norm
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.train.start import FinishedTraining, Request, start
@@ -110,14 +109,12 @@ def test_gradients_of_attention_with_very_low_scores_are_finite(has_mask):
     assert query.grad.isfinite().all()
 
 
-def test_a_stopped_run_goes_on_where_it_was(tiny, monkeypatch):
+def test_a_stopped_run_goes_on_where_it_was(tiny):
     """Bits are promised on a CPU; here the results must agree to rounding."""
     experiment = load_experiment(str(tiny), {"train.precision": "fp32", "train.compile": False})
     calm = start(experiment, Request(device="cuda", output=Path("calm")))
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(device="cuda", output=Path("stopped")))
+    with stops_after(7):
+        start(experiment, Request(device="cuda", output=Path("stopped")))
     resumed = start(experiment, Request(device="cuda", output=Path("stopped"), resume=True))
     for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)

@@ -20,12 +20,10 @@ from vitcli.runner.machine.cores import (
     usable_cores,
 )
 from vitcli.runner.machine.device import pick_precision
-from vitcli.runner.machine.obstacles import Circumstances, mkl_version, obstacles
+from vitcli.runner.machine.obstacles import Circumstances, obstacles
 from vitcli.runner.machine.processor import (
-    LIMITS,
     computes_bf16,
     cpu_kind,
-    cpu_limits,
     prefers_bf16,
     this_processor,
 )
@@ -86,15 +84,6 @@ def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_tiles, raising=False)
     assert cpu_kind() == kind
-
-
-def test_variables_that_limit_the_processor_are_named(monkeypatch):
-    for name in LIMITS:
-        monkeypatch.delenv(name, raising=False)
-    assert cpu_limits() == ""
-    monkeypatch.setenv("MKL_ENABLE_INSTRUCTIONS", "AVX2")
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert cpu_limits() == "ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2"
 
 
 # Cores
@@ -225,9 +214,7 @@ def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf
 @pytest.mark.parametrize(
     ("cpu", "precision", "bf16", "is_told"),
     [
-        (AVX2, "bf16", 50.0, True),
-        (AVX2, "bf16", 90.0, False),
-        (AVX2, "auto", 1.25, False),
+        *((AVX2, "bf16", 50.0, True), (AVX2, "bf16", 90.0, False), (AVX2, "auto", 1.25, False)),
         (ZEN4, "bf16", 1.25, False),
     ],
 )
@@ -290,10 +277,3 @@ def test_each_obstacle_has_one_line_that_says_what_to_type(changes, told):
 )
 def test_no_advice_where_it_would_not_help(changes):
     assert obstacles(seen(**changes)) == []
-
-
-def test_the_version_of_mkl():
-    build = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605"
-    assert mkl_version(build) == (2024, 2)
-    assert mkl_version("Math Kernel Library Version 2020.0.4 Product") == (2020, 0, 4)
-    assert mkl_version("BLAS_INFO=open") is None

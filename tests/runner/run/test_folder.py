@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shlex
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
-from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
@@ -50,29 +49,20 @@ def test_a_run_is_found_by_folder_by_name_and_by_experiment(here):
 
 
 def test_what_is_no_run_is_said(here):
-    with pytest.raises(ConfigError, match="empty"):
-        find_run("")
+    named = (
+        ("unknown", "'unknown'"),
+        ("x" * 300, r"'x{49}\.{3}x{48}'"),
+        ("a.pth", "vitcli import a.pth"),
+    )
+    for text, told in (("", "empty"), *named):
+        with pytest.raises(UserError, match=told):
+            find_run(text)
     Path("nothing").mkdir()
     with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
-    with pytest.raises(InputError, match="no run is called 'unknown'"):
-        find_run("unknown")
-    with pytest.raises(InputError, match=r"'x{49}\.{3}x{48}'"):
-        find_run("x" * 300)
     with pytest.raises(ConfigError, match="is a bundled model and is only read"):
         RunDir(BUNDLED / "cifar10-pocket").require_own()
     make("runs/own").require_own()
-
-
-@pytest.mark.parametrize("name", ["gone.pth", "there.tar", "with space.safetensors"])
-def test_a_weights_file_is_answered_with_its_import(here, name):
-    Path("there.tar").write_bytes(b"weights")
-    with pytest.raises(InputError, match=r"type: vitcli import .+ EXPERIMENT --name") as caught:
-        find_run(name)
-    assert shlex.quote(name) in str(caught.value)
-    Path("own.yaml").touch()
-    with pytest.raises(InputError, match="there is no folder runs here"):
-        find_run("own.yaml")
 
 
 def test_runs_are_listed_by_the_time_of_their_last_status(here):
@@ -143,13 +133,6 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
         run.metrics()
 
 
-def test_a_plain_name_names_a_folder_under_runs():
-    assert named_folder("my pets") == RUNS / "my pets"
-    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
-        with pytest.raises(ConfigError, match="--name"):
-            named_folder(name)
-
-
 def test_experiments_that_differ_in_their_seeds_are_parsed_once(here, monkeypatch):
     make("runs/x")
     text = (Path("runs/x") / "config.yaml").read_text()
@@ -194,3 +177,10 @@ def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch)
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
         run.spec()
+
+
+def test_a_plain_name_names_a_folder_under_runs():
+    assert named_folder("my pets") == RUNS / "my pets"
+    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
+        with pytest.raises(ConfigError, match="--name"):
+            named_folder(name)

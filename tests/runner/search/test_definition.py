@@ -11,13 +11,8 @@ from tests.runner.search.made_up import SPACE, sizes, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
-from vitcli.runner.search.samplers import (
-    EvolutionSampler,
-    distributions,
-    make_sampler,
-)
+from vitcli.runner.search.samplers import EvolutionSampler, distributions, make_sampler
 from vitcli.runner.search.space import Choices, Range
-from vitcli.runner.search.validate import validate
 
 
 def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
@@ -93,14 +88,6 @@ def test_a_mistake_is_one_line_with_its_place(here, fields, told):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["data.val_spli", "train.ini"])
-def test_a_field_that_a_search_cannot_vary_is_not_suggested(here, field):
-    with pytest.raises(ConfigError) as caught:
-        load_search(write_search(space=f"{{{field}: [1, 2]}}"))
-    hint = str(caught.value).partition(f"unknown field {field!r}")[2]
-    assert f"'{field}t'" not in hint
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -113,12 +100,6 @@ def test_a_field_that_a_search_cannot_vary_is_not_suggested(here, field):
 def test_settings_that_no_search_has_are_refused(here, changes, told):
     with pytest.raises(ConfigError, match=told.replace(".", r"\.")):
         load_search(write_search(), changes)
-
-
-def test_other_files_name_the_command_that_runs_them():
-    for name, told in (("ablation-quickstart", "ablate"), ("quickstart", "train")):
-        with pytest.raises(ConfigError, match=f"vitcli {told} {name}"):
-            load_search(name)
 
 
 def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
@@ -166,15 +147,6 @@ def test_the_sizes_are_those_that_a_training_records(here):
     assert found.parameters == 137_802
     assert found.train_flops % 280 == 0, "two epochs of 140 steps"
     assert found.train_flops / (280 * 64) == pytest.approx(3 * found.forward_flops, rel=0.05)
-
-
-def test_a_search_is_validated_with_its_base(here):
-    found = validate(write_search())
-    assert found.ok
-    assert found.detail.startswith("a search over 3 fields, 6 trials; base: ")
-    assert not validate(write_search(trials="-1")).ok
-    assert validate(write_search(rules="{exclude: [{model.depth: 4}]}")).ok
-    assert validate("quickstart").parameters == found.parameters
 
 
 @pytest.fixture

@@ -220,8 +220,3 @@ def test_another_family_is_that_of_all_variants_that_name_none(here):
     assert [each.spec.model.family for each in loaded.variants] == [*["resnet18"] * 3, "pit"]
     assert loaded.note.startswith("model.family=resnet18 replaces the experiment's model by")
     assert load_study(study(text, here)).note == ""
-
-
-def test_a_typed_seed_names_the_option_of_a_study(here):
-    with pytest.raises(ConfigError, match=r"^--set: seed: a study has several; type --seeds 5$"):
-        load_study(study(STUDY, here), typed={"seed": 5})

@@ -1,9 +1,11 @@
-"""What a difference means: the rule by hand, and every output that states it."""
+"""What a difference means: the rule by hand, the declared margin, and what each output says."""
 
 import csv
 import io
 import json
+import shutil
 from collections.abc import Sequence
+from datetime import date
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -11,7 +13,11 @@ import numpy as np
 import pytest
 
 from tests.fabricated_study import make_reference, make_study, make_trial
+from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.cli.search_output import show_final
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.judgement import (
     Effect,
@@ -22,10 +28,16 @@ from vitcli.runner.study.judgement import (
     withheld,
 )
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
+from vitcli.runner.study.notes import notes
 from vitcli.runner.study.page import html
+from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import Margin, StudyResult
+from vitcli.runner.study.run import save_results, write_plan
+from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.statistics import compare, rebase
 from vitcli.runner.study.table import build, build_details, render
+
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> Any:
@@ -128,15 +140,6 @@ def test_pooled_seeds_by_hand():
     assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
 
 
-def test_a_small_seed_share_does_not_make_an_interval_narrow():
-    """Three seeds that agree by luck: the pooled interval holds the chance of the other rows."""
-    rows = {"base": [0.6, 0.61, 0.62], "lucky": [0.61, 0.62, 0.6301], "loud": [0.5, 0.53, 0.55]}
-    lucky = compare(make_study(rows))[1]
-    assert 0 < lucky.joint_low < lucky.joint_high
-    assert lucky.pooled_low < 0 < lucky.pooled_high
-    assert lucky.effect == "undecided"
-
-
 def test_a_row_that_diverged_is_not_pooled():
     rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
     found = [
@@ -144,14 +147,6 @@ def test_a_row_that_diverged_is_not_pooled():
         for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
     ]
     assert found[0] == found[1]
-
-
-def test_a_table_of_some_rows_pools_nothing():
-    rows = {"base": [0.9, 0.91, 0.92], "a": [0.8, 0.8, 0.81], "b": [0.8, 0.82, 0.81]}
-    assert [row.effect for row in compare(make_study(rows))] == [None, "worse", "worse"]
-    some = compare(make_study(rows, num_comparisons=3))
-    assert [row.effect for row in some] == [None, "undecided", "undecided"]
-    assert [row.seeds_missing for row in some] == [None, 4, 4]
 
 
 def test_another_baseline_gives_the_differences_the_other_way_round():
@@ -237,23 +232,13 @@ STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "enough seeds, unclear": (enough(0.1, -1.5, 1.5), "undecided"),
     "enough seeds, p alone is open": (open_p(), "undecided"),
     "few seeds": (few(-8), "worse"),
-    "few seeds, better": (few(8), "better"),
     "few seeds that agree by luck": (lucky(), "undecided"),
-    "few seeds, one variant": (
-        make_study({"base": THREE, X: add(THREE, -8)}, **SOURCE),
-        "undecided",
-    ),
     "few seeds, not all variants": (few(-8, num_comparisons=9), "undecided"),
     "few seeds, predictions": (with_images(few(-8), 5), "worse"),
     "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
     "enough seeds, vague predictions": (with_images(enough(-8), 200), "undecided"),
     "diverged variant": (change(few(-8, seeds=4), X, "diverged"), "diverged"),
-    "every trial diverged": (change(few(-8), X, *["diverged"] * 3), "diverged"),
     "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
-    "diverged baseline, few seeds": (
-        change(few(-8, seeds=4), "base", "diverged"),
-        "baseline diverged",
-    ),
     "missing trial": (change(few(-8), X, "missing"), "incomplete"),
     "failed baseline": (change(enough(-8), "base", "failed"), "incomplete"),
     "equivalent": (enough(0, -0.1, 0.1, **MARGIN), "equivalent"),
@@ -281,3 +266,66 @@ def test_every_output_says_the_same_of_a_difference(name, capsys):
     assert list(csv.DictReader(io.StringIO(render(doc, "csv"))))[1]["effect"] == expected
     decides = "pooled interval" in [column.header for column in build_details(doc).columns]
     assert decides == any(each.seeds_missing and each.pooled_low for each in compare(doc))
+
+
+TODAY = date.today().isoformat()
+
+
+def study_with(margin: str) -> Study:
+    return write_study(f"{STUDY}\n{margin and f'equivalence_margin: {margin}'}")
+
+
+def declare(study: Study) -> None:
+    plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
+    ROOT.mkdir(parents=True, exist_ok=True)
+    write_plan(plan, Options())
+
+
+def margins(study: Study) -> list[tuple[float | None, int]]:
+    doc = read_results(study, ROOT, (), SavedTrials(SAVED))
+    assert all(each.date == TODAY for each in doc.margins)
+    return [(each.points, each.num_finished) for each in doc.margins]
+
+
+def test_a_margin_keeps_its_day_and_the_trials_that_were_known():
+    study = study_with("1.0")
+    declare(study)
+    fabricate("full", 0)
+    declare(study)
+    assert margins(study) == [(1.0, 0)]
+    changed = study_with("2.0")
+    declare(changed)
+    fabricate("full", 1)
+    assert margins(changed) == [(1.0, 0), (2.0, 1)]
+    doc = read_results(changed, ROOT)
+    assert notes(doc, compare(doc))["effect"].count(f"declared on {TODAY}") == 2
+    withdrawn = study_with("")
+    assert margins(withdrawn) == [(1.0, 0), (2.0, 1), (None, 2)]
+    assert read_results(withdrawn, ROOT).margin is None
+
+
+def test_trials_that_are_not_asked_for_count_as_known():
+    study_with("1.0")
+    for seed in (0, 1):
+        fabricate("no-norm", seed)
+    study = load_study("mine.yaml", seeds=[0])
+    assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
+    write_plan(plan_study(study, ROOT, ("full",)), Options())
+    assert margins(study) == [(1.0, 2)]
+
+
+def test_the_declaration_travels_with_the_saved_trials():
+    study = study_with("1.0")
+    declare(study)
+    fabricate("full", 0)
+    save_results(plan_study(study, ROOT, ()), SAVED)
+    shutil.rmtree(ROOT)
+    declare(study)
+    fabricate("full", 1)
+    assert margins(study) == [(1.0, 0)]
+
+
+@pytest.mark.parametrize("margin", ["0", "-1.0", "wide"])
+def test_a_margin_is_a_positive_number(margin):
+    with pytest.raises(ConfigError, match="equivalence_margin"):
+        study_with(margin)

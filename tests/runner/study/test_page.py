@@ -1,25 +1,15 @@
 """The page, figures and checklist of a study: complete, inert, and always the same bytes."""
 
-import itertools
 import re
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.fabricated_study import (
-    HOSTILE,
-    make_hostile_study,
-    make_reference,
-    make_row,
-    make_study,
-)
+from tests.fabricated_study import HOSTILE, make_hostile_study, make_reference, make_row, make_study
 from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.figure_style import encode
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
 from vitcli.runner.study.figures import (
     BLUE,
@@ -29,12 +19,10 @@ from vitcli.runner.study.figures import (
     curves,
     figures_of,
     forest,
-    keep_between,
-    spread,
 )
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
-from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
@@ -156,17 +144,6 @@ def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
     return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
 
 
-@pytest.mark.parametrize("form", FIGURE_FORMATS)
-@pytest.mark.parametrize(
-    ("figure", "name"), [("forest", "mixed"), ("curves", "hostile"), ("effects", "crossed")]
-)
-def test_a_document_is_drawn_to_the_same_bytes_again(name, form, figure):
-    first, again = (encode(lambda: FIGURES[figure](DOCUMENTS[name]), form) for _ in range(2))
-    assert first == again
-    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
-    assert b"<script" not in first
-
-
 def points(doc: StudyResult, colour: str) -> list[list[float]]:
     """Return the x values of each line of this colour in the forest plot."""
     lines = forest(doc).axes[0].get_lines()
@@ -229,12 +206,3 @@ LEGIBLE = DOCUMENTS | {
 @pytest.mark.parametrize(("figure", "name"), drawn(LEGIBLE))
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
     assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
-def test_names_are_apart_and_stay_beside_the_curves(values):
-    assert spread([50.0], 1) == [50.0]
-    step = 100 / 11
-    places = keep_between(spread(sorted(values), step), step, 0, 100)
-    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
-    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))

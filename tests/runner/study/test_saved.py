@@ -3,36 +3,24 @@
 import itertools
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.runner.study.trials import (
-    LINES,
-    ROOT,
-    STUDY,
-    fabricate,
-    save_all,
-    states,
-    timeless,
-    write_study,
-)
+from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
 from vitcli.cli.main import app
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.store import read_lines, read_store
+from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study, saved_for_training
-from vitcli.runner.study.run import run_study, save_results
+from vitcli.runner.study.run import run_study
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.study.table import read_document
-from vitcli.runner.train.events import Ended, TrialEvent
 
 ONE = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
 
@@ -205,40 +193,3 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     vitcli("runs", "page")
     vitcli("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()
-
-
-@pytest.mark.ci
-def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
-    tiny, here, monkeypatch
-):
-    text = (
-        "base: tiny.yaml\ntrain: {epochs: 2}\nseeds: [0, 1]\n"
-        "variants: {full: {}, no-norm: {model.norm: none}}\n"
-    )
-    options = Options(jobs=1, device="cpu", command="vitcli ablate mine")
-    plan = plan_study(write_study(text), Path("whole"), ())
-    counts: list[int] = []
-
-    def save(event: TrialEvent) -> None:
-        if isinstance(event.event, Ended) and event.folder.endswith("seed0"):
-            save_results(plan, SAVED, event.folder)
-            counts.append(len(read_store(SAVED)))
-
-    run_study(plan, options, save)
-    assert counts == [1, 2], "each trial is saved when it ends"
-    whole = read_results(plan.study, plan.root)
-
-    clone = here / "clone"
-    shutil.copytree(SAVED, clone / SAVED)
-    for name in ("mine.yaml", "tiny.yaml"):
-        shutil.copy(name, clone)
-    monkeypatch.chdir(clone)
-    words = ["ablate", "mine.yaml", "--device", "cpu", "-j", "1", "-o", "rest"]
-    rest = CliRunner().invoke(app, [*words, "--save", str(SAVED)])
-    assert rest.exit_code == 0, rest.output
-    assert "2 to train" in rest.stderr
-    assert not Path("rest/full/seed0").exists()
-    assert timeless(read_document(Path("rest/results.json").read_text())) == timeless(whole)
-    assert len(read_store(SAVED)) == 4
-    shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
-    assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "the table needs no training"

@@ -129,12 +129,6 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     assert (first.state, first.test_accuracy, second.state) == ("stale", None, "finished")
 
 
-def test_a_study_that_was_edited_makes_its_trials_stale(study):
-    fabricate("full", 0)
-    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
-    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"
-
-
 def test_threads_do_not_matter_on_a_gpu(study):
     fabricate("full", 0, meta={"threads": 8, "device": "cuda:0"})
     assert states(study)["full/seed0"] == "finished"
@@ -343,3 +337,9 @@ def test_as_many_trials_as_fit_are_trained_at_once(here, measured, device, jobs,
     is_measured = (device, jobs) == ("cuda", 8)
     assert measured == (["wide"] if is_measured else []), "the largest variant"
     assert bool(messages) == (count < jobs)
+
+
+def test_a_study_that_was_edited_makes_its_trials_stale(study):
+    fabricate("full", 0)
+    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
+    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"

@@ -84,15 +84,6 @@ def test_runs_are_found_by_folder_and_by_name_and_counted_once():
     assert [run.name for run in find_runs(["cifar10-pocket"])] == ["cifar10-pocket"]
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "meta.json", "result.json"])
-def test_a_damaged_run_is_named_and_the_others_are_exported(name):
-    make_run(0)
-    (make_run(1).path / name).write_text("{\n")
-    read, (damaged,) = read_runs(find_runs(()))
-    assert [run.name for run in read] == ["quickstart/train/seed0"]
-    assert name in str(damaged)
-
-
 def test_a_store_needs_its_package_and_an_empty_folder(monkeypatch):
     monkeypatch.setattr(mlflow_store, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="pip install mlflow"):

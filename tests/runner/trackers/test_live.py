@@ -15,16 +15,15 @@ import pytest
 
 from tests.cli.commands import vitcli
 from tests.fabricated import make_run
+from tests.runner.train import conftest
 from tests.same_run import assert_same_run
 from vitcli.core.spec.rows import Row
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import delete_run_files
 from vitcli.runner.study.plan import Options
 from vitcli.runner.trackers import live
-from vitcli.runner.train.start import Request, start
 
 FAKES = "tests.runner.trackers.fake_trackers"
 
@@ -39,8 +38,7 @@ def fakes(monkeypatch, environment):
 
 def train(tiny, messages=None, **options):
     say = (messages if messages is not None else []).append
-    request = Request(output=Path("run"), **options)
-    return start(load_experiment(str(tiny)), request, on_message=say).run
+    return conftest.train(tiny, "run", on_message=say, **options).run
 
 
 def notes(run, name="Notes"):

@@ -1,6 +1,10 @@
-"""Runs of ``tiny`` that are trained once per worker and copied for each test."""
+"""Trainings of ``tiny`` and how they are stopped; runs that are trained once and then copied."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +12,30 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.start import FinishedTraining, Request, start
+
+LISTENERS = ("on_event", "on_message", "load")
+
+
+def train(
+    experiment: Path | str,
+    folder: Path | str,
+    changes: dict[str, Any] | None = None,
+    **options: Any,
+) -> FinishedTraining:
+    """Start a training in a folder; ``options`` are those of a request and of ``start``."""
+    heard = {name: options.pop(name) for name in LISTENERS if name in options}
+    request = Request(output=Path(folder), **options)
+    return start(load_experiment(str(experiment), changes), request, **heard)
+
+
+@contextmanager
+def stops_after(count: int) -> Iterator[None]:
+    """Stop the training in the block after its flag has been read ``count`` times."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, count)
+        with pytest.raises(StoppedError):
+            yield
 
 
 @pytest.fixture
@@ -22,10 +49,8 @@ def stopped(here, workshop) -> RunDir:
     """A run that was stopped inside its second epoch, with checkpoints at steps 5 and 6."""
     source = workshop / "stopped"
     if not source.exists():
-        with pytest.MonkeyPatch.context() as patch:
-            stop_after(patch, 6)
-            with pytest.raises(StoppedError):
-                start(load_experiment(str(workshop / "tiny.yaml")), Request(output=source))
+        with stops_after(6):
+            train(workshop / "tiny.yaml", source)
     return RunDir(shutil.copytree(source, here / "stopped"))
 
 

@@ -1,26 +1,24 @@
-"""Parts of a training: graphs, first weights, events, warnings, and what is imported late."""
+"""Parts of a training: graphs, first weights, events, warnings, imports, and the estimate."""
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests import denoising
 from tests.core.objectives.views.viewing import view_task
 from tests.core.specs import changed
-from tests.core.trainings import data_set
+from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
-from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_module
+from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import initial
+from vitcli.runner.train import build, flops, initial, rehearsal
 from vitcli.runner.train.build import use_graphs
+from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
     KINDS,
     Ended,
@@ -33,8 +31,6 @@ from vitcli.runner.train.events import (
     from_line,
     to_line,
 )
-from vitcli.runner.train.initial import describe_fitting
-from vitcli.runner.train.start import Request, start
 
 DROPS = {"drop_path": 0.1, "attn_drop": 0.1, "proj_drop": 0.1}
 
@@ -51,12 +47,8 @@ def uses(device: str, graphs: bool | None = None, recompute: bool = False, **mod
 @pytest.mark.parametrize(
     ("device", "graphs", "expected"),
     [
-        ("cuda", None, True),
-        ("cuda:1", True, True),
-        ("cuda", False, False),
-        ("cpu", None, False),
-        ("mps", None, False),
-        ("cpu", False, False),
+        *(("cuda", None, True), ("cuda:1", True, True), ("cuda", False, False)),
+        *(("cpu", None, False), ("mps", None, False), ("cpu", False, False)),
     ],
 )
 def test_graphs_are_used_on_cuda_unless_they_are_switched_off(device, graphs, expected):
@@ -75,18 +67,6 @@ def test_recomputed_dropout_is_not_captured(rate):
     assert uses("cuda", recompute=True)
     assert uses("cuda", **{rate: 0.1})
     assert not uses("cuda", recompute=True, **{rate: 0.1})
-
-
-def test_the_experiments_that_bundled_weights_fit_are_named(here):
-    run = RunDir(BUNDLED / "cifar10-pocket")
-    names = re.split(", | and ", describe_fitting(run).removeprefix("they fit the experiment"))
-    assert names[0].split()[-1] == "cifar10-pocket"
-    wanted = abstract_module(run.spec()).state_dict()
-    for name in names:
-        model = load_experiment(name.split()[-1]).spec.model
-        sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
-        own = abstract_module(run.spec().replace(model=model.replace(**sizes))).state_dict()
-        assert {k: v.shape for k, v in own.items()} == {k: v.shape for k, v in wanted.items()}
 
 
 def test_the_student_of_dino_starts_like_its_teacher(monkeypatch):
@@ -108,9 +88,7 @@ PROGRESS: dict[str, Any] = dict.fromkeys(Progress.__dataclass_fields__, 1) | {
 EVENTS = [
     Started(**STARTED),
     Progress(**PROGRESS | {"gpu_bytes": None}),
-    EpochDone(record={"step": 1}),
-    Message(text="a note"),
-    Stopping(),
+    *(EpochDone(record={"step": 1}), Message(text="a note"), Stopping()),
     Ended(state="finished", score=0.5),
 ]
 
@@ -124,23 +102,6 @@ def test_an_event_is_the_same_after_its_line(event):
 
 def test_every_kind_of_event_was_sent():
     assert {type(event) for event in EVENTS} == set(KINDS.values())
-
-
-def test_each_different_sentence_is_told_once(tiny, here, monkeypatch):
-    seen, told = [], []
-    sentences = ["", "the outputs are all equal", "the outputs are all equal", "they are zero"]
-
-    def diagnose(self, numbers):
-        seen.append(numbers)
-        return sentences[len(seen) - 1]
-
-    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
-    monkeypatch.setattr(denoising.Denoise, "diagnose", diagnose)
-    experiment = load_experiment(str(tiny), {"task.name": "denoise"})
-    run = start(experiment, Request(output=Path("run")), on_message=told.append).run
-    warnings = [text for text in told if text.startswith("warning: ")]
-    assert warnings == ["warning: the outputs are all equal", "warning: they are zero"]
-    assert [numbers["loss"] for numbers in seen] == [r["train_loss"] for r in run.metrics()]
 
 
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")
@@ -165,3 +126,108 @@ def test_the_first_step_imports_nothing_that_only_later_work_needs(tiny):
     command = [sys.executable, "-c", TRAIN, str(tiny)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.stderr == "step 1: []\n"
+
+
+def estimate(**changes):
+    named = {key.replace("__", "."): value for key, value in changes.items()}
+    return make_estimate(load_experiment("cifar10-tiny", named))
+
+
+@pytest.fixture
+def probed(monkeypatch):
+    """Numbers of images that were measured; a step takes ``each`` seconds per image."""
+    counts: list[int] = []
+
+    def probe(built):
+        count = built.spec.train.batch_size
+        counts.append(count)
+        return 2.0, count * probe.each
+
+    probe.each = 1e-3
+    probe.counts = counts
+    monkeypatch.setattr(rehearsal, "probe", probe)
+    return probe
+
+
+def test_accumulation_and_recomputing_save_memory(probed):
+    whole = estimate().memory_bytes
+    assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
+    assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
+
+
+def test_quick_steps_are_measured_with_the_whole_batch(probed):
+    assert estimate().train_seconds > 0
+    assert probed.counts == [32, 128]
+
+
+def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeypatch):
+    """From 32x32 to 16x16 pixels; below, the grid would have fewer than 8x8 patches."""
+    changes = {"model__patch_size": 2, "train__limit_batches": 5, "train__epochs": 1}
+    probed.each = 1.0
+    plain = estimate(**changes)
+    monkeypatch.setattr(flops, "QUICK_FLOPS", 0.0)
+    monkeypatch.setattr("vitcli.runner.train.estimate.QUICK_FLOPS", 0.0)
+    found = estimate(**changes)
+    assert probed.counts[-1] == 2
+    assert "16x16" in found.measured_on
+    ratio = flops.image_flops(found.spec) / flops.image_flops(
+        found.spec.replace(model=found.spec.model.replace(img_size=16))
+    )
+    assert found.train_seconds == pytest.approx(ratio * plain.train_seconds)
+    assert ratio > 4
+    assert (found.memory_bytes, found.train_flops) == (plain.memory_bytes, plain.train_flops)
+
+
+def test_the_time_includes_the_start_and_the_evaluations(probed):
+    """Six steps of a batch of 128; an image is evaluated in a third of its training time."""
+    probed.each = 3.0
+    found = estimate(train__epochs=3, train__limit_batches=2, train__eval_every=2)
+    assert found.train_seconds == pytest.approx(6 * 128 * 3)
+    assert found.evaluation_seconds == pytest.approx(2 * 1000)  # twice two batches of 500
+    assert found.startup_seconds >= 2.0
+    parts = found.startup_seconds + found.train_seconds + found.evaluation_seconds
+    assert found.seconds == parts
+
+
+@pytest.mark.parametrize(
+    ("changes", "images"),
+    [
+        ({}, 10 * 10_000),
+        ({"train__eval_every": 4}, 3 * 10_000),
+        ({"data__val_split": 5000}, 10 * 5000 + 10_000),
+        ({"data__val_split": 5000, "train__limit_batches": 1}, 10 * 500 + 500),
+    ],
+)
+def test_evaluated_images(probed, changes, images):
+    """With a validation split, only the last epoch reads the test set."""
+    probed.each = 3.0
+    assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
+
+
+def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
+    spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
+    made: list[object] = []
+    monkeypatch.setattr(build, "pick_precision", lambda name, device: torch.float16)
+    plain = torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda kind: made.append(kind) or plain(kind))
+    data = rehearsal.random_data(spec, 10, torch.device("cpu"))
+    built = build.BuiltTraining(spec, new_module(spec), data)
+    before = [weight.clone() for weight in built.task.module.parameters()]
+    rehearsal.probe(built)
+    assert made == ["cpu"]
+    assert all(map(torch.equal, before, built.task.module.parameters())), "the rate is 0"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "clip", "captions": "folder", "text_dim": 16, "text_depth": 1},
+        {"name": "fusion", "sound": "folder", "fusion": "late", "sound_patch_size": 16},
+    ],
+)
+def test_random_pictures_have_what_the_task_reads_beside_them(task):
+    spec = experiment({"task": task, "data": {"name": "imagefolder:here"}})
+    data = rehearsal.random_data(spec, 64, torch.device("cpu"))
+    module = filled_module(spec, data)
+    step = next(build.BuiltTraining(spec, module, data).training.run_epoch(0))
+    assert step.scalars["loss"].isfinite()

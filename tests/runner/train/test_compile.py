@@ -21,7 +21,7 @@ CASES: dict[str, dict[str, Any]] = {
     "locality": {"attn_mask_diagonal": True, "ffn": "depthwise", "patch_embed": "shifted"},
     "batch norm": {"norm": "batch_norm"},
 }
-OFTEN = ("swin", "performer", "dropout", "recomputed")
+OFTEN = ("swin", "recomputed")
 """Cases that are not left to ``-m ci``."""
 VARIANTS = [{}, {"pool": "mean"}, {"pos_embed": "none"}, {"norm": "none"}, {"patch_size": 8}]
 """More models than torch is allowed to keep versions of one function."""

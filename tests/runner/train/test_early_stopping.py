@@ -2,18 +2,19 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
 
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli import load_model
 from vitcli.cli.live import Lines
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.find import cache_root
-from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
+from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
@@ -26,10 +27,11 @@ from vitcli.runner.train import finish, initial
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
+EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
 
-def train(tiny: Path, folder: str, patience: int | None) -> FinishedTraining:
-    changes = {"data.val_split": 16, "train.early_stopping": patience, "train.epochs": 6}
-    return start(load_experiment(str(tiny), changes), Request(output=Path(folder), resume=True))
+
+def train_early(tiny: Path, folder: str, patience: int | None) -> FinishedTraining:
+    return train(tiny, folder, EARLY | {"train.early_stopping": patience}, resume=True)
 
 
 @pytest.fixture
@@ -60,9 +62,7 @@ def test_the_headline_can_be_another_metric(tiny, monkeypatch):
         return found
 
     monkeypatch.setattr(Classify, "measure", measure)
-    changes = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
-    changes["task.headline"] = "macro_f1"
-    found = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    found = train(tiny, "run", EARLY | {"task.headline": "macro_f1"})
     assert found.result["epochs"] == 2
     assert found.result["best_val_macro_f1"] == 0.7
     assert not [each for each in verify_run(found.run) if each.is_bad]
@@ -85,7 +85,7 @@ def test_the_headline_can_be_another_metric(tiny, monkeypatch):
 )
 def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, stopped):
     script(*values)
-    found = train(tiny, "run", patience)
+    found = train_early(tiny, "run", patience)
     assert found.result["epochs"] == epochs
     assert found.result["stopped_at"] == stopped * 4
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
@@ -97,16 +97,14 @@ def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, s
 
 
 @pytest.mark.parametrize("steps_before", [6, 15])
-def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch, steps_before):
+def test_a_killed_training_ends_with_the_same_weights(tiny, script, steps_before):
     values = (0.5, 0.7, 0.6, 0.6)
     script(*values)
-    calm = train(tiny, "calm", 2)
+    calm = train_early(tiny, "calm", 2)
     script(*values)
-    with monkeypatch.context() as patch:
-        stop_after(patch, steps_before)
-        with pytest.raises(StoppedError):
-            train(tiny, "run", 2)
-    found = train(tiny, "run", 2)
+    with stops_after(steps_before):
+        train_early(tiny, "run", 2)
+    found = train_early(tiny, "run", 2)
     assert_same_run(calm.run, found.run)
     assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
 
@@ -115,15 +113,12 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch,
 def from_probe(tiny, copy_of_run):
     """Return a function that trains from the probe on the weights of a run."""
     copy_of_run(Path("first"), {"train.epochs": 1})
-    fields = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
-    fields |= {"train.init": "first", "train.init_head": "probe"}
+    fields = EARLY | {"train.init": "first", "train.init_head": "probe"}
 
     def train_from_probe(folder: str, **changes: object) -> tuple[FinishedTraining, list[str]]:
         told: list[str] = []
-        experiment = load_experiment(str(tiny), fields | changes)
-        request = Request(output=Path(folder), resume=True)
-        shown = Lines()
-        return start(experiment, request, on_event=shown.show, on_message=told.append), told
+        heard: dict[str, Any] = {"on_event": Lines().show, "on_message": told.append}
+        return train(tiny, folder, fields | changes, resume=True, **heard), told
 
     return train_from_probe
 
@@ -161,16 +156,12 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
     ("values", "steps_before"),
     [((0.7, 0.6, 0.6), 5), ((0.5, 0.5, 0.6, 0.6, 0.4), 3), ((0.5, 0.5, 0.6, 0.6, 0.4), 7)],
 )
-def test_a_killed_training_from_a_probe_has_the_same_bits(
-    from_probe, script, monkeypatch, values, steps_before
-):
+def test_a_killed_training_from_a_probe_has_the_same_bits(from_probe, script, values, steps_before):
     script(*values)
     calm, _ = from_probe("calm")
     script(*values)
-    with monkeypatch.context() as patch:
-        stop_after(patch, steps_before)
-        with pytest.raises(StoppedError):
-            from_probe("run")
+    with stops_after(steps_before):
+        from_probe("run")
     found, _ = from_probe("run")
     assert_same_run(calm.run, found.run)
     assert found.result["best_val_step"] == calm.result["best_val_step"]
@@ -198,7 +189,7 @@ def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monke
     assert len(computed) == 2
     assert not heads(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
     assert len(computed) == 3
-    start(load_experiment(str(tiny), {"seed": 9, "train.epochs": 0}), Request(output=Path("other")))
+    train(tiny, "other", {"seed": 9, "train.epochs": 0})
     assert not heads(4, **{"train.init": "other"}).equal(first)
     assert len(computed) == 4
     monkeypatch.setattr(initial, "MAX_BYTES", file.stat().st_size)
@@ -220,16 +211,14 @@ def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):
     script(0.5, 0.7, 0.6, 0.6)
     study, root = load_study("study.yaml"), Path("runs/study")
     trial = study.trials()[0]
-    changes = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
-    experiment = load_experiment(str(tiny), changes)
-    start(experiment, Request(output=root / trial.folder))
+    train(tiny, root / trial.folder, EARLY)
     found = trial_state(trial, RunDir(root / trial.folder), study.threads)
     assert (found.state, found.reason) == ("finished", "")
 
 
 def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
     monkeypatch.setattr(finish, "fit_temperature", lambda logits, labels: 4.0)
-    found = train(tiny, "run", None)
+    found = train_early(tiny, "run", None)
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]
     predictor, paths = Predictor(found.run), [*map(str, (pictures / "test" / "dark").iterdir())]
@@ -241,7 +230,7 @@ def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
 
 
 def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
-    found = train(tiny, "run", None)
+    found = train_early(tiny, "run", None)
     trained = load_trained_run(
         *("run",),
         **{"step": None, "device": "cpu", "data_dir": None, "offline": True},
@@ -258,15 +247,11 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, cop
     copy_of_run(Path("first"))
     messages: list[str] = []
     changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
-    request = Request(output=Path("probe"))
-    found = start(load_experiment(str(tiny), changes), request, on_message=messages.append)
+    found = train(tiny, "probe", changes, on_message=messages.append)
     assert found.result["test_accuracy"] > 0.9
     (told,) = [text for text in messages if "starts from a linear probe" in text]
     assert "80 training images" in told
-    start(
-        load_experiment(str(tiny), changes | {"train.init_head": "random", "train.epochs": 0}),
-        Request(output=Path("random")),
-    )
+    train(tiny, "random", changes | {"train.init_head": "random", "train.epochs": 0})
     heads = [load_model(name).head.weight for name in ("probe", "random")]
     assert not heads[0].equal(heads[1])
 
@@ -281,19 +266,7 @@ def test_to_freeze_everything_is_one_error(tiny, run):
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):
     script(0.5, math.nan)
     with pytest.raises(DivergedError, match="metric is not finite in epoch 2"):
-        train(tiny, "run", 2)
+        train_early(tiny, "run", 2)
     run = RunDir(Path("run"))
     assert run.status()["state"] == "diverged"
     assert run.metrics()[-1]["val_accuracy"] == 0.5
-
-
-def test_the_class_with_too_few_pictures_to_measure_the_probe_is_named(tiny, pictures, copy_of_run):
-    copy_of_run(Path("first"))
-    for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
-        picture.unlink()
-    messages: list[str] = []
-    changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
-    request = Request(output=Path("probe"))
-    start(load_experiment(str(tiny), changes), request, on_message=messages.append)
-    (told,) = [text for text in messages if "starts from a linear probe" in text]
-    assert "bright has 3 training images" in told

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.stopping import stop_after
-from vitcli.runner.errors import ConfigError, InputError, StoppedError
-from vitcli.runner.experiment.config import load_experiment
+from tests.runner.train.conftest import stops_after, train
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
@@ -68,13 +67,8 @@ def fail_to_compile(module: nn.Module, **_):
 )
 def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, continued, change):
     monkeypatch.setattr(torch, "compile", begun)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            start(
-                load_experiment(str(tiny), {"train.compile": True}),
-                Request(output=here / "stopped"),
-            )
+    with stops_after(6):
+        train(tiny, here / "stopped", {"train.compile": True})
     run = RunDir(here / "stopped")
     assert run.read("meta.json")["compiled"] is (begun is compile_nothing)
     monkeypatch.setattr(torch, "compile", continued)

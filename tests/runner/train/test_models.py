@@ -1,19 +1,26 @@
-"""Every attention and every family: trained, continued to the same bits, measured and used."""
+"""Every attention and family, and pixels in a memory map: continued to the same bits, and used."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.core.specs import REQUIRED
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
+from tests.task_table import NAMES, TinyTask, row_of
+from vitcli.core.data.source import Images
+from vitcli.core.data.stored import AHEAD, StoredPixels, joined
+from vitcli.core.spec import TASKS, DataSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.attn_map.explain import Explainer
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.data import arrays
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.start import Request, resume_experiment, start
 
 TEXT = """
 data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random}}
@@ -57,16 +64,13 @@ OFTEN = ("linformer", "performer", "swin", "convnet")
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS],
+    "kind", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.ci) for name in KINDS]
 )
-def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures, monkeypatch):
+def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures):
     experiment = load(KINDS[kind])
     calm = start(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
+    with stops_after(2):
+        start(experiment, Request(output=Path("stopped")))
     again = start(experiment, Request(output=Path("stopped"), resume=True)).run
     assert_same_run(calm, again)
     measured, result = evaluate_run("calm"), calm.read("result.json")
@@ -80,18 +84,66 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
             Explainer(predictor)
 
 
+@pytest.fixture
+def mapped(monkeypatch):
+    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
+
+
+def test_a_resumed_training_has_the_same_bits(calm, stopped, mapped):
+    experiment, path = resume_experiment(str(stopped.path))
+    assert isinstance(load_data(experiment.spec.data).train.pixels, StoredPixels)
+    start(experiment, Request(output=path, resume=True))
+    assert_same_run(calm, stopped)
+
+
 @pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"optim.name": "muon"}, "optim.name"),
-        ({"train.grad_checkpointing": True}, "no blocks to recompute"),
-        ({"model.patch_size": 8}, "has no patch_size"),
-        ({"model.family": "resnet19"}, "model.family"),
-        ({"train.accumulate": 8}, "train.accumulate"),
-        ({"train.batch_size": 1}, "2 images at a time"),
-    ],
-    ids=str,
+    "name",
+    [name if name == "classify" else pytest.param(name, marks=pytest.mark.ci) for name in NAMES],
 )
-def test_an_impossible_setting_of_a_resnet_is_refused(load, changes, field):
-    with pytest.raises(ConfigError, match=field):
-        load(KINDS["resnet18"] | changes)
+def test_each_task_trains_on_a_memory_map(name, here, monkeypatch):
+    monkeypatch.setitem(TASKS, NAMES[-1], row_of(NAMES[-1]))
+    tiny = TinyTask(name, here)
+    runs = [tiny.train("memory", {"train.epochs": 1})]
+    monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
+    runs.append(tiny.train("map", {"train.epochs": 1}))
+    assert_same_run(*runs, measures=())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"val_split": 4}, {"folds": 4}, {"labels": 8}, {"resize": (8, 8)}]
+)
+def test_splits_are_the_same_in_a_memory_map(fields, pictures, mapped, monkeypatch):
+    spec = DataSpec(name=f"imagefolder:{pictures}", **fields)
+    own = load_data(spec, seed=1)
+    monkeypatch.setenv(arrays.MAP_VARIABLE, "0")
+    other = load_data(spec, seed=1)
+    assert own.data_hash == other.data_hash
+    for one, two in ((own.train, other.train), (own.test, other.test), (own.val, other.val)):
+        if one is not None:
+            assert isinstance(one.pixels, StoredPixels)
+            assert one.pixels[:].equal(two.pixels)
+            assert one.names == two.names
+            assert one.pixels.flip(-1)[:].equal(two.pixels.flip(-1))
+
+
+def test_batches_are_gathered_ahead_in_their_order(monkeypatch):
+    base = torch.arange(60, dtype=torch.uint8).view(20, 1, 1, 3)
+    pixels = StoredPixels(base).select(torch.arange(19, 1, -1))
+    batches = [torch.tensor(rows) for rows in ([0, 5], [7, 7], [1, 17], [3, 2])]
+    gathered = []
+    original = StoredPixels.gather
+    monkeypatch.setattr(
+        StoredPixels, "gather", lambda self, rows: gathered.append(rows) or original(self, rows)
+    )
+    pixels.expect(iter(batches))
+    for count, batch in enumerate(batches):
+        assert pixels[batch].equal(base[19 - batch])
+        assert len(gathered) >= min(len(batches), count + 1)
+    assert len(gathered) == len(batches)
+    assert AHEAD > 1
+    pixels.expect(iter(batches))
+    assert pixels[torch.tensor([4])].equal(base[[15]])  # not the expected one
+    assert pixels[batches[0]].equal(base[19 - batches[0]])
+    assert pixels[3].equal(base[16])
+    assert joined(pixels, pixels)[18:].equal(pixels[:])
+    assert len(Images(pixels, torch.zeros(18))[:4].pixels) == 4

@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.runner.train import conftest
+from tests.runner.train.conftest import stops_after
 from tests.stopping import stop_after
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, StoppedError
@@ -19,7 +21,6 @@ from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, resume_experiment, start
 
@@ -34,12 +35,11 @@ def few(tiny, pictures):
 
 
 def train(few, changes=None, messages=None, **options):
-    experiment = load_experiment(str(few), changes or {})
-    request = Request(**{"output": Path("run"), **options})
-    return start(experiment, request, on_message=(messages or []).append)
+    heard = (messages or []).append
+    return conftest.train(few, options.pop("output", "run"), changes, on_message=heard, **options)
 
 
-def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here, monkeypatch):
+def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     messages = [""]
     calm = train(few, messages=messages, output=here / "calm")
     assert any("in batches of 10 instead of 128" in text for text in messages)
@@ -50,10 +50,8 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here, m
     assert calm.run.metrics()[-1]["step"] == 4 * asked.train.epochs
     assert not train(few, output=here / "calm").trained, "the same experiment is finished"
     for folder in ("auto", "named"):
-        with monkeypatch.context() as patch:
-            stop_after(patch, 7)
-            with pytest.raises(StoppedError):
-                train(few, output=here / folder)
+        with stops_after(7):
+            train(few, output=here / folder)
     auto = train(few, output=here / "auto", resume=True).result
     experiment, path = resume_experiment("named")
     named = start(experiment, Request(output=path, resume=True)).result
@@ -95,9 +93,7 @@ def test_a_training_refuses_a_leak_unless_it_is_allowed(few, pictures):
 @pytest.mark.parametrize(
     ("num_train", "changes", "batch", "ranks"),
     [
-        (40, {}, 10, 1),
-        (5, {}, 2, 1),
-        (1, {}, 1, 1),
+        *((40, {}, 10, 1), (5, {}, 2, 1), (1, {}, 1, 1)),
         (5, {"model.family": "resnet18"}, 2, 1),
         (40, {"train.accumulate": 4}, 8, 1),
         (41, {"train.accumulate": 4}, 8, 2),
@@ -146,7 +142,7 @@ def test_a_run_that_began_with_a_larger_batch_keeps_it(few, here, monkeypatch):
 
 
 def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_images(
-    few, here, pictures, monkeypatch
+    few, here, pictures
 ):
     bad = pictures / "test" / "dark" / "bad.png"
     bad.write_text("hello")
@@ -154,10 +150,8 @@ def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_image
         with pytest.raises(InputError, match=r"bad\.png"):
             attempt(few) if attempt is train else attempt()
     changes = {"data.skip_bad": True}
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(StoppedError):
-            train(few, changes)
+    with stops_after(3):
+        train(few, changes)
     assert train(few, changes, resume=True).trained
     messages = [""]
     assert evaluate_run("run", on_message=messages.append).num_images == 24
@@ -185,16 +179,6 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     assert found.as_json()["estimated_startup_seconds"] > 1000
 
 
-def test_a_dry_run_without_the_data_says_what_the_training_would_do(here, monkeypatch):
-    experiment, said = load_experiment("cifar10-tiny"), [""]
-    dry_run(experiment, Request(), said.append)
-    assert any("would stop here" in text for text in said)
-    monkeypatch.delenv("VITCLI_OFFLINE")
-    monkeypatch.setenv("VITCLI_CACHE", str(here / "empty"))
-    dry_run(experiment, Request(), said.append)
-    assert any("would first download cifar10" in text for text in said)
-
-
 @pytest.fixture
 def odd(few, pictures):
     """The experiment with patches of 4, on pictures of 40x50 pixels."""
@@ -203,13 +187,11 @@ def odd(few, pictures):
     return few
 
 
-def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here, monkeypatch):
+def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here):
     said = [""]
     found = dry_run(load_experiment(str(odd)), Request(output=Path("run")), said.append)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            train(odd, messages=said)
+    with stops_after(7):
+        train(odd, messages=said)
     assert len([text for text in said if "data.resize=[40,48]" in text]) == 2
     run = train(odd, resume=True).run
     spec = run.spec()
@@ -232,15 +214,3 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
 def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
     with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
         train(odd, changes)
-
-
-def test_images_of_many_patches_are_reported_with_a_smaller_size(few, here, pictures):
-    for path in pictures.rglob("*.png"):
-        Image.open(path).resize((160, 160)).save(path)
-    experiment, said = load_experiment(str(few), {"train.epochs": 0}), [""]
-    found = dry_run(experiment, Request(), said.append)
-    (note,) = [text for text in said if "1,600 patches" in text]
-    assert note.endswith("-s data.resize=64")
-    quiet = [""]
-    warn_of_patches(replace(experiment, variant="baseline"), found.spec, quiet.append)
-    assert quiet == [""]

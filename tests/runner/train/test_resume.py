@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HANG
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run, final_tensors
-from tests.stopping import stop_after
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
+from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
@@ -41,21 +41,6 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-@pytest.mark.ci
-def test_a_killed_training_resumes_to_the_same_bits(tiny, here, environment):
-    calm = launch(tiny, "calm", environment, "--epochs", "30")
-    killed = launch(tiny, "killed", environment, "--epochs", "30")
-    wait_for_step(killed, here / "killed")
-    killed.kill()
-    killed.communicate()
-    assert 0 < steps(here / "killed" / "checkpoints")[0] < 150
-    resumed = launch(tiny, "killed", environment, "--epochs", "30", "--resume", "auto")
-    for process in (calm, resumed):
-        assert process.wait(HANG) == 0, process.communicate()
-        process.communicate()
-    assert_same_run(RunDir(here / "calm"), RunDir(here / "killed"))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +73,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number):
         signal.signal(number, before)
 
 
-def run(tiny: Path, folder: str, changes: dict | None = None, **options):
-    return start(load_experiment(str(tiny), changes), Request(output=Path(folder), **options))
-
-
 def resume(stopped: RunDir, **options):
     """Continue a run as its folder says."""
     experiment, path = resume_experiment(str(stopped.path))
@@ -99,16 +80,12 @@ def resume(stopped: RunDir, **options):
 
 
 @pytest.mark.parametrize("count", [5, 13])
-def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(
-    tiny, here, calm, monkeypatch, count
-):
-    with monkeypatch.context() as patch:
-        stop_after(patch, count)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
+def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(tiny, here, calm, count):
+    with stops_after(count):
+        train(tiny, "stopped")
     stopped = RunDir(here / "stopped")
     assert stopped.status()["state"] == "interrupted"
-    assert run(tiny, "stopped", resume=True).trained
+    assert train(tiny, "stopped", resume=True).trained
     assert_same_run(calm, stopped)
 
 
@@ -127,11 +104,11 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
             raise Killed
 
     with pytest.raises(Killed):
-        start(load_experiment(str(tiny)), Request(output=Path("killed")), on_event=die)
+        train(tiny, "killed", on_event=die)
     killed = RunDir(here / "killed")
     assert killed.status()["state"] == "running"
     assert steps(killed.checkpoints)[0] in range(5, 5 * epoch + 1, 5)
-    run(tiny, "killed", resume=True)
+    train(tiny, "killed", resume=True)
     assert_same_run(calm, killed)
 
 
@@ -144,28 +121,26 @@ def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
     assert not resume(calm).trained
     assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
-        run(calm.path / "config.yaml", "calm", {"train.epochs": 5})
+        train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
 
 
 def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
     with pytest.raises(ConfigError, match="vitcli train --resume"):
-        run(stopped.path / "config.yaml", "stopped")
+        train(stopped.path / "config.yaml", "stopped")
 
 
-def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            run(tiny, "stopped")
+def test_other_pictures_are_refused(tiny, here, pictures):
+    with stops_after(6):
+        train(tiny, "stopped")
     next((pictures / "train" / "dark").iterdir()).unlink()
     with pytest.raises(InputError, match="other images"):
-        run(tiny, "stopped", resume=True)
+        train(tiny, "stopped", resume=True)
 
 
 def test_a_folder_in_use_is_refused_and_not_changed(tiny, here):
     held = RunDir(here / "held")
     with held.lock(), pytest.raises(InUseError, match="another process"):
-        run(tiny, "held")
+        train(tiny, "held")
     assert not held.exists
 
 
@@ -231,7 +206,7 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
 
     monkeypatch.setattr(Classify, "batches", poisoned)
     with pytest.raises(DivergedError, match="not finite"):
-        run(tiny, "diverged")
+        train(tiny, "diverged")
     folder = RunDir(here / "diverged")
     assert folder.status()["state"] == "diverged"
     assert folder.read("meta.json")["parameters"] > 1000

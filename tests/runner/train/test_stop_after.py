@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import torchrun
+from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
 from vitcli.cli.main import app
@@ -17,11 +18,7 @@ from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.start import Request, start
-
-
-def train(tiny: Path, folder: str, changes: dict[str, Any] | None = None, **options: Any):
-    return start(load_experiment(str(tiny), changes), Request(output=Path(folder), **options))
+from vitcli.runner.train.start import Request
 
 
 def document(*words: object) -> Any:

@@ -60,7 +60,7 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     experiment = tiny.experiment(named(tiny))
     taught = with_teacher(experiment.spec)
-    start(experiment, Request(output=Path("mine"), stop_after=None))
+    start(experiment, Request(output=Path("mine")))
     Path("mine/status.json").write_text('{"state": "interrupted", "step": 1}')
     change_teacher(tiny)
     code, text = vitcli("train", "--resume", "mine")
@@ -144,19 +144,3 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     code, text = vitcli("ablate", "both.yaml", "-j", "1")
     assert code == 2
     assert "task.teacher: no run is called 'teacher'" in text
-
-
-def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
-    base = json.loads(tiny.path.read_text())
-    base["task"]["teacher"] = "teacher"
-    base["train"] |= {"limit_batches": 1, "epochs": 1}
-    base["data"]["val_split"] = 8
-    search = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
-    Path("warmth.yaml").write_text(json.dumps(base | {"search": search}))
-    for _ in range(2):
-        code, out, talk = commands.vitcli("search", "warmth.yaml", "-j", "1", "--json")
-        assert code == 0, talk
-        trials = json.loads(out)["trials"]
-        assert [trial["state"] for trial in trials] == ["finished"] * 2
-    shutil.rmtree("runs/teacher")
-    assert vitcli("search", "warmth.yaml")[0] == 2

@@ -1,23 +1,22 @@
-"""Run folders: a training deletes no file unasked and leaves no false state."""
+"""Run folders and first weights: a training deletes no file unasked and leaves no false state."""
 
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.stopping import stop_after
-from vitcli.core.metrics import classification
+from tests.runner.train.conftest import stops_after, train
+from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
-from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.evaluate.weights import encoder_weights, load_model
+from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
-    experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
-    return start(experiment, Request(output=Path(folder), **options))
+    return train(tiny, folder, {"train.epochs": 1} | (changes or {}), **options)
 
 
 def files(folder: Path) -> dict[Path, bytes]:
@@ -50,8 +49,7 @@ def test_checkpoints_without_their_config_are_not_overwritten(calm, tiny):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}],
+    "changes", [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}]
 )
 def test_a_run_is_not_replaced_by_one_that_cannot_start(tiny, calm, here, changes):
     before = files(calm.path)
@@ -83,16 +81,6 @@ def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
     assert collect_runs([stopped]).command == collect_runs([calm]).command
 
 
-def test_infinite_logits_are_a_divergence(tiny, here, monkeypatch):
-    original = classification.compute_logits
-    monkeypatch.setattr(
-        "vitcli.core.metrics.classification.compute_logits",
-        lambda *a, **k: original(*a, **k) * float("inf"),
-    )
-    with pytest.raises(DivergedError, match="not finite"):
-        run(tiny)
-
-
 def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     monkeypatch.setattr(Classify, "after_step", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -102,16 +90,12 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     assert "ZeroDivisionError" in status["reason"]
 
 
-def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(
-    tiny, calm, here, monkeypatch
-):
+def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
     run(tiny, "copy", {"train.init": "calm", "train.epochs": 0})
     one, other = (load_model(name).state_dict() for name in ("calm", "copy"))
     assert all(one[key].equal(other[key]) for key in one)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(StoppedError):
-            run(tiny, "more", {"train.init": "calm"})
+    with stops_after(3):
+        run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
     assert run(tiny, "more", {"train.init": "calm"}, resume=True).trained
 
@@ -157,9 +141,7 @@ def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
         {"data.augment.erasing": 1.0},
         {"data.augment.crop_padding": 0},
         {"data.augment.mix_off_epoch": 0},
-        {"model.proj_drop": 0.0},
-        {"train.batch_size": 20},
-        {"seed": 1},
+        *({"model.proj_drop": 0.0}, {"train.batch_size": 20}, {"seed": 1}),
     ],
     ids=str,
 )
@@ -179,3 +161,41 @@ def test_settings_that_save_memory_are_applied(tiny, here, monkeypatch):
     monkeypatch.setattr(Classify, "losses", look)
     run(tiny, changes={"train.grad_checkpointing": True, "train.accumulate": 4})
     assert set(seen) == {(True, 4)}
+
+
+FIRST = {"pretrain.train.epochs": 1, "pretrain.train.batch_size": 16, "pretrain.optim.lr": 1e-3}
+
+
+def pretrained_runs() -> list[RunDir]:
+    return list_runs(Path("runs/pretrained"))
+
+
+def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, pictures):
+    changes = FIRST | {"train.epochs": 0, "train.ema_decay": None}
+    done = train(tiny, "next", changes)
+    (first,) = pretrained_runs()
+    given, taken = encoder_weights(first), load_model(done.run).state_dict()
+    assert all(torch.equal(taken[name], given[name]) for name in given)
+    assert done.run.read("meta.json")["pretrained"]["run"] == first.name
+    assert done.result["pretrain_flops"] == first.read("result.json")["train_flops"] > 0
+    again = train(tiny, "again", changes | {"optim.lr": 0.1})
+    assert len(pretrained_runs()) == 1
+    assert again.run.read("meta.json")["pretrained"] == done.run.read("meta.json")["pretrained"]
+    train(tiny, "other", changes | {"pretrain.optim.lr": 2e-3})
+    assert len(pretrained_runs()) == 2
+    next(pictures.rglob("*.png")).unlink()
+    with pytest.raises(InputError, match="was trained on"):
+        train(tiny, "other images", changes)
+    assert first.exists
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny, steps):
+    calm = train(tiny, "calm", FIRST)
+    for run in pretrained_runs():
+        run.path.rename(f"{run.path}-calm")
+    with stops_after(steps):
+        train(tiny, "stopped", FIRST, resume=True)
+    again = train(tiny, "stopped", FIRST, resume=True)
+    assert again.result["test_accuracy"] == calm.result["test_accuracy"]
+    assert_same_run(calm.run, again.run)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.stopping import stop_after
+from tests.runner.train import conftest
 from vitcli.core.data.source import Images
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import ConfigError, StoppedError
-from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.train.start import Request, resume_experiment, start
 
@@ -35,8 +34,7 @@ def poisoned(spec, **options) -> Any:
 
 def train(tiny, load=poisoned, **options):
     changes = {"data.val_split": 20, "train.epochs": 2}
-    experiment = load_experiment(str(tiny), changes)
-    return start(experiment, Request(output=RUN, without_test=True, **options), load=load)
+    return conftest.train(tiny, RUN, changes, without_test=True, load=load, **options)
 
 
 def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
@@ -56,11 +54,9 @@ def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
     assert not train(tiny).trained, "it is finished, although it has no test score"
 
 
-def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(StoppedError):
-            train(tiny)
+def test_a_continued_training_still_reads_none_whoever_continues_it(tiny):
+    with conftest.stops_after(3):
+        train(tiny)
     experiment, path = resume_experiment(str(RUN))
     done = start(experiment, Request(output=path, resume=True), load=poisoned)
     assert done.trained
@@ -68,7 +64,6 @@ def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, monkey
 
 
 def test_a_training_without_any_split_is_refused(tiny):
-    experiment = load_experiment(str(tiny), {})
     with pytest.raises(ConfigError, match=r"data\.val_split is 0"):
-        start(experiment, Request(output=RUN, without_test=True))
+        conftest.train(tiny, RUN, without_test=True)
     assert not RUN.exists()

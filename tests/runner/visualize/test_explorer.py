@@ -21,7 +21,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.visualize.explorer.explore import Explorer, attention_bytes
 from vitcli.runner.visualize.explorer.live import LiveExplorer
-from vitcli.runner.visualize.explorer.page import Opening, fragment, page, quantise
+from vitcli.runner.visualize.explorer.page import page, quantise
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 NAMES = ["cat", "dog", "ship", "frog", "deer"]
@@ -33,10 +33,7 @@ def images(model: VisionTransformer) -> torch.Tensor:
 
 
 def scene_of(
-    model: VisionTransformer,
-    batch: torch.Tensor,
-    size: tuple[int, int] = (30, 40),
-    **changes: Any,
+    model: VisionTransformer, batch: torch.Tensor, size: tuple[int, int] = (30, 40), **changes: Any
 ) -> Scene:
     picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     fields: dict[str, Any] = {
@@ -188,24 +185,3 @@ def test_the_policy_allows_one_script_and_one_style_by_their_hash():
     for tag, attributes in found.tags:
         assert not {"style", "src", "href"} & attributes.keys(), tag
         assert not [name for name in attributes if name.startswith("on")], tag
-
-
-def test_a_fragment_is_the_same_explorer_for_another_page():
-    model = build()
-    scenes = [scene_of(model, images(model))]
-    opening = Opening(layer=1, head=2, query=(3, 0))
-    found = fragment(scenes, opening)
-    whole = page(scenes, opening).decode()
-    assert found.style in whole
-    assert found.script in whole
-    assert found.script_hash in parse(whole).policy
-    assert found.style_hash in parse(whole).policy
-    inside = parse(str(found.markup))
-    assert inside.data["opening"] == {"layer": 1, "head": 2, "rollout": False, "query": [3, 0]}
-    first, attributes = inside.tags[0]
-    assert (first, attributes["class"], attributes["data-keys"]) == (
-        "div",
-        "explorer",
-        "inside",
-    )
-    assert not [tag for tag, _ in inside.tags if tag in ("style", "html", "body", "meta")]

@@ -1,24 +1,32 @@
-"""Verdicts, intervals and rankings of visualize, from numbers made by hand."""
+"""Verdicts, intervals and rankings of visualize from numbers made by hand; legible figures."""
 
+import itertools
 import json
+import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.core.specs import build
+from tests.figure_checks import faults
 from vitcli.core.inspect.maps import default_method
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
 from vitcli.runner.visualize.lens_figure import read_lens
-from vitcli.runner.visualize.randomisation import (
-    Randomisation,
-    choose_map,
-    describe_randomisation,
-)
+from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
+from vitcli.runner.visualize.render import FIGURES
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
+from vitcli.runner.visualize.weight_figures import named_classes
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -143,15 +151,8 @@ def test_a_sentence_about_randomised_weights_follows_from_the_interval():
     found = checked(rollout=0.95, grad_rollout=0.62, last=-0.001, wavering=0.91)
     half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
     assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
-    assert describe_randomisation(found) == (
-        "After the head and layers 3 to 4 were re-initialised, by the rank correlation with the"
-        " trained model's maps: maps of rollout (0.95) hardly depend on these layers; maps of"
-        " grad-rollout (0.62) and last (0.00) depend on them; maps of wavering (0.91) are"
-        " undecided, because the interval contains 0.9."
-    )
-    assert describe_randomisation(checked(depth=1, rollout=0.95)).startswith(
-        "After the head and layer 1 were re-initialised"
-    )
+    told, parts = describe_randomisation(found), ("0.95", "hardly", "0.62", "0.91", "undecided")
+    assert sorted(parts, key=told.index) == [*parts]
 
 
 def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
@@ -178,3 +179,84 @@ def test_a_lens_counts_right_classes_and_those_of_the_last_layer():
     assert lens.settled == 0
     assert replace(lens, agreement=[100, 20, 60, 100]).settled == 2
     assert lens.num_images == 4
+
+
+LONG = (
+    "northern_flying_squirrel_with_acorn",
+    "\u00dcbergr\u00f6\u00dfentr\u00e4ger am Stra\u00dfenrand links",
+    "\u8774\u8776 and $x_1$",
+)
+MANY = tuple(
+    f"_{a}_{b}_of_the_northern_woods" for a, b in itertools.product("abcdefghij", repeat=2)
+)
+TINY = """
+model: {patch_size: 4, embed_dim: 24, depth: %d, num_heads: %d, pool: %s, pos_embed: %s}
+data: {name: "imagefolder:%s", resize: 16}
+train: {epochs: %d, batch_size: 2}
+"""
+RUNS = {
+    "one layer, long names": (LONG, (1, 1, "cls", "learned", 3)),
+    "many classes": (MANY, (2, 8, "mean", "relative", 1)),
+}
+"""Name -> class names, and depth, heads, pooling, positions and epochs."""
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """Return a function that trains a run of ``RUNS`` once."""
+    place = tmp_path_factory.mktemp("runs")
+
+    @cache
+    def run(name: str) -> RunOnTestSet:
+        names, (depth, heads, pool, positions, epochs) = RUNS[name]
+        folder = place / name
+        draw_pictures(folder / "pictures", names)
+        text = TINY % (depth, heads, pool, positions, folder / "pictures", epochs)
+        (folder / "tiny.yaml").write_text(text)
+        output = folder / "a_run_with_a_rather_long_name_of_its_own"
+        start(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
+        return load_run_on_test_set(
+            RunDir(output),
+            num_images=40,
+            device="cpu",
+            data_dir=None,
+            offline=True,
+            on_message=print,
+        )
+
+    return run
+
+
+def draw_pictures(place: Path, names: tuple[str, ...]) -> None:
+    """Draw one training picture and two test pictures of each class."""
+    rng = np.random.default_rng(0)
+    for name, (split, count) in itertools.product(names, (("train", 1), ("test", 2))):
+        folder = place / split / name
+        folder.mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{i}.png")
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(tested, here, name, run):
+    figure = FIGURES[name](tested(run))
+    assert faults(figure.draw) == []
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_states_its_title_model_data_and_number_of_images(tested, here, name):
+    figure = FIGURES[name](tested("many classes"))
+    drawn = figure.draw()
+    words = "".join(drawn.get_supxlabel().split())
+    assert drawn.get_suptitle() == figure.title
+    assert "a_run_with_a_rather_long_name_of_its_own,trainedonpictures" in words
+    if name not in ("pos-embed", "filters"):  # of the weights
+        assert re.search(r"n=\d+testimages", words)
+
+
+def test_of_many_classes_the_most_frequent_get_a_name():
+    labels = np.repeat(np.arange(40), 2)
+    assert named_classes(labels).tolist() == list(range(15))
+    assert named_classes(np.append(labels, 39)).tolist() == [*range(14), 39]
