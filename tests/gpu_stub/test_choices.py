@@ -7,6 +7,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -22,10 +23,9 @@ from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.rehearsal import random_data, with_statistics
 from vitcli.runner.train.start import Request, start
 
+pytestmark = pytest.mark.ci
 ALLOWED = (0.75, 1.25)
 """Smallest and largest estimate of the memory, divided by the allocator's peak."""
-
-
 CODE = """import json
 from tests.gpu_stub.test_choices import all_peaks, kernels_of_all
 print(json.dumps([kernels_of_all(), all_peaks()]))

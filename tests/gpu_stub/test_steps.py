@@ -33,7 +33,7 @@ STALE = 0.75
 """Share of a ceiling below which it says nothing any more and must be counted again."""
 
 
-@pytest.fixture(params=["row_cases", pytest.param("experiment_cases", marks=pytest.mark.ci)])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.ci) for name in GROUPS])
 def rows(request) -> dict[str, dict[str, Any]]:
     """Return what the steps of a group of cases ask of the GPU."""
     code = "import json; from tests.gpu_stub import steps\n"
