@@ -132,6 +132,13 @@ def test_without_a_width_a_row_is_one_line():
     assert max(map(len, render(study(), "text").splitlines())) > 150
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_each_note_is_printed_once(width):
+    flat = "".join(render(study(), "text", width).split())
+    for note in build(study()).notes:
+        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
+
+
 def lines(*cells: str, width: int | None) -> list[str]:
     """A table of one row; the headers are a, b, c ..."""
     header = [chr(97 + i) for i, _ in enumerate(cells)]
@@ -149,6 +156,12 @@ def test_a_table_that_cannot_fit_is_a_list():
 def test_only_a_word_longer_than_the_line_is_shortened_and_keeps_both_ends():
     shown = lines("a-long-name", "a-longer-word-than-that", width=20)
     assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
+
+
+def test_words_wrap_in_their_column():
+    table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
+    shown = ["h     i", "name  three short words here", "      and [-1.0, 2.0]"]
+    assert lay_out(table, 30) == shown
 
 
 @pytest.mark.parametrize(

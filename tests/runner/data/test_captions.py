@@ -14,7 +14,7 @@ from tests.runner.train.conftest import train
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.arrays import data_hash
+from vitcli.runner.data.arrays import arranged, data_hash, hold_out
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module
@@ -108,6 +108,14 @@ def test_equal_pictures_are_sorted_by_their_captions():
         for order in ([0, 1], [1, 0])
     ]
     assert found[0] == found[1]
+
+
+def test_extra_tensors_survive_what_is_done_to_images():
+    pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
+    images = Images(pixels, torch.tensor([0, 0, 0, 1, 1, 1]), {"number": torch.arange(6)})
+    parts = (*hold_out(images, 2), in_order(images), images[2:4], images[torch.tensor([5, 1])])
+    for part in (*parts, arranged(("a", "b"), images, images, (2, 2)).train):
+        assert part.extra["number"].tolist() == part.pixels[:, 0, 0, 0].tolist()
 
 
 def test_several_captions_of_a_picture_and_files_in_the_class_folders(root):

@@ -59,6 +59,16 @@ def test_corrections_read_no_picture_again_and_move_none_into_the_test_set(
     assert {*data.test.names} == {*before.test.names}
 
 
+def test_what_is_corrected_is_no_problem_any_more(root):
+    """A picture in two classes, and a copy in the test set."""
+    for name in ("train/dog/a.png", "test/dog/b.png"):
+        (root / name).write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
+    load(root, messages := [""])
+    assert sum("found in" in text for text in messages) == 2
+    load(root, messages := [""], corrections=write("train/dog/a.png,cat", "test/dog/b.png,"))
+    assert not any("found in" in text for text in messages)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

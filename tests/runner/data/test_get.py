@@ -252,6 +252,14 @@ def test_a_disk_that_is_full_while_a_copy_is_made_leaves_the_old_one(mine, kept,
     assert len(copied) == 3
 
 
+def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):
+    server("/good")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
+        get_data("cifar10")
+
+
 def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(
     server, archive, cache, tmp_path, monkeypatch
 ):

@@ -40,6 +40,11 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
     assert decoded.suffix == ".safetensors"
 
 
+def test_each_fit_reads_other_pixels_of_the_same_files(root):
+    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
+    assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
+
+
 def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     (root / "test").rename(tmp_path / "away")
     data = load(root)
@@ -80,6 +85,19 @@ def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, chan
     for each in places:
         each.unlink()
     assert load(root, skip_bad=True).data_hash == data.data_hash
+
+
+def test_copies_of_a_picture_stay_on_one_side(tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        add(tmp_path / "x" / name, 10, generator)
+        for path in [*(tmp_path / "x" / name).iterdir()]:
+            path.with_name(f"copy-{path.name}").write_bytes(path.read_bytes())
+    data = load(tmp_path / "x")
+    train = {image.numpy().tobytes() for image in data.train.pixels}
+    test = {image.numpy().tobytes() for image in data.test.pixels}
+    assert (len(data.train), len(data.test)) == (32, 8)
+    assert not train & test
 
 
 def test_pictures_that_look_alike_stay_on_one_side(tmp_path):

@@ -72,6 +72,12 @@ def test_cmyk_black_and_white_and_one_bit(picture):
     assert corner(read_picture(picture(Image.new("1", (4, 4), 1)), size=(4, 4))) == WHITE
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "bmp", "gif"])
+def test_formats_are_told_by_content(picture, kind, tmp_path):
+    path = picture(Image.new("RGB", (8, 8), WHITE), f"x.{kind}")
+    assert corner(read_picture(path.rename(tmp_path / "x.dat"), size=(8, 8))) == WHITE
+
+
 @pytest.mark.parametrize("fit", FITS)
 def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
     image = landmarks(1200, 900)
@@ -223,6 +229,16 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     ]:
         with pytest.raises(InputError, match=reason):
             read_picture(path, size=(8, 8))
+
+
+@pytest.mark.parametrize(("name", "told"), [("my", True), ("dir/my", True), ("mine", False)])
+def test_half_a_name_with_spaces_is_told_from_a_missing_file(tmp_path, monkeypatch, name, told):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("my photos", "dir/my photos"):
+        (tmp_path / folder).mkdir(parents=True)
+    with pytest.raises(InputError) as caught:
+        read_picture(name, size=(8, 8))
+    assert ("quotes" in str(caught.value)) is told
 
 
 def test_names_are_shown_without_their_control_characters(tmp_path):

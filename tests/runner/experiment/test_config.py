@@ -281,6 +281,15 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
 
 
+def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
+    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
+    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
+        load_experiment("./old.yaml")
+    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
+        load_experiment("./old.yaml", {"train.epochs": 2})
+    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
+
+
 def test_the_name_of_a_run_is_answered_with_its_experiment(here):
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/config.yaml").write_text(config_text(load_experiment("quickstart").spec))

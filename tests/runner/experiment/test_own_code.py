@@ -48,6 +48,16 @@ def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
         assert not Path("canary").exists(), command
 
 
+def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
+    vitcli("runs show own")
+    assert "Uniform" not in vitcli("experiments schema")
+    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
+    assert wrong.count("Unif") == 1, "the own part is no suggestion"
+    words = f"train {tiny} -s model.attention=Uniform --dry-run"
+    assert "no part is called 'Uniform'; own parts need --code FILE.py" in vitcli(words, 2)
+    vitcli(f"{words} --code runs/own/code/own.py")
+
+
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for command in RUNNING:
         talk = vitcli(command, 2)
@@ -165,6 +175,13 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
         Path(name).write_text(body)
     assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
     assert not own_code.state.files
+
+
+def test_parts_of_one_name_in_two_files_are_refused(here):
+    for name in ("one.py", "two.py"):
+        Path(name).write_text("from vitcli.parts import schedule\n@schedule\ndef s(p): ...\n")
+    talk = vitcli("experiments check --code one.py --code two.py", 2)
+    assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
 
 
 def test_own_code_may_lie_in_a_clone(tiny):

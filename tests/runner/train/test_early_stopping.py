@@ -256,6 +256,17 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, cop
     assert not heads[0].equal(heads[1])
 
 
+def test_the_class_with_too_few_pictures_to_measure_the_probe_is_named(tiny, pictures, copy_of_run):
+    copy_of_run(Path("first"))
+    for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
+        picture.unlink()
+    messages: list[str] = []
+    changes = {"train.init": "first", "train.init_head": "probe", "train.epochs": 0}
+    train(tiny, "probe", changes, on_message=messages.append)
+    (told,) = [text for text in messages if "starts from a linear probe" in text]
+    assert "bright has 3 training images" in told
+
+
 @pytest.mark.parametrize("run", [dry_run, start])
 def test_to_freeze_everything_is_one_error(tiny, run):
     experiment = load_experiment(str(tiny), {"train.freeze": 99})

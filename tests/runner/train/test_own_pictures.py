@@ -21,6 +21,7 @@ from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, resume_experiment, start
 
@@ -214,3 +215,13 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
 def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
     with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
         train(odd, changes)
+
+
+def test_images_of_many_patches_are_reported_with_a_smaller_size(few, here, pictures):
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((160, 160)).save(path)
+    experiment, said = load_experiment(str(few), {"train.epochs": 0}), [""]
+    found = dry_run(experiment, Request(), said.append)
+    (note,) = [text for text in said if "1,600 patches" in text]
+    assert note.endswith("-s data.resize=64")
+    warn_of_patches(replace(experiment, variant="baseline"), found.spec, pytest.fail)

@@ -21,6 +21,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train import rank_notes
 from vitcli.runner.train import ranks as module
 from vitcli.runner.train.build import use_graphs
+from vitcli.runner.train.exactness import refuse_inexact
 from vitcli.runner.train.rank_notes import EndedError
 from vitcli.runner.train.ranks import TorchrunProcesses, read_timeout, refuse_parts
 
@@ -95,6 +96,13 @@ def test_cuda_graphs_need_a_single_process(monkeypatch):
     wanted = ExperimentSpec(train=TrainSpec(graphs=True))
     with pytest.raises(ConfigError, match=r"train\.graphs: a CUDA graph needs a"):
         use_graphs(wanted, cuda, said.append)
+
+
+def test_another_number_of_ranks_is_refused_with_the_command():
+    with pytest.raises(ConfigError, match=r"ranks 4 -> 2\); start it with torchrun .*-node 4"):
+        refuse_inexact("run", {"ranks": (4, 2)})
+    with pytest.raises(ConfigError, match=r"\(ranks 1 -> 2\); start it without torchrun"):
+        refuse_inexact("run", {"ranks": (1, 2)})
 
 
 def test_ranks_that_compute_otherwise_are_refused():

@@ -144,3 +144,18 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     code, text = vitcli("ablate", "both.yaml", "-j", "1")
     assert code == 2
     assert "task.teacher: no run is called 'teacher'" in text
+
+
+def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
+    base = json.loads(tiny.path.read_text())
+    base["task"]["teacher"] = "teacher"
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    base["data"]["val_split"] = 8
+    base["search"] = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
+    Path("warmth.yaml").write_text(json.dumps(base))
+    for _ in range(2):
+        code, out, talk = commands.vitcli("search", "warmth.yaml", "-j", "1", "--json")
+        assert code == 0, talk
+        assert [trial["state"] for trial in json.loads(out)["trials"]] == ["finished"] * 2
+    shutil.rmtree("runs/teacher")
+    assert vitcli("search", "warmth.yaml")[0] == 2

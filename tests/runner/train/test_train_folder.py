@@ -7,8 +7,9 @@ import torch
 
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
+from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, DivergedError, InputError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
@@ -79,6 +80,13 @@ def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
     assert before.pop("sessions") == []
     assert after == before
     assert collect_runs([stopped]).command == collect_runs([calm]).command
+
+
+def test_infinite_logits_are_a_divergence(tiny, monkeypatch):
+    logits, inf = classification.compute_logits, float("inf")
+    monkeypatch.setattr(classification, "compute_logits", lambda *a, **k: logits(*a, **k) * inf)
+    with pytest.raises(DivergedError, match="not finite"):
+        run(tiny)
 
 
 def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
