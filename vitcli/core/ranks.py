@@ -76,8 +76,6 @@ def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> 
         parts: Number of equal parts of a batch. A rank has the same share of each part.
         make: Makes a row from the same row of the tables and, with mixing, from the one before.
     """
-    if size() == 1:
-        return make(rows)
     count, before = len(rows["index"]), int(MIXING in rows)
     each = count // parts // size()
     starts = torch.arange(parts) * (count // parts) + own_rank() * each

@@ -12,11 +12,12 @@ from torch.testing import assert_close
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.torch_use import ALIGNMENT, places_in_buffer, to_device, to_host
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.muon import Muon, orthogonalize
 from vitcli.core.train.optim import (
+    Muon,
     build_optimizers,
     learning_rates,
     load_state_tensors,
+    orthogonalize,
     set_learning_rates,
     state_tensors,
 )

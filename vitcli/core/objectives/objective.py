@@ -105,7 +105,10 @@ class Task(ABC):
             pixels.expect(rows["index"][start : start + size] for start in starts)
         for start in starts:
             part = {name: table[start : start + size] for name, table in tables.items()}
-            yield ranks.own_batch(part, parts, partial(self.make_batch, data))
+            if ranks.size() == 1:
+                yield self.make_batch(data, part)
+            else:
+                yield ranks.own_batch(part, parts, partial(self.make_batch, data))
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of B rows, which are on the device. A CUDA graph can capture this.
