@@ -1,4 +1,4 @@
-"""The document of a study: the results of its trials, before any statistics. No torch."""
+"""The document of a study: results and declared margins, before any statistics. No torch."""
 
 import json
 import shlex
