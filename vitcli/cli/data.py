@@ -234,12 +234,15 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
+    from vitcli.runner.data.find import check_name
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.data.own import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
+    if ":" in folder and not Path(folder).exists():
+        check_name(folder)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
     found = checked.check_folder(list_pictures(name).without_val(), say)
     if page is not None:
