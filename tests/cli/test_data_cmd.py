@@ -224,7 +224,7 @@ def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, ve
     assert not Path("~").exists()
 
 
-@pytest.mark.parametrize("command", ["info", "get", "rm"])
-def test_an_unknown_name_does_not_ask_for_an_option_that_the_command_lacks(command):
+@pytest.mark.parametrize(("command", "takes_code"), [("info", True), ("get", False), ("rm", False)])
+def test_an_unknown_name_asks_for_own_code_only_where_the_command_takes_it(command, takes_code):
     code, _, err = vitcli(command, "nonsense")
-    assert (code, "--code" in err) == (2, False)
+    assert (code, "--code" in err) == (2, takes_code)

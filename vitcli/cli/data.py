@@ -123,12 +123,13 @@ def info(
     """
     from vitcli.core.spec import DataSpec
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
-    from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.data.find import check_name, refuse_unused_folder
     from vitcli.runner.data.load import data_status, load_data
     from vitcli.runner.experiment import own_code
 
     if picture is not None:
         require_png(picture)
+    check_name(name, takes_code=True)
     refuse_unused_folder(name, data_dir)
     status = data_status(name, data_dir)
     spec = DataSpec(name=name, skip_bad=skip_bad)
@@ -242,7 +243,7 @@ def check(
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
     if ":" in folder and not Path(folder).exists():
-        check_name(folder)
+        check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
     found = checked.check_folder(list_pictures(name).without_val(), say)
     if page is not None:

@@ -93,12 +93,13 @@ def is_switched_on(variable: str) -> bool:
     return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
-def check_name(name: str, where: str = "") -> None:
+def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
     """Refuse a name that is neither a named data set nor one of the user's own pictures.
 
     Args:
         name: The name.
-        where: What sets the field of an experiment; empty in commands that take no own code.
+        where: What sets the field of an experiment, if one is set.
+        takes_code: Whether the command takes own code; where a field is set, it does.
 
     Raises:
         ConfigError: The text suggests ``imagefolder:`` if there is a folder of this name.
@@ -111,7 +112,8 @@ def check_name(name: str, where: str = "") -> None:
         hint = f"; did you mean {quoted(f'{prefix}:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
-        hint += "" if hint.endswith("?") else f", {list_own()}{NEEDS_CODE * bool(where)}"
+        code = NEEDS_CODE if takes_code or where else ""
+        hint += "" if hint.endswith("?") else f", {list_own()}{code}"
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 
