@@ -7,7 +7,7 @@ from pathlib import Path
 from sentences import POOLED, study_sentences
 
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.judgement import deciding_interval
+from vitcli.runner.study.judgement import deciding_interval, direction, is_withheld
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import StudyResult
@@ -161,6 +161,30 @@ def _change(first: tuple[float, float] | None, last: tuple[float, float] | None)
     return "The intervals overlap: whether the difference depends on the length is undecided."
 
 
+def on_two_data_sets(first: str, second: str) -> str:
+    """Return the differences of a study on two data sets, and which of them agree."""
+    docs = [document(name) for name in (first, second)]
+    (base, *pairs) = zip(*map(compare, docs), strict=True)
+    rows = [["baseline", _mean(base[0]), "", _mean(base[1]), "", ""]]
+    for pair in pairs:
+        cells = [cell for row in pair for cell in (_mean(row), _difference(row))]
+        rows.append([pair[0].variant, *cells, _agreement(*pair)])
+    columns = [column for doc in docs for column in (f"{doc.data}, %", "difference")]
+    grid = markdown_grid(["variant", *columns, "direction"], rows, range(1, 5))
+    return f"{grid}\n\n{costs(second)}"
+
+
+def _agreement(first: RowStatistics, second: RowStatistics) -> str:
+    """Return whether two differences of the same part have the same direction."""
+    for row in (first, second):
+        if is_withheld(row.effect):
+            return str(row.effect)
+    one, other = direction(first.effect), direction(second.effect)
+    if one is None or other is None:
+        return "undecided"
+    return "same" if one == other else "opposite"
+
+
 def of_labels() -> dict[str, Rows]:
     """Return number of labels -> the rows of its study. The first row is training from scratch."""
     return {labels: compare(document(name)) for labels, name in OF_LABELS.items()}
@@ -200,8 +224,13 @@ def _cell(row: RowStatistics) -> str:
     """Return accuracy and difference, such as ``48.14 +- 0.32 % (+5.10 [+4.20, +6.00])``."""
     if row.score_mean is None:
         return "not finished"
-    spread = "" if row.score_sd is None else f" +- {row.score_sd:.2f}"
     interval = ""
     if row.ci_low is not None:
         interval = f" ({row.difference:+.2f} [{row.ci_low:+.2f}, {row.ci_high:+.2f}])"
-    return f"{row.score_mean:.2f}{spread} %{interval}"
+    return f"{_mean(row)} %{interval}"
+
+
+def _mean(row: RowStatistics) -> str:
+    """Return the mean over the seeds and its spread, such as ``48.14 +- 0.32``."""
+    spread = "" if row.score_sd is None else f" +- {row.score_sd:.2f}"
+    return "" if row.score_mean is None else f"{row.score_mean:.2f}{spread}"

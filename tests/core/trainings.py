@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.core.specs import BASE
-from vitcli.core.data.batches import Batch, make_batch
+from vitcli.core.data.batches import Batch, augmented_batch
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.objective import Task, task_class
@@ -44,7 +44,7 @@ def epoch_batches(
     seed: int = 0,
     epoch: int = 0,
     first_batch: int = 0,
-    prepare: Callable[..., Batch] = make_batch,
+    prepare: Callable[..., Batch] = augmented_batch,
 ) -> list[Batch]:
     """Return the training batches of an epoch of a classification."""
     names = tuple(map(str, range(int(images.labels.max()) + 1)))
@@ -52,7 +52,7 @@ def epoch_batches(
     train = {"batch_size": batch_size}
     spec = ExperimentSpec.model_validate({"seed": seed, "data": fields, "train": train})
     task = Classify(spec, torch.nn.Linear(1, 1).to(images.pixels.device))
-    task.prepare = prepare
+    task.augmented_batch = prepare
     data = replace(data_set(1), class_names=names, train=images)
     return list(task.batches(data, epoch, first_batch))
 

@@ -20,7 +20,7 @@ from vitcli.core.data.batches import (
     Rows,
     channels_on_device,
     epoch_rows,
-    make_batch,
+    augmented_batch,
     rows_on_device,
 )
 from vitcli.core.data.source import Images
@@ -114,7 +114,7 @@ def augmented(augment: AugmentSpec) -> dict[str, Any]:
         tables = rows_on_device(rows, CUDA)
         channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
     part = {name: table[:BATCH] for name, table in tables.items()}
-    make = partial(make_batch, data, part, augment, channels, 10)
+    make = partial(augmented_batch, data, part, augment, channels, 10)
     make()
     with counting() as batch:
         make()

@@ -15,7 +15,7 @@ from vitcli.core.data.batches import (
     epoch_order,
     epoch_rows,
     eval_batches,
-    make_batch,
+    augmented_batch,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images
@@ -252,7 +252,7 @@ def test_the_rows_for_cuda_make_the_same_batch(policy):
     for at_once in (False, True):
         rows = epoch_rows(64, (16, 16), spec, seed=0, epoch=0, at_once=at_once)
         assert ("op" in rows) is not at_once
-        made.append(make_batch(data, rows, spec, channels, 4))
+        made.append(augmented_batch(data, rows, spec, channels, 4))
     assert torch.equal(made[0]["images"], made[1]["images"])
     assert torch.equal(made[0]["targets"], made[1]["targets"])
 
@@ -267,12 +267,12 @@ def test_pixels_do_not_depend_on_the_sine_of_a_device(at_once, monkeypatch):
     spec, data = AugmentSpec(policy="trivial_augment"), images(2000, 32)
     channels = channels_on_device(MEAN, STD, torch.device("cpu"))
     rows = epoch_rows(2000, (32, 32), spec, seed=0, epoch=0, at_once=at_once)
-    expected = make_batch(data, rows, spec, channels, 4)["images"]
+    expected = augmented_batch(data, rows, spec, channels, 4)["images"]
     turned = OPS["rotate"].apply(data.pixels, torch.full((2000,), 45.0))
     for name in ("cos", "sin", "deg2rad"):
         monkeypatch.setattr(torch.Tensor, name, next_float(getattr(torch.Tensor, name)))
     assert not torch.equal(OPS["rotate"].apply(data.pixels, torch.full((2000,), 45.0)), turned)
-    assert torch.equal(make_batch(data, rows, spec, channels, 4)["images"], expected)
+    assert torch.equal(augmented_batch(data, rows, spec, channels, 4)["images"], expected)
 
 
 def draw(number: int) -> dict[str, torch.Tensor]:

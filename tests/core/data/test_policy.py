@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms.autoaugment import _apply_op
 
-from vitcli.core.data.batches import channels_on_device, epoch_rows, make_batch
+from vitcli.core.data.batches import channels_on_device, epoch_rows, augmented_batch
 from vitcli.core.data.policy import (
     OPS,
     apply_policy,
@@ -19,7 +19,7 @@ from vitcli.core.data.policy import (
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images
 from vitcli.core.spec import AugmentSpec
-from vitcli.runner.train.build import compiled_make_batch
+from vitcli.runner.train.build import compiled_batch
 
 THEIRS = {
     "identity": "Identity", "shear_x": "ShearX", "shear_y": "ShearY", "rotate": "Rotate",
@@ -185,7 +185,7 @@ def test_a_compiled_batch_has_the_same_pixels(policy):
     data = Images(images, torch.zeros(len(images), dtype=torch.long))
     channels = channels_on_device((0.5,) * 3, (0.2,) * 3, torch.device("cpu"))
     made = []
-    for at_once, make in ((False, make_batch), (True, compiled_make_batch())):
+    for at_once, make in ((False, augmented_batch), (True, compiled_batch())):
         rows = epoch_rows(len(images), (20, 27), spec, seed=0, epoch=0, at_once=at_once)
         made.append(make(data, rows, spec, channels, 10)["images"])
     assert torch.equal(*made)

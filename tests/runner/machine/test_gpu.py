@@ -62,13 +62,13 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
     from tests.core.trainings import epoch_batches
     from vitcli.core.spec import AugmentSpec, DataSpec
     from vitcli.runner.data.load import load_data
-    from vitcli.runner.train.build import compiled_make_batch
+    from vitcli.runner.train.build import compiled_batch
 
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
     options = {"mean": data.mean, "std": data.std}
     here = epoch_batches(data.train, spec, **options)
-    make = {"prepare": compiled_make_batch()} if compiled else {}
+    make = {"prepare": compiled_batch()} if compiled else {}
     there = epoch_batches(data.train.to("cuda"), spec, **options, **make)
     for one, other in zip(here, there, strict=True):
         assert_close(other["images"].cpu(), one["images"])

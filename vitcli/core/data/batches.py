@@ -85,11 +85,11 @@ def epoch_rows(
     ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs.
     """
     order = epoch_order(num_images, seed, epoch)
-    draws = _draw(augment, num_images, size, seed, epoch, at_once)
+    draws = _draw_all(augment, num_images, size, seed, epoch, at_once)
     return {"index": order} | {name: table[order] for name, table in draws.items()}
 
 
-def make_batch(
+def augmented_batch(
     images: Images, rows: Rows, augment: AugmentSpec, channels: Channels, num_classes: int
 ) -> Batch:
     """Return the batch of B rows: gathered, augmented and normalised.
@@ -156,7 +156,7 @@ def eval_batches(
         yield {"images": normal, "targets": images.labels[part]}
 
 
-def _draw(
+def _draw_all(
     spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int, at_once: bool
 ) -> Draws:
     """Draw all random parameters of one epoch. Each operation has its own generator."""

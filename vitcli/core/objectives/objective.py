@@ -18,12 +18,12 @@ from vitcli.core.data.batches import (
     Channels,
     DrawnAhead,
     Rows,
+    augmented_batch,
     channels_on_device,
     epoch_rows,
     eval_batches,
     images_at_once,
     limit_images,
-    make_batch,
     num_batches,
     rows_on_device,
 )
@@ -64,9 +64,9 @@ class Task(ABC):
         self.spec, self.module = spec, module
         self.network = module
         """The module, compiled or not, that ``losses`` calls."""
-        self.prepare = make_batch
-        """``make_batch`` of ``core.data``, compiled or not, that makes the training batches."""
-        self._ahead = DrawnAhead(self._draw)
+        self.augmented_batch = augmented_batch
+        """The function of ``core.data``, compiled or not, that makes the training batches."""
+        self._ahead = DrawnAhead(self.draw_rows)
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class Task(ABC):
         A task that draws more tables in ``rows`` overrides this method, to add their part.
         """
         augment = self.spec.data.augment
-        return self.prepare(data.train, rows, augment, self._channels, data.num_classes)
+        return self.augmented_batch(data.train, rows, augment, self._channels, data.num_classes)
 
     @cached_property
     def _channels(self) -> Channels:
@@ -134,7 +134,8 @@ class Task(ABC):
         if data.train.pixels.is_cuda and epoch < self.spec.train.epochs:
             self._ahead.start(epoch, len(data.train), data.img_size, True)
 
-    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        """Draw the order and the random parameters of an epoch. A thread may call this."""
         augment, seed = self.spec.data.augment, self.spec.seed
         rows = epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
         return pinned(rows) if is_cuda else rows

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from vitcli.core import ranks
-from vitcli.core.data.batches import Batch, images_at_once, make_batch
+from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.data.stored import StoredPixels
 from vitcli.core.inspect.cost import count_parameters
@@ -262,20 +262,20 @@ def compile_evaluation(
 def compile_batches(
     task: Task, batches: Iterable[Batch], on_message: Callable[[str], None]
 ) -> None:
-    """Set ``task.prepare`` to the compiled function that makes batches, if it can make one."""
-    task.prepare = compiled_make_batch()
+    """Let a task make its batches with the compiled function, if it can make one."""
+    task.augmented_batch = compiled_batch()
     if not _works(lambda: next(iter(batches)), "making batches", on_message):
-        task.prepare = make_batch
+        task.augmented_batch = augmented_batch
 
 
-def compiled_make_batch() -> Callable[..., Batch]:
-    """Return ``make_batch`` compiled, with the same pixels.
+def compiled_batch() -> Callable[..., Batch]:
+    """Return ``augmented_batch`` compiled, with the same pixels.
 
     ``emulate_precision_casts`` also keeps a multiplication and an addition apart. Fused, they would
     round once instead of twice.
     """
     exact: dict[str, Any] = {"emulate_precision_casts": True}
-    return torch.compile(make_batch, dynamic=False, options=exact)
+    return torch.compile(augmented_batch, dynamic=False, options=exact)
 
 
 def _works(run: Callable[[], object], doing: str, on_message: Callable[[str], None]) -> bool:

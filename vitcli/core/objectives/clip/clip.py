@@ -112,8 +112,8 @@ class ContrastiveTask(Task):
 
     # Batches
 
-    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
-        rows = super()._draw(epoch, num_images, size, is_cuda)
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        rows = super().draw_rows(epoch, num_images, size, is_cuda)
         tables = {}
         for name in ("variant", "choice"):
             generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")

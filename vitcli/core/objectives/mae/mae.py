@@ -53,8 +53,8 @@ class MaskedTask(Task):
     def num_patches(self) -> int:
         return self.module.encoder.num_patches
 
-    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
-        rows = super()._draw(epoch, num_images, size, is_cuda)
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        rows = super().draw_rows(epoch, num_images, size, is_cuda)
         noise = draw_noise(num_images, self.num_patches, self.spec.seed, epoch)
         table = {NOISE: noise[rows["index"]]}
         return rows | (pinned(table) if is_cuda else table)

@@ -50,7 +50,7 @@ class ViewTask(Task):
         """Return numbers that change from step to step. A batch has each as a tensor (B,)."""
         return {}
 
-    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+    def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         chans = self.spec.model.in_chans or 1
         rows = view_rows(num_images, chans, self.views, seed=self.spec.seed, epoch=epoch)
         rows |= self._schedule_rows(epoch, num_images)
