@@ -294,6 +294,7 @@ def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
     file.write_text(Frame().to_csv(index=False))
     same = vitcli.table(str(file), score="loss", baseline="b", on_message=messages.append)
     assert same.document.rows == found.document.rows
+    assert same.document.command == "vitcli.table('results.csv', score='loss', baseline='b')"
     assert "\\toprule" in same.render("latex")
     with pytest.raises(vitcli.UserError, match="no such variant"):
         vitcli.table(file, score="loss", baseline="c")

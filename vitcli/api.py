@@ -34,7 +34,7 @@ from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results_file, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import printable
+from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.train.fit import fitting_model, saved_epochs
@@ -381,12 +381,13 @@ def table(
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
     chosen = Choices(**choices)
+    what = "frame" if hasattr(results, "to_csv") else repr(portable(str(results)))
+    call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
     if hasattr(results, "to_csv"):
         text = results.to_csv(index=False)
-        document, unused = read_text(text, "frame", chosen, "vitcli.table(frame)")
+        document, unused = read_text(text, "frame", chosen, call)
     else:
-        path = Path(results)
-        document, unused = read_results_file(path, chosen, f"vitcli table {path.name}")
+        document, unused = read_results_file(Path(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document)

@@ -41,7 +41,7 @@ def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
     fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
     fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
     batch = torch.randn(1, *model.image_shape, generator=generator)
-    return make_scene(model, batch, **(fields | changes))
+    return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
 
 
 def state(shown: Page) -> dict[str, str]:

@@ -18,9 +18,9 @@ from tests.gpu_stub.stub import ask_once, ask_stub
 from vitcli.core.data import batches
 from vitcli.core.data.batches import (
     Rows,
+    augmented_batch,
     channels_on_device,
     epoch_rows,
-    augmented_batch,
     rows_on_device,
 )
 from vitcli.core.data.source import Images

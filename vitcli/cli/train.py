@@ -316,14 +316,17 @@ def run(
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
     """Print the result of a training."""
     from vitcli.runner.evaluate.scores import describe_temperature
+    from vitcli.runner.run.folder import headline_key
 
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline
-    score = headline.text(result[f"test_{headline.name}"])
+    key = headline_key(result, headline.name)  # a trial of a search has no test images
+    score = headline.text(result[key])
     which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
     if "stopped_at" in result and not result["steps"]:
         which = "the probe; tuning did not beat it"
-    emit(f"{f'test {headline.label}':<13}  {score} ({which})")
+    label = f"{key.partition('_')[0]} {headline.label}"
+    emit(f"{label:<13}  {score} ({which})")
     show_balance(run, spec)
     if any(name.startswith("set_threshold") for name in result):
         emit(f"temperature    {describe_temperature(run)}")

@@ -11,11 +11,11 @@ from vitcli.core.data import augment as aug
 from vitcli.core.data.batches import (
     THREAD,
     DrawnAhead,
+    augmented_batch,
     channels_on_device,
     epoch_order,
     epoch_rows,
     eval_batches,
-    augmented_batch,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images

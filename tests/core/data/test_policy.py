@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms.autoaugment import _apply_op
 
-from vitcli.core.data.batches import channels_on_device, epoch_rows, augmented_batch
+from vitcli.core.data.batches import augmented_batch, channels_on_device, epoch_rows
 from vitcli.core.data.policy import (
     OPS,
     apply_policy,

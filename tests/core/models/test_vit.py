@@ -57,6 +57,16 @@ def test_every_row_of_every_slot_trains(fields, fused):
     }
 
 
+@pytest.mark.parametrize("pos_embed", ["none", "rope2d", "learned"])
+def test_residual_sums_are_fp32_under_autocast(pos_embed):
+    model, seen = build_vit(changed(pos_embed=pos_embed)), []
+    for block in model.blocks:
+        block.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output)))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randn(2, *model.image_shape))
+    assert {each.dtype for each in seen} == {torch.float32}
+
+
 COUNTS = [
     (  # the model of the training notes on images enlarged to 64x64
         {"img_size": (64, 64), "patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1,

@@ -69,6 +69,16 @@ def test_what_is_corrected_is_no_problem_any_more(root):
     assert not any("found in" in text for text in messages)
 
 
+def test_a_second_copy_in_the_training_set_is_still_a_leak(root):
+    for name in ("train/cat/a.png", "test/cat/b.png"):
+        (root / name).write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
+    (leak,) = load(root).leaks
+    (other,) = load(root, corrections=write(f"{leak.partition(' = ')[2]},")).leaks
+    assert leak != other
+    left_out = write("train/cat/a.png,", "train/cat/20-0.png,")
+    assert load(root, corrections=left_out).leaks == ()
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -145,8 +155,10 @@ def test_a_csv_file_has_known_columns(header, said, tmp_path):
 
 
 def test_numbers_as_labels_are_sorted_by_value(tmp_path):
-    lines = [f"{label}.png\t{label}" for label in (10, 9, 2)]
-    for label in (10, 9, 2):
+    labels = ("10", "9", "2", "002", "0002", "02")
+    for label in labels:
         (tmp_path / f"{label}.png").write_bytes(b"")
+    lines = [f"{label}.png\t{label}" for label in labels]
     (tmp_path / "x.csv").write_text("\n".join(["path\tlabel", *lines]))
-    assert list_pictures(f"csv:{tmp_path / 'x.csv'}").class_names == ("2", "9", "10")
+    names = list_pictures(f"csv:{tmp_path / 'x.csv'}").class_names
+    assert names == ("0002", "002", "02", "2", "9", "10")

@@ -7,7 +7,8 @@ from PIL import Image
 
 from tests.runner.data.conftest import add, draw_pets, load, spec
 from tests.runner.train.conftest import train
-from vitcli.core.data.source import DataSet
+from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.folds import hold_out_groups
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -144,3 +145,32 @@ def test_a_run_is_measured_on_its_own_part(tiny, pictures):
         assert not {*contents(data.test)} & {*contents(data.train)}
     labels = np.load(run.path / "predictions.npz")["labels"]
     assert labels.tolist() == wanted.labels.tolist()
+
+
+def grouped(sizes: dict[str, tuple[int, ...]], seed: int = 0) -> tuple[Images, dict[str, str]]:
+    """Return images of noise. ``sizes`` is group -> number of images of each class."""
+    rows = [
+        (name, k) for name, counts in sizes.items() for k, n in enumerate(counts) for _ in range(n)
+    ]
+    pixels = np.random.default_rng(seed).integers(0, 256, (len(rows), 3, 4, 4), np.uint8)
+    names = tuple(str(row) for row in range(len(rows)))
+    labels = torch.tensor([label for _, label in rows])
+    groups = {name: group for name, (group, _) in zip(names, rows, strict=True)}
+    return Images(torch.from_numpy(pixels), labels, names=names), groups
+
+
+@pytest.mark.parametrize("prefix", ["a", "b", "c", "d"])
+def test_groups_leave_each_class_a_training_picture(prefix):
+    sizes = {f"{prefix}1": (1, 0), f"{prefix}2": (4, 1), f"{prefix}3": (0, 9)}
+    images, groups = grouped(sizes)
+    held_out = hold_out_groups(images, 0.2, groups)
+    assert images.labels[~held_out].bincount(minlength=2).min() > 0
+    assert held_out.any()
+    again = hold_out_groups(grouped(sizes, seed=1)[0], 0.2, groups)
+    assert held_out.equal(again), "the pixels depend on the size at which they are read"
+
+
+def test_one_group_for_each_class_cannot_be_divided():
+    images, groups = grouped({"a": (5, 0), "b": (0, 5)})
+    with pytest.raises(InputError, match=r"data\.group: no group can be held out"):
+        hold_out_groups(images, 0.2, groups)

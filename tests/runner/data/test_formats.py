@@ -227,6 +227,9 @@ def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):
         for part in (data.train, data.test, data.val)
     ]
     assert sum(map(len, sides)) == len(set.union(*sides)) == 12
+    torn = [each._replace(group=f"{each.label} {row % 4}") for row, each in enumerate(pictures)]
+    both = write_folder(tmp_path / "both", torn)
+    assert load(both, group=r"(.*)_\d+\.png").leaks, "train/ and test/ are no part of a group"
     with pytest.raises(InputError, match=r"data\.group: 'cow' does not match '.*png'"):
         load(flat, group="cow")
     with pytest.raises(ValidationError, match="not a regular expression"):
@@ -352,6 +355,18 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
             archive.writestr(member, content)
     with pytest.raises(InputError, match="images cannot be read"):
         load(name)
+
+
+def test_a_class_of_parquet_may_be_a_negative_number(pictures, tmp_path):
+    """Without the names of the classes, -1 is a label like another."""
+    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
+    from pyarrow import parquet
+
+    rows = [{"image": png(p.pixels), "label": row % 2 - 1} for row, p in enumerate(pictures)]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    data = load(f"parquet:{tmp_path}")
+    assert data.class_names == ("-1", "0")
+    assert len(data.train) + len(data.test) == len(pictures)
 
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from tests.read_picture import read_picture
 from tests.runner.data.test_picture_metadata import END, chunk
 from vitcli.runner.data.arrays import stretch_to_size
-from vitcli.runner.data.pictures import FITS, picture_to_draw
+from vitcli.runner.data.pictures import FITS, picture_size, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
@@ -48,6 +48,25 @@ def test_exif_rotation_is_applied(picture, orientation):
     row, column = (pixels[0] == 255).nonzero()[0].tolist()
     corners = [(0, 0), (0, 7), (7, 7), (7, 0)] * 2
     assert (row, column) == corners[orientation - 1]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff"])
+def test_a_turned_picture_has_its_upright_size(picture, suffix):
+    """Pillow turns the size of a TIFF file by itself, in some versions before it is loaded."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    path = picture(Image.new("RGB", (20, 40), "white"), f"x.{suffix}", exif=exif)
+    assert picture_size(path) == (20, 40)
+    shown = read_picture(path, size=(40, 40), fit="pad")[0]
+    assert (shown.amax(1) > 0).sum() == 20
+    assert (shown.amax(0) > 0).sum() == 40
+
+
+@pytest.mark.parametrize("value", [-1, 65536])
+def test_more_than_16_bits_are_refused(picture, value):
+    levels = np.full((4, 4), value, np.int32)
+    with pytest.raises(InputError, match="more than 16 bits"):
+        read_picture(picture(Image.fromarray(levels), "x.tiff"), size=(4, 4))
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])

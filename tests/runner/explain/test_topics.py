@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import typer
 from numpy.testing import assert_allclose
+from PIL import Image
 
 from tests.runner.explain.made_up import bundled, lessons, make_subject
 from vitcli.cli.explain import text
@@ -22,12 +23,24 @@ from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.families import ResNet18Spec
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import DEFAULT_MODEL
 from vitcli.runner.experiment.config import load_experiment, parse_sets
-from vitcli.runner.explain import attention, average, graph, norms, patches, permutation, scale
+from vitcli.runner.explain import (
+    attention,
+    average,
+    graph,
+    norms,
+    patches,
+    permutation,
+    scale,
+    subject,
+)
 from vitcli.runner.explain.lesson import Lesson
 from vitcli.runner.explain.lesson import page as page_of
 from vitcli.runner.explain.subject import check_model
 from vitcli.runner.explain.topics import TOPICS
+from vitcli.runner.run.folder import BUNDLED, RunDir
 
 SUBJECTS = {
     "bundled": bundled,
@@ -281,3 +294,17 @@ def test_models_without_softmax_attention_are_refused_by_name(reason):
     with pytest.raises(ConfigError, match=f"net: .*{reason}") as refused:
         check_model(build_model(REFUSED[reason]), "net")
     assert "\n" not in str(refused.value)
+
+
+def test_a_picture_is_fitted_as_in_the_training(tmp_path, monkeypatch):
+    def padding(run: RunDir, device: str) -> Predictor:
+        found = Predictor(run, device)
+        found.spec = found.spec.replace(
+            data=found.spec.data.replace(name="imagefolder:x", fit="pad")
+        )
+        return found
+
+    monkeypatch.setattr(subject, "Predictor", padding)
+    Image.new("RGB", (64, 32), "white").save(tmp_path / "wide.png")
+    seen = subject.load_subject(RunDir(BUNDLED / DEFAULT_MODEL), tmp_path / "wide.png").pixels[0]
+    assert (seen.amax(1) > 0).sum() == 16, "bars above and below"

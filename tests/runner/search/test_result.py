@@ -8,12 +8,14 @@ import pytest
 from tests.fabricated_study import HOSTILE
 from tests.runner.search.made_up import ROOT, make_objective, search_all, write_search
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import commit_json
 from vitcli.runner.search.figures import FIGURES
 from vitcli.runner.search.final import load_final
 from vitcli.runner.search.publish import html, publish, table_csv
 from vitcli.runner.search.result import SearchResult, best_table, make_result
 from vitcli.runner.search.trial import SearchTrial
 from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.remove import SEARCH_FIGURES, find_removal, remove
 
 
 def make_trial(name: str, score: float | None, parameters: int, **fields) -> SearchTrial:
@@ -144,6 +146,22 @@ def test_the_final_stage_is_a_study_on_all_training_images_with_fresh_seeds(made
     assert {spec.train.epochs for spec in specs} == {5}
     assert specs[1].model.depth == doc.winner.point["model.depth"]
     assert load_study(str(ROOT / "made-final.yaml")).baseline.spec == specs[0]
+
+
+def test_a_search_is_removed_with_its_storage_and_final_stage(made):
+    write_search(final=FINAL)
+    objective = search_all(trials=12)
+    doc = make_result(objective)
+    publish(doc, ROOT)
+    assert doc.command == "vitcli search made.yaml -s search.trials=12"
+    load_final(objective.search, doc, ROOT)
+    (ROOT / "final").mkdir()
+    for name in ("plan.json", "results.json"):
+        commit_json(ROOT / "final" / name, {"study": "made-final", "trials": {}})
+    assert {*SEARCH_FIGURES} == {*FIGURES}
+    left = remove([find_removal("made")])
+    assert all(path.startswith(str((ROOT / "trials").resolve())) for path in left), "made-up runs"
+    assert [*ROOT.glob("[!.]*")] == [ROOT / "trials"]
 
 
 def test_who_has_seen_a_test_score_does_not_choose_again(made):

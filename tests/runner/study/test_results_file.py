@@ -1,5 +1,6 @@
 """Results of other programs and of repeated runs: tables, exports of W&B and MLflow, mistakes."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -187,6 +188,7 @@ def test_the_direction_is_the_metrics_or_chosen():
         ("variant,seed,score\na,0,\n", {}, "r.csv:2: the score is empty"),
         ("variant,seed,score\na,0,nan\n", {}, "r.csv:2: the score is nan"),
         ("variant,seed,score\na,0,1e999\n", {}, "r.csv:2: the score is 1e999"),
+        ("variant,seed,score\na,0,1e-5\n", {}, "largest score .* is 0.00001.*smaller unit"),
         ("variant,seed,accuracy\na,0,101\n", {}, "the score is 101, but percent lies between"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "did you mean 'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "r.csv:2: the variant is empty"),
@@ -214,6 +216,13 @@ def test_damage_and_contradictions_are_refused(text, choices, message):
 def test_choices_that_do_not_fit_are_refused(choices, message):
     with pytest.raises(ConfigError, match=message):
         document(text_of(range(6)), **choices)
+
+
+def test_a_score_may_have_the_name_of_another_column():
+    doc = document(text_of([1, 2, 4, 2, 3, 6], head="variant,seed,seconds"), score="seconds")
+    assert [row["score_mean"] for row in json.loads(render(doc, "json"))["statistics"]] == [
+        pytest.approx(7 / 3, abs=1e-6), pytest.approx(11 / 3, abs=1e-6),
+    ]  # fmt: skip
 
 
 def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):

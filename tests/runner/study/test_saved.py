@@ -103,6 +103,23 @@ def test_a_saved_trial_unlike_the_own_results_is_refused(study, meta, result, pr
     assert saved.refused == {"full/seed0": reason}
 
 
+def test_variants_of_several_precisions_are_taken(here):
+    mixed = {"train.precision": "bf16"}
+    study = write_study(STUDY.replace("{model.norm: none}", json.dumps(mixed)))
+    for seed in (0, 1):
+        fabricate("full", seed, 0.75)
+        fabricate(
+            "no-norm",
+            seed,
+            changes={"model.norm": "layer_norm"} | mixed,
+            result={"precision": "bf16"},
+        )
+    save_all(study)
+    shutil.rmtree(ROOT)
+    saved = SavedTrials(SAVED, lambda spec: "bf16" if spec.train.precision == "bf16" else "fp32")
+    assert {*states(study, saved).values()} == {"finished"}, saved.refused
+
+
 def test_of_two_machines_results_the_matching_one_is_used(study):
     results = {"bf16": 0.25, "fp32": 0.75}
     for precision, accuracy in results.items():
@@ -165,7 +182,8 @@ def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert states(study, saved, ignore=("full",))["full/seed0"] == "missing"
     plan = plan_study(study, ROOT, (), saved=saved)
-    assert [trial.folder for trial in plan.trials][:2] == ["no-norm/seed0", "full/seed1"]
+    assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    assert plan.rerun == ("full",), "the next call goes on, and does not mix old and new results"
 
 
 def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):

@@ -134,10 +134,11 @@ def test_threads_do_not_matter_on_a_gpu(study):
     assert states(study)["full/seed0"] == "finished"
 
 
-def test_a_trial_without_a_result_is_failed_running_or_interrupted(study):
+def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
+    """Its checkpoint holds only the weights, so it is trained again from the start."""
     run = fabricate("full", 0)
     write("result.json", b"{")(run)
-    assert states(study)["full/seed0"] == "failed"
+    assert states(study)["full/seed0"] == "stale"
     fabricate("full", 0, state="running")
     assert states(study)["full/seed0"] == "interrupted", "its process is gone"
     with run.lock():

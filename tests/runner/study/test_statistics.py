@@ -118,7 +118,8 @@ FOLDS = {"base_config": {"data.folds": 5}}
 
 def test_folds_share_training_images_which_widens_the_interval():
     rows = {"base": EIGHT[:5], "less": shifted(EIGHT[:5], 1, 2, 3, 4, 5), "same": EIGHT[:5]}
-    less = compare(make_study(rows, **FOLDS))[1]
+    _, less, same = compare(make_study(rows, **FOLDS))
+    assert (same.difference, same.p, same.p_holm) == (0, 1, 1)
     # Differences -1, ..., -5: mean -3, s^2 = 10 / 4 = 2.5; s^2 (1 / 5 + 1 / 4) = 1.125.
     half = 2.7764451 * 1.125**0.5
     assert (less.ci_low, less.ci_high) == (close(-3 - half), close(-3 + half))

@@ -13,7 +13,7 @@ from tests.core.specs import changed
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
 from tests.runner.train.conftest import train
-from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.core.spec import TASKS, ExperimentSpec, TimmSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
@@ -248,3 +248,11 @@ def test_random_pictures_have_what_the_task_reads_beside_them(task):
     module = filled_module(spec, data)
     step = next(build.BuiltTraining(spec, module, data).training.run_epoch(0))
     assert step.scalars["loss"].isfinite()
+
+
+@pytest.mark.parametrize("train", [{"accumulate": 2}, {"grad_checkpointing": True}], ids=str)
+def test_batch_norm_of_timm_is_refused_what_changes_its_statistics(train):
+    model = TimmSpec(name="test_resnet", img_size=(16, 16), in_chans=3, num_classes=5)
+    spec = ExperimentSpec(model=model, train=TrainSpec(batch_size=8, **train))
+    with pytest.raises(ConfigError, match=f"train.{next(iter(train))}: test_resnet has batch norm"):
+        build.BuiltTraining(spec, new_module(spec), data_set())

@@ -13,6 +13,7 @@ from vitcli import load_model
 from vitcli.cli.live import Lines
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
+from vitcli.runner.data.arrays import MAP_VARIABLE
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import Predictor
@@ -121,6 +122,12 @@ def from_probe(tiny, copy_of_run):
         return train(tiny, folder, fields | changes, resume=True, **heard), told
 
     return train_from_probe
+
+
+def test_a_probe_reads_a_memory_map(from_probe, script, monkeypatch):
+    monkeypatch.setenv(MAP_VARIABLE, "1")
+    script(0.7, 0.6, 0.6)
+    assert from_probe("run")[0].trained
 
 
 @pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.7, 0.7, 0.7)])

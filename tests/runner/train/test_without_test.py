@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.runner.train import conftest
+from vitcli.cli.train import show_result
 from vitcli.core.data.source import Images
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
@@ -54,13 +55,15 @@ def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
     assert not train(tiny).trained, "it is finished, although it has no test score"
 
 
-def test_a_continued_training_still_reads_none_whoever_continues_it(tiny):
+def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, capsys):
     with conftest.stops_after(3):
         train(tiny)
     experiment, path = resume_experiment(str(RUN))
     done = start(experiment, Request(output=path, resume=True), load=poisoned)
     assert done.trained
     assert done.result["num_test"] == 0
+    show_result(done.run, experiment.spec, done.result)
+    assert capsys.readouterr().out.startswith("val accuracy")
 
 
 def test_a_training_without_any_split_is_refused(tiny):

@@ -42,7 +42,7 @@ def scene_of(
         "box": (0, 5, 30, 30),
         "class_names": NAMES,
     }
-    return make_scene(model, batch, **(fields | changes))
+    return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,9 @@ def test_a_scene_is_what_the_model_computes(fields, prefix):
     model = build(**fields)
     batch = images(model)
     scene = scene_of(model, batch)
+    shares = dict(scene_of(model, batch, temperature=4.0).classes)
+    wanted = (model(batch)[0] / 4).softmax(-1).tolist()
+    assert_allclose([shares[name] for name in NAMES], wanted, rtol=1e-5)
     weights = model.attention_weights(batch)
     assert_allclose(scene.attention, torch.cat([weights[0], weights[1]]).detach(), rtol=1e-5)
     for layer in (0, 1):

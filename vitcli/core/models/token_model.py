@@ -105,6 +105,8 @@ class TokenModel(UsesBackend, ImageModel):
             table = resize_positions(self.pos_embed(), self.grid_size, grid_size)
             first = table.shape[1] - tokens.shape[1]
             tokens = tokens + table[:, first:]
+        # Without a table, bf16 patches would make all residual sums bf16.
+        tokens = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         if keep is not None:
             tokens = tokens.gather(1, keep[..., None].expand(-1, -1, tokens.shape[-1]))
         prefix: list[Tensor] = [

@@ -114,9 +114,9 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
         if isinstance(module, SelfAttention):
             noise = draws(f"{name}.qkv.weight"), draws(f"{name}.proj.weight")
             mimetic_attention(module, *noise)
-    grid: tuple[int, int] = model.grid_size  # type: ignore[assignment]
     for module in model.modules():
         if isinstance(module, Learned) and module.table.shape[-1] % 4 == 0:
+            grid: tuple[int, int] = model.grid_size  # type: ignore[assignment]
             patches = sincos2d(grid, module.table.shape[-1])
             module.table.data[:, -len(patches) :] = patches
 

@@ -7,7 +7,6 @@ Axes: B batch, h heads, N queries, M keys, d width of a head, m features, r rank
 """
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from vitcli.core.nn.attention import AttentionRule, Softmax, TokenShape, build_s
 from vitcli.core.ops.plain import Scale
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec.slots import LINFORMER_SHARES
+from vitcli.core.torch_use import without_autocast
 
 TINY = 1e-12
 """Minimum of the denominator. A query with weight 0 for all keys gets zeros instead of 0 / 0."""
@@ -43,14 +43,6 @@ def implied_weights(query: Tensor, key: Tensor) -> Tensor:
     """Return the weights (B, h, N, M), which ``attend_by_features`` applies but never computes."""
     weights = query @ key.mT
     return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast.
-
-    The device ``meta``, on which costs are counted, has no autocast.
-    """
-    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 class FeatureAttention(AttentionRule):

@@ -23,7 +23,8 @@ class Classify(Task):
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the rows of an epoch; with ``train.class_balance: sampling``, drawn by class.
 
-        An image that is drawn twice is augmented twice.
+        An image that is drawn twice is augmented twice, with the draws of two images. So with
+        ``flip: alternating``, an image does not alternate.
         """
         rows = super().rows(data, epoch)
         if self.spec.train.class_balance == "sampling":

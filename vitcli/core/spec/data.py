@@ -27,6 +27,17 @@ POLICIES |= {
 }
 
 
+def _is_drawable(alpha: float) -> float:
+    if 0 < alpha < MIN_ALPHA:
+        raise ValueError(f"write 0 to switch it off, or at least {MIN_ALPHA}")
+    return alpha
+
+
+MIN_ALPHA = 0.01
+"""Below it, a draw of the Beta distribution underflows to shares near one half."""
+Alpha = Annotated[float, Field(ge=0, le=10), AfterValidator(_is_drawable)]
+
+
 class AugmentSpec(Spec):
     """Augmentation of the training images. All augmentation is off by default."""
 
@@ -43,9 +54,9 @@ class AugmentSpec(Spec):
     """Magnitude of RandAugment's operations, from 0 to 30."""
     erasing: Probability = 0.0
     """Probability of random erasing for each image; 0 switches it off."""
-    mixup: float = Field(0.0, ge=0, le=10)
+    mixup: Alpha = 0.0
     """Alpha of MixUp's Beta distribution; 0 switches it off."""
-    cutmix: float = Field(0.0, ge=0, le=10)
+    cutmix: Alpha = 0.0
     """Alpha of CutMix's Beta distribution; 0 switches it off."""
     mix_prob: Probability = 1.0
     """Probability that an image is mixed, if MixUp or CutMix is on."""

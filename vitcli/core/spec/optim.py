@@ -67,8 +67,8 @@ class OptimSpec(Spec):
     weight_decay: float = Field(0.05, ge=0, le=10)
     """Weight decay of the matrices; 0 switches it off."""
     decay_all: bool = False
-    """Apply weight decay to norms, biases, positions and tokens too, as a plain torch.optim call
-    does."""
+    """Apply weight decay to norms, biases, positions, CLS and registers too, as a plain torch.optim
+    call does."""
     momentum: Rate = 0.9
     """Momentum of SGD."""
     nesterov: bool = False

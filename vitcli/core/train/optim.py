@@ -1,4 +1,4 @@
-"""Optimisers and their parameter groups: vectors, positions and tokens have no weight decay.
+"""Optimisers and their groups: vectors, positions, CLS and registers have no weight decay.
 
 Muon updates all matrices of one shape together. torch.optim.Muon updates matrix by matrix: on a
 GPU, that is dozens of small kernels per matrix. It also multiplies in bf16, which CPUs without AMX

@@ -110,12 +110,18 @@ def divide(
 def hold_out_groups(images: Images, share: float, groups_of: Mapping[str, str]) -> Tensor:
     """Return whether each image is held out, about a share of each class: (N,) bool.
 
-    Whole groups are held out, in an order that depends on the pixels only, as long as that brings
-    the classes nearer to their share. So a class of large groups gives more or less than its share.
-    It gives at least its smallest group if it has two.
+    Whole groups are held out, in an order that depends on their names, as long as that brings the
+    classes nearer to their share. So a class of large groups gives more or less than its share. It
+    gives at least its smallest group, if no class then loses all its images.
+
+    Raises:
+        InputError: No group can be held out.
     """
     digests = pixel_digests(images.pixels)
     groups = _groups(digests, _pairs_in_groups(images, groups_of))
+    for row, name in enumerate(images.names):
+        if name in groups_of:  # not the pixels, which depend on the size at which they are read
+            digests[row] = hashlib.sha256(groups_of[name].encode(errors="surrogateescape")).digest()
     counts = np.zeros((groups.max() + 1, int(images.labels.max()) + 1), int)
     np.add.at(counts, (groups, images.labels.numpy()), 1)
     first: dict[int, bytes] = {}
@@ -123,14 +129,25 @@ def hold_out_groups(images: Images, share: float, groups_of: Mapping[str, str]) 
         first[group] = min(digest, first.get(group, digest))
     total, out = counts.sum(0), np.zeros(len(counts), bool)
     held = np.zeros_like(total)
+
+    def leaves_all(group: int) -> bool:
+        return bool((held + counts[group] < total)[counts[group] > 0].all())
+
     for group in sorted(first, key=lambda each: first[each]):
         more = held + counts[group]
         is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
-        if is_nearer and (more < total)[counts[group] > 0].all():
+        if is_nearer and leaves_all(group):
             out[group], held = True, more
-    for label in np.flatnonzero((counts[out].sum(0) == 0) & (total > 0)):
-        own = np.flatnonzero(counts[:, label])
-        out[own[counts[own].sum(1).argmin()]] |= len(own) > 1
+    for label in np.flatnonzero(total):
+        own = [group for group in np.flatnonzero(counts[:, label]).tolist() if leaves_all(group)]
+        if own and not held[label]:
+            smallest = min(own, key=lambda group: counts[group].sum())
+            out[smallest], held = True, held + counts[smallest]
+    if not out.any():
+        raise InputError(
+            "data.group: no group can be held out, because a class would lose all its training"
+            " pictures; add groups to the classes"
+        )
     return torch.from_numpy(out[groups])
 
 

@@ -140,7 +140,8 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
         return {name: group for name, group in pairs if group}
     found = {}
     for name in folder.names:
-        match = re.search(pattern, name)
+        split, _, inner = name.partition("/")
+        match = re.search(pattern, inner if inner and split_of(split) else name)
         if match is None:
             raise InputError(f"data.group: {quoted(pattern)} does not match {printable(name)!r}")
         found[name] = "\n".join(match.groups("")) if match.re.groups else match[0]

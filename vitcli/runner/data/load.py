@@ -49,6 +49,7 @@ from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
+    exact_copies,
     natural_size,
     read_folder,
     read_labelled,
@@ -264,6 +265,8 @@ def decode_folder(
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
+        copies = exact_copies(data.test, data.train)  # another copy than the one named may be left
+        decoded = replace(decoded, same={**decoded.same, "copies": copies})
         on_message(f"{where}: {describe_corrections(corrections)} ({spec.corrections})")
     if spec.resize is None:
         height, width = data.img_size

@@ -284,13 +284,14 @@ def split_folder(
     train, test = _splits(folder, readable, images)
     same = same_pictures(folder, images, train, test)
     if folder.num_test is None and (groups or same["copies"] or same["near"]):
-        with contextlib.suppress(InputError):
-            known = images[torch.tensor(readable)]
-            if groups:
-                held_out = hold_out_groups(known, TEST_SHARE, groups)
-            else:
-                held_out = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
-            sides = zip(readable, held_out.tolist(), strict=True)
+        known, divided = images[torch.tensor(readable)], None
+        if groups:
+            divided = hold_out_groups(known, TEST_SHARE, groups)
+        else:
+            with contextlib.suppress(InputError):
+                divided = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
+        if divided is not None:
+            sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
             train = sorted({*readable} - {*test})
             same = same_pictures(folder, images, train, test)
@@ -347,17 +348,21 @@ def same_pictures(
         for other in [first.setdefault(digests[row], row)]
         if folder.labels[other] != folder.labels[row]
     ]
-    last = {digests[row]: row for row in train}
-    copies = [(row, last[digests[row]]) for row in test if digests[row] in last]
-    known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
-    near, is_exact = list[tuple[int, int]](), {row for row, _ in copies}
+    known, asked = (images[torch.tensor(rows, dtype=torch.long)] for rows in (train, test))
+    copies, near = exact_copies(asked, known), list[tuple[str, str]]()
     if len(train) * len(test) <= MOST_PAIRS:
-        pairs = near_copies(images[asked].pixels, images[known].pixels)
-        near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
-    found = {"copies": copies, "near": near, "twins": twins}
-    return {
-        row: [(folder.names[a], folder.names[b]) for a, b in pairs] for row, pairs in found.items()
-    }
+        pairs, exact = near_copies(asked.pixels, known.pixels), {name for name, _ in copies}
+        named = [(asked.names[a], known.names[b]) for a, b in pairs]
+        near = [pair for pair in named if pair[0] not in exact]
+    names = folder.names
+    return {"copies": copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
+
+
+def exact_copies(test: Images, train: Images) -> list[tuple[str, str]]:
+    """Return the names of the test images that are training images, too, each with one of them."""
+    last = dict(zip(pixel_digests(train.pixels), train.names, strict=True))
+    asked = zip(pixel_digests(test.pixels), test.names, strict=True)
+    return [(name, last[digest]) for digest, name in asked if digest in last]
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:

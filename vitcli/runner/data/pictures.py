@@ -52,6 +52,8 @@ MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
 WHITE = np.uint8(255)
+MAX_LEVEL = 2**16 - 1
+WIDTH, HEIGHT = 0x0100, 0x0101
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
 TURNS = {
@@ -109,8 +111,11 @@ def software_of(path: Path | str) -> str:
 
 def _upright_size(image: Image.Image) -> Size:
     """Return (H, W) after EXIF rotation, from the header."""
-    turned = _orientation(image) >= 5
-    return (image.width, image.height) if turned else (image.height, image.width)
+    width, height = image.size
+    if image.format == "TIFF":  # some versions of Pillow have turned the size already
+        stored = image.getexif()
+        width, height = stored.get(WIDTH, width), stored.get(HEIGHT, height)
+    return (width, height) if _orientation(image) >= 5 else (height, width)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -294,7 +299,9 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Scale 16-bit grey to 8 bits (without clipping); put transparent pixels on white."""
     clear = image.info.get("transparency")
     if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
+        wide = np.asarray(image).astype(np.int64)
+        if not 0 <= wide.min() <= wide.max() <= MAX_LEVEL:
+            raise _RefusedError("its pixels need more than 16 bits; save 8 or 16 bits")
         grey = ((wide + 128) // 257).astype(np.uint8)
         return Image.fromarray(grey if clear is None else np.where(wide == clear, WHITE, grey))
     if image.mode == "F":

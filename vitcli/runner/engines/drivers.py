@@ -42,6 +42,14 @@ def read_plan(root: Path) -> dict[str, Any]:
     return read_json(root / PLAN)
 
 
+def rerun_before(root: Path) -> list[str]:
+    """Return the variants that an earlier call with --rerun trained again, or began to."""
+    with contextlib.suppress(OSError, ValueError):
+        found = read_plan(root).get("rerun")
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    return []
+
+
 @contextlib.contextmanager
 def join_drivers(root: Path) -> Iterator[int]:
     """Be a driver of a folder while entered; yield the number of this driver, from 0.

@@ -104,6 +104,12 @@ def typed_name(path: Path) -> str:
     return path.stem if experiment_files().get(path.stem) == path else path.name
 
 
+def typed_changes(changes: Mapping[str, Any]) -> list[str]:
+    """Return the options of a command that change these dotted fields, not quoted."""
+    texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in changes.items()}
+    return [word for name, text in texts.items() for word in ("-s", f"{name}={text}")]
+
+
 def shown_name(name: str, path: Path) -> str:
     """Return a name for messages: with the file, unless the experiment comes with vitcli."""
     shipped = [folder.resolve() for folder in folders()[-2:] if folder.is_absolute()]

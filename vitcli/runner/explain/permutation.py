@@ -74,7 +74,7 @@ def best_class(predictor: Predictor, logits: Tensor) -> str:
     """Return the most likely class with its probability; empty if the model does not classify."""
     if not predictor.classifies:
         return ""
-    share, best = logits.softmax(-1).max(-1)
+    share, best = (logits / predictor.temperature).softmax(-1).max(-1)
     return f"{predictor.names[int(best)]}, {100 * share.item():.1f} %"
 
 

@@ -122,10 +122,10 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     """
     predictor = Predictor(run, "cpu")
     check_model(predictor.model, run.name)
-    data = predictor.spec.data.name
-    content, name = drawn_picture(data) if image is None else (picture_bytes(image), image)
+    data = predictor.spec.data
+    content, name = drawn_picture(data.name) if image is None else (picture_bytes(image), image)
     with quiet_pillow():
-        seen = decode(content, name, predictor.size, predictor.in_chans)
+        seen = decode(content, name, predictor.size, predictor.in_chans, data.fit)
     return look(predictor, seen, str(name))
 
 

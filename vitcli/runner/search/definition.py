@@ -62,6 +62,8 @@ class Search:
     space: Space
     fields: SearchFields
     places: Places
+    typed: Mapping[str, Any]
+    """The dotted fields that the command line changed."""
     note: str = ""
     """What the user should know about the changes of the command line; empty if nothing."""
 
@@ -146,6 +148,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
         space=space,
         fields=fields,
         places=places,
+        typed=changes,
         note=note,
     )
     _refuse_fields(search)

@@ -14,7 +14,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
-from vitcli.runner.experiment.config import flatten, typed_name
+from vitcli.runner.experiment.config import flatten, typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import RULE, SearchTrial
@@ -150,7 +150,7 @@ def make_result(objective: "Objective") -> SearchResult:
         name=search.name,
         question=search.question,
         hypothesis=search.hypothesis,
-        command=shlex.join(["vitcli", "search", typed(search.path)]),
+        command=shlex.join(["vitcli", "search", typed(search.path), *typed_changes(search.typed)]),
         task=search.base.task.name,
         data=search.base.data.name,
         epochs=search.base.train.epochs,
@@ -255,7 +255,8 @@ def notes(doc: SearchResult) -> list[str]:
         size = doc.headline.scale * noise[0]
         count = len(doc.scores_by_configuration())
         found.append(
-            f"Seeds: standard deviation {size:.2f} {doc.headline.difference_unit}"
+            f"Seeds: standard deviation {size:.{doc.headline.digits}f}"
+            f" {doc.headline.difference_unit}"
             f" ({quantity(count, 'configuration')}, {noise[1]} degrees of freedom)."
         )
     return found

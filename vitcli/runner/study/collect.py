@@ -1,6 +1,5 @@
 """The document of a study: results and declared margins, before any statistics. No torch."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import typed_name
+from vitcli.runner.experiment.config import typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
@@ -168,9 +167,8 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
     if study.data is not None:
         words += ["--data", shlex.quote(str(portable(study.data)))]
-    for field, value in study.typed.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        words += ["-s", shlex.quote(f"{field}={text}")] if field != "data.name" else []
+    changes = {field: value for field, value in study.typed.items() if field != "data.name"}
+    words += map(shlex.quote, typed_changes(changes))
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):

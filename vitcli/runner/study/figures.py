@@ -249,7 +249,7 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
 def interactions(doc: StudyResult) -> Figure:
     """Draw main effects on the diagonal and interactions beside it; bold intervals exclude 0."""
     found = {frozenset(each.parts): each for each in effects(doc.parts, cell_scores(doc))}
-    count = len(doc.parts)
+    count, digits = len(doc.parts), 1 if doc.headline.unit == "%" else doc.headline.digits
     values = np.full((count, count), np.nan)
     figure = Figure(figsize=(1.6 + 1.15 * count, 1.4 + 0.8 * count), layout="constrained")
     axes = figure.add_subplot()
@@ -258,7 +258,8 @@ def interactions(doc: StudyResult) -> Figure:
             if effect := found.get(frozenset((one, other))):
                 values[i, j] = effect.value
                 is_clear = effect.low > 0 or effect.high < 0
-                text = f"{signed(effect.value, 1)}\n{interval(effect.low, effect.high, 1)}"
+                limits = interval(effect.low, effect.high, digits)
+                text = f"{signed(effect.value, digits)}\n{limits}"
                 weight = "bold" if is_clear else "normal"
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
     largest = float(np.nanmax(np.abs(values))) if found else 1.0

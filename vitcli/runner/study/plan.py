@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
@@ -70,7 +71,7 @@ class StudyPlan:
     replaced: frozenset[str]
     """Folders of trials whose results are deleted before training."""
     rerun: tuple[str, ...]
-    """Variants whose saved trials are not used."""
+    """Variants whose saved trials are not used, in this call or since an earlier one."""
     parameters: dict[str, int]
     disk_bytes: int
 
@@ -125,7 +126,7 @@ def plan_study(
         saved=saved,
         trials=trials,
         replaced=frozenset(replaced),
-        rerun=tuple(rerun),
+        rerun=tuple(sorted({*rerun, *rerun_before(root)})),
         parameters=parameters,
         disk_bytes=sum(bytes_each),
     )

@@ -27,6 +27,16 @@ LOG_FILES = (
 """Files that engines write into the folder logs."""
 
 
+SEARCH_FIGURES = ("fields", "pareto", "course")
+SEARCH_FILES = (
+    "search.journal",
+    *(f"figures/{each}.{form}" for each in SEARCH_FIGURES for form in FIGURE_FORMATS),
+)
+"""Files of a search that a study does not have."""
+FINAL = "final"
+"""The folder of the study that is a search's final stage."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Removal:
     """A run or a study to remove. The trials of a study are its runs."""
@@ -126,4 +136,8 @@ def _study_files(folder: Path) -> list[Path]:
     found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
     found += folder.glob(f"{own_code.FOLDER}/*.py")
     logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
+    if (folder / SEARCH_FILES[0]).exists() or (folder / FINAL / PLAN).exists():
+        found += [folder / name for name in SEARCH_FILES]
+        found += [folder / f"{RunDir(folder).read(PLAN).get('study')}-{FINAL}.yaml"]
+        found += _study_files(folder / FINAL)
     return [*found, *figures.glob(".*.*.*"), *logs]

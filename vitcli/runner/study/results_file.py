@@ -52,6 +52,8 @@ PREFIXES = re.compile(r"^(params|metrics|config|summary)\.")
 STATES = {"crashed": "failed", "killed": "interrupted", "scheduled": "missing"}
 """States of W&B and MLflow that have another name here."""
 MAX_DIGITS = 4
+SMALLEST = 0.001
+"""Scores below it would have too few digits in tables and files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +273,12 @@ def _origin(
                 f"{place}: the score is {score}, but {unit} lies between 0 and {LARGEST[unit]};"
                 " --unit none takes the scores as they are"
             )
+    largest = max(map(abs, scores.values()), default=Decimal(0))
+    if 0 < largest < SMALLEST:
+        raise InputError(
+            f"the largest score of {column} is {largest}, which the table would round away; write"
+            " all scores in a smaller unit, such as 1000 times as large"
+        )
     lower = choices.lower_is_better
     lower = not metric.higher_is_better if lower is None else lower
     places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
@@ -305,10 +313,13 @@ def _trial(line: Line | None, seed: int, unit: str, origin: Origin) -> TrialResu
 
 
 def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
-    """Return the trials of a study as a file that ``read_results_file`` takes."""
+    """Return the trials of a study as a file that ``read_results_file`` takes.
+
+    That function reads predictions of classes only, so those of other tasks are not named.
+    """
+    trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
     files = {
-        (trial.config_hash, trial.spec.seed): states[trial.folder].predictions
-        for trial in study.trials([row.variant for row in doc.rows])
+        (trial.config_hash, trial.spec.seed): states[trial.folder].predictions for trial in trials
     }
     score = f"test_{doc.headline.name}"
     rows = [

@@ -227,6 +227,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
+        "rerun": list(plan.rerun),
     }
     for variant in study.variants:
         own_code.save_copies(variant.spec.code, plan.root)

@@ -4,7 +4,7 @@ A study finds a saved trial by configuration hash and seed, whichever study it w
 own trials come first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -61,39 +61,52 @@ class SavedTrials:
         return [self._checked[each.place] for each in entries]
 
     def find_matches(
-        self, study: Study, trials: Sequence[Trial], own: Sequence[Record]
+        self, study: Study, trials: Sequence[Trial], own: Mapping[str, Record]
     ) -> dict[str, TrialState]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
         Args:
             study: The study of the trials.
             trials: Trials without a result.
-            own: Results of the study itself, which saved records must agree with.
+            own: Field ``train.precision`` -> the first result of the study itself. Saved records
+                must agree with them.
         """
         taken: dict[str, TrialState] = {}
-        first = own[0] if own else None
+        known = dict(own)
         self.refused = {}
         for trial in trials:
             reasons = []
             for found in self._find(study.name, trial):
                 assert found.record
-                other = first or found.record
-                reason = self._difference(trial, found.record, other, study.threads)
+                alike = known.get(trial.spec.train.precision, found.record)
+                first = next(iter(known.values()), found.record)
+                reason = self._difference(trial, found.record, alike, first, study.threads)
                 if not reason:
-                    taken[trial.folder], first = found, other
+                    taken[trial.folder] = found
+                    known.setdefault(trial.spec.train.precision, alike)
                     break
                 reasons.append(reason)
             if reasons and trial.folder not in taken:
                 self.refused[trial.folder] = reasons[0]
         return taken
 
-    def _difference(self, trial: Trial, record: Record, other: Record, threads: int) -> str:
-        """Return why a saved record cannot replace a training here; empty if it can."""
-        here = self._precision_of(trial.spec) if self._precision_of else other.precision
-        for precision in (here, other.precision):
+    def _difference(
+        self, trial: Trial, record: Record, alike: Record, first: Record, threads: int
+    ) -> str:
+        """Return why a saved record cannot replace a training here; empty if it can.
+
+        Args:
+            trial: The trial to replace.
+            record: The saved record.
+            alike: A result of the study that asks for the same precision.
+            first: Any result of the study.
+            threads: Number of threads of the study.
+        """
+        here = self._precision_of(trial.spec) if self._precision_of else alike.precision
+        for precision in (here, alike.precision):
             if record.precision != precision:
                 return f"saved in {record.precision}, needed in {precision}"
-        hashes = {other.data_hash}
+        hashes = {first.data_hash}
         if self._data_hash_of and ":" in trial.spec.data.name:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
@@ -37,7 +38,7 @@ def trial_states(
     """Return trial folder -> state, for every requested trial.
 
     A missing or stale trial takes the result of a matching saved trial, unless its variant is in
-    ``ignore``.
+    ``ignore``, or was to be trained again in an earlier call.
 
     Raises:
         InputError: A file cannot be read, so its content is unknown.
@@ -49,11 +50,15 @@ def trial_states(
     }
     if saved is None:
         return states
-    own = [state.record for state in states.values() if state.record]
+    own: dict[str, Record] = {}
+    for trial in trials:
+        if record := states[trial.folder].record:
+            own.setdefault(trial.spec.train.precision, record)
+    ignored = {*ignore, *rerun_before(root)}
     unfinished = [
         trial
         for trial in trials
-        if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
+        if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignored
     ]
     return states | saved.find_matches(study, unfinished, own)
 
@@ -111,7 +116,7 @@ def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]
     name = row.headline.name
     value = record.result.number(f"test_{name}")
     if value is None:
-        return TrialState(state="failed", reason="its result.json is missing or damaged")
+        return TrialState(state="stale", reason="its result.json is missing or damaged")
     try:
         images = read_per_image(run.path / "predictions.npz", row)
     except (FileNotFoundError, ValueError):

@@ -275,7 +275,7 @@ def _with_tests(
     if found.seeds_missing is None:
         error, p = _error(row, doc), 0.0 if doc.folds else sign_flip_p(differences)
         if doc.folds or found.with_images:
-            p = max(p, 2 * error.tail(abs(error.mean)))
+            p = max(p, min(1.0, 2 * error.tail(abs(error.mean))))
     elif pooled is None:
         return found
     # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419

@@ -241,7 +241,8 @@ def to_json(doc: StudyResult) -> str:
 def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
     """Return a row's statistics under their names in files, such as ``accuracy_mean``."""
     rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
-    return {name.replace("score", headline): value for name, value in rounded.items()}
+    named = {name.replace("score", headline): value for name, value in rounded.items()}
+    return named if len(named) == len(rounded) else rounded  # a score may be called seconds
 
 
 def read_document(text: str) -> StudyResult:

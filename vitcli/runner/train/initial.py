@@ -25,6 +25,7 @@ from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.runner.data.arrays import pixel_digests
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.evaluate.weights import encoder_weights
@@ -213,5 +214,6 @@ def _key(spec: ExperimentSpec, module: nn.Module, images: Images) -> str:
     for name, tensor in encoder_of(spec, module).state_dict().items():
         if not name.startswith("head."):  # a new head has other weights for each seed
             digest.update(tensor.contiguous().numpy().data)
-    digest.update(images.pixels.contiguous().numpy().data)
+    for image in pixel_digests(images.pixels):
+        digest.update(image)
     return digest.hexdigest()[:32]

@@ -37,7 +37,7 @@ CHOSEN = 4
 def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
     """Return a figure of the most confident wrong predictions and the maps that explain them."""
     model, labels = tested.attention_model, tested.data.test.labels
-    shares, predicted = tested.logits.softmax(-1).max(-1)
+    shares, predicted = (tested.logits / tested.predictor.temperature).softmax(-1).max(-1)
     wrong = (predicted != labels).nonzero().flatten()
     if not len(wrong):
         raise NoFigureError("the model makes no mistake on the test images")

@@ -39,4 +39,5 @@ def _make_scene(tested: RunOnTestSet, model: VisionTransformer, index: int) -> S
         picture=picture,
         box=(0, 0, *picture.shape[:2]),
         class_names=tested.predictor.names,
+        temperature=tested.predictor.temperature,
     )

@@ -64,7 +64,8 @@ def lens_figure(tested: RunOnTestSet) -> RunFigure:
     logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])
     lens = read_lens(logits, labels[tested.sample])
     index = torch.tensor(tested.first_of_each_class[:EXAMPLES])
-    shares = logits_by_layer(model, tested.batch(index)).softmax(-1).cpu()
+    examined = logits_by_layer(model, tested.batch(index)) / tested.predictor.temperature
+    shares = examined.softmax(-1).cpu()
     names = [one_line(name, 80) for name in tested.predictor.names]
     examples = [
         _example(tested.picture(i), int(labels[i]), each, names)

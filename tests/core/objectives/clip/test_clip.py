@@ -223,6 +223,8 @@ def test_zero_shot_uses_the_text_alone(captions):
     assert_close(found, outputs["logits"])
     relabelled = Images(images.pixels, images.labels * 0)
     assert_close(task.zero_shot(task.module, relabelled, NAMES[3:5])[0], found[:, 3:5])
+    joined = f"{NAMES[3]}_{NAMES[4]}"  # as CIFAR-100 writes names of two words
+    assert task.zero_shot(task.module, images, [joined, "a_violin"])[1] == ["violin"]
 
 
 def test_fields_that_do_not_fit_are_refused():

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed
+from tests.core.specs import BASE, REQUIRED, changed
 from tests.core.trainings import HALF, data_set, new_task, train_state
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.distil.distil import Distil, soft_loss, standardized
+from vitcli.core.objectives.distil.teacher import Teacher
 from vitcli.core.spec import ExperimentSpec, model_spec
 
 RESNET = {"family": "resnet18", "img_size": 16, "in_chans": 3, "num_classes": 5}
@@ -145,6 +146,7 @@ def test_a_prediction_is_the_mean_of_the_probabilities_of_both_heads():
     assert_close(encoder.forward_with_weights(images)[0], encoder(images))
     assert not torch.allclose(one, other)
     assert encoder.num_prefix_tokens == 2, "CLS and the distillation token"
+    assert encoder.pool_weights(images)[0].tolist() == [0.5, 0.5] + [0.0] * encoder.num_patches
 
 
 def test_features_of_a_student_that_equals_its_teacher_have_no_error():
@@ -168,6 +170,16 @@ def test_features_are_resized_to_the_grid_of_the_teacher():
     assert_close(found["loss"], plain["loss"] + 0.5 * found["distillation"])
     found["loss"].backward()
     assert all(part.weight.grad.abs().sum() > 0 for part in task.module.projections)
+
+
+def test_maps_of_timm_with_channels_last_are_turned():
+    swin = RESNET | {"family": "timm", "name": "swin_tiny_patch4_window7_224", "img_size": 224}
+    features = {"layers": [1], "teacher_layers": ["net.layers.1"], "kind": "features"}
+    task = {"name": "distil", "teacher": {"run": "any", "model": swin}} | features
+    teacher = Teacher(ExperimentSpec(task=task, model=BASE), torch.device("meta"))
+    images = torch.empty(2, 3, 16, 16, device="meta")
+    (found,) = teacher.maps(images, ["net.layers.1"])
+    assert found.shape == (2, 192, 28, 28)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -63,6 +63,17 @@ def test_boxes_have_the_areas_and_stay_inside():
     assert 1.25 < ratio.max() <= 4 / 3 + 1e-3
 
 
+def test_a_crop_has_its_shape_in_pixels():
+    """Images twice as wide as high; local views are square."""
+    for kind, size, factor in (("local", None, 2), ("global", 8, 2), ("global", None, 1)):
+        small = {"global_scale": (0.1, 0.2), "local_scale": (0.1, 0.2)}
+        task, generator = spec(global_size=size, **small), keyed_generator("shape")
+        box = multi_crop.draw_views(2000, 3, task, kind, generator, (16, 32))["box"]
+        ratio = factor * box[..., 2].abs() / box[..., 3]
+        assert 3 / 4 - 1e-3 <= ratio.min() < 0.8
+        assert 1.25 < ratio.max() <= 4 / 3 + 1e-3
+
+
 def test_grey_views_are_the_luma_and_probability_zero_changes_nothing():
     pixels = images().float()[:, None] / 255
     plain = draw(spec(jitter=0.0, gray=0.0))["color"][:, :1]

@@ -18,7 +18,13 @@ from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.metrics.retrieval import distinct, ranks, recall
-from vitcli.core.objectives.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent
+from vitcli.core.objectives.clip.captions import (
+    CHANGES,
+    KINDS,
+    CaptionBook,
+    most_frequent,
+    phrase,
+)
 from vitcli.core.objectives.clip.changes import change
 from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
@@ -218,12 +224,13 @@ class ContrastiveTask(Task):
     ) -> tuple[Tensor, list[str]]:
         """Return the logits (N, K) for prompts from held-out templates, and the unknown words."""
         encode = cast(ImageTextModel, module).text.encoder()
-        for name in class_names:
-            if {*encode(name)} <= {UNKNOWN}:
+        phrases = [*map(phrase, class_names)]
+        for said in phrases:
+            if {*encode(said)} <= {UNKNOWN}:
                 raise ValueError(
-                    f"no word of class {name!r} occurs in the captions of the training"
+                    f"no word of class {said!r} occurs in the captions of the training"
                 )
-        words = dict.fromkeys(word for name in class_names for word in split_words(name))
+        words = dict.fromkeys(word for said in phrases for word in split_words(said))
         unknown = [word for word in words if {*encode(word)} <= {UNKNOWN}]
         prompts = KINDS[self.options.captions].prompts(class_names)
         vectors = self.class_vectors(module.eval(), prompts)

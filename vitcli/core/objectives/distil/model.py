@@ -32,6 +32,15 @@ class TokenStudent(VisionTransformer):
     def head_names(self) -> set[str]:
         return super().head_names | {f"head_dist.{n}" for n, _ in self.head_dist.named_parameters()}
 
+    def pool_weights(self, images: Tensor) -> Tensor:
+        """Return the share of each token in the prediction: half of it is the distillation head's.
+
+        (B, C, H, W) -> (B, N).
+        """
+        weights = super().pool_weights(images) / 2
+        weights[:, self.num_prefix_tokens - self.spec.reg_tokens] += 0.5
+        return weights
+
     def both_heads(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of the head and of the distillation head, each (B, K)."""
         first = self.num_prefix_tokens - self.spec.reg_tokens

@@ -77,7 +77,12 @@ class Teacher:
             run(self._prepare(images))
         ratio = self.model.image_shape[1] / self.model.image_shape[2]
         prefix = getattr(self.model, "num_prefix_tokens", 0)
-        return [as_map(found.get(name), ratio, prefix, name).float() for name in names]
+        maps = (as_map(found.get(name), ratio, prefix, name).float() for name in names)
+        is_last = getattr(getattr(self.model, "net", None), "output_fmt", "") == "NHWC"
+        return [
+            each.movedim(-1, 1) if is_last and found[name].ndim == 4 else each
+            for name, each in zip(names, maps, strict=True)
+        ]
 
     def _part(self, name: str) -> nn.Module:
         try:

@@ -26,6 +26,7 @@ from vitcli.core.ops.plain import attention, merge_heads
 from vitcli.core.randomness import Draws, keyed_generator, seed_of
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.slots import INITS
+from vitcli.core.torch_use import without_autocast
 
 Alone = tuple[int, int]
 """Number of images and number of sounds that are alone."""
@@ -118,6 +119,8 @@ class EarlyFusion(FusionModel):
         end, prefix, parts = len(images) - num_images, self.image.num_prefix_tokens, []
         if end > 0:
             seen, heard = self.image.embed(images[:end]), self.sound(sounds[:end])
+            if self.image.norm_pre is not None:
+                heard = self.image.norm_pre(heard)
         if num_sounds:  # CLS and registers do not depend on the image
             parts.append(self._classify(seen[:num_sounds, :prefix], heard[:num_sounds]))
         if end > num_sounds:
@@ -270,6 +273,7 @@ class JointSpace(nn.Module):
 
     def loss(self, image: Tensor, sound: Tensor) -> Tensor:
         """Return the mean of the cross-entropies of image -> sound and sound -> image."""
-        scores = image @ sound.mT / self.log_temperature.exp().clamp(min=0.01)
+        with without_autocast(image.device):
+            scores = image @ sound.mT / self.log_temperature.exp().clamp(min=0.01)
         own = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, own) + F.cross_entropy(scores.mT, own)) / 2

@@ -29,23 +29,37 @@ BLUR = (0.1, 2.0)
 """Smallest and largest standard deviation of the blur in pixels of the view."""
 
 
-def view_rows(num_images: int, in_chans: int, spec: ViewsSpec, *, seed: int, epoch: int) -> Rows:
+def view_rows(
+    num_images: int,
+    in_chans: int,
+    spec: ViewsSpec,
+    *,
+    seed: int,
+    epoch: int,
+    size: Size = (1, 1),
+) -> Rows:
     """Return the order and all random parameters of an epoch's views, on the CPU.
 
-    ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`.
+    ``global.NAME`` and ``local.NAME`` are the tables of :func:`draw_views`. ``size`` is that of the
+    images.
     """
     order = epoch_order(num_images, seed, epoch)
     rows = {"index": order}
     for kind, count in (("global", spec.num_global), ("local", spec.num_local)):
         if count:
             generator = keyed_generator(seed, epoch, "views", kind)
-            tables = draw_views(num_images, in_chans, spec, kind, generator)
+            tables = draw_views(num_images, in_chans, spec, kind, generator, size)
             rows |= {f"{kind}.{name}": table[order] for name, table in tables.items()}
     return rows
 
 
 def draw_views(
-    num_images: int, in_chans: int, spec: ViewsSpec, kind: str, generator: Generator
+    num_images: int,
+    in_chans: int,
+    spec: ViewsSpec,
+    kind: str,
+    generator: Generator,
+    size: Size = (1, 1),
 ) -> Rows:
     """Draw the parameters of all global or all local views.
 
@@ -57,8 +71,10 @@ def draw_views(
     count = spec.num_global if is_global else spec.num_local
     shape = (num_images, count)
     areas = spec.global_scale if is_global else spec.local_scale
+    has_its_shape = is_global and spec.global_size is None
+    aspect = 1.0 if has_its_shape else size[0] / size[1]
     tables = {
-        "box": draw_boxes(shape, areas, spec.flip, generator),
+        "box": draw_boxes(shape, areas, spec.flip, generator, aspect),
         "color": draw_colors(shape, in_chans, spec, generator),
     }
     if spec.blur:
@@ -72,16 +88,21 @@ def draw_views(
 
 
 def draw_boxes(
-    shape: tuple[int, int], areas: tuple[float, float], flip: float, generator: Generator
+    shape: tuple[int, int],
+    areas: tuple[float, float],
+    flip: float,
+    generator: Generator,
+    aspect: float = 1.0,
 ) -> Tensor:
     """Draw crops (N, V, 4): left, top, width and height as shares of the image.
 
     A mirrored view has its right edge as ``left`` and a negative width. As in torchvision's
     RandomResizedCrop the area is uniform and the ratio log-uniform. Deviations: a side that is
-    longer than the image is clipped, where torchvision draws again; places are not rounded.
+    longer than the image is clipped, where torchvision draws again; places are not rounded; the
+    ratio is relative to the shape of the view, which ``aspect`` is of, as a share of the image's.
     """
     area = _uniform(shape, *areas, generator)
-    ratio = _uniform(shape, math.log(RATIO[0]), math.log(RATIO[1]), generator).exp()
+    ratio = _uniform(shape, math.log(RATIO[0]), math.log(RATIO[1]), generator).exp() * aspect
     width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
     left = (1 - width) * _uniform(shape, 0, 1, generator)
     top = (1 - height) * _uniform(shape, 0, 1, generator)

@@ -52,7 +52,8 @@ class ViewTask(Task):
 
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         chans = self.spec.model.in_chans or 1
-        rows = view_rows(num_images, chans, self.views, seed=self.spec.seed, epoch=epoch)
+        seed = self.spec.seed
+        rows = view_rows(num_images, chans, self.views, seed=seed, epoch=epoch, size=size)
         rows |= self._schedule_rows(epoch, num_images)
         return pinned(rows) if is_cuda else rows
 
@@ -96,7 +97,9 @@ class ViewTask(Task):
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
         """Return the views of test images, and the similarity of their patches if it is defined."""
         pixels = data.test.pixels[index]
-        tables = view_rows(len(pixels), pixels.shape[1], self.views, seed=self.spec.seed, epoch=0)
+        num, chans, *size = pixels.shape
+        seed, shape = self.spec.seed, (size[0], size[1])
+        tables = view_rows(num, chans, self.views, seed=seed, epoch=0, size=shape)
         order = tables.pop("index")
         place = order.argsort()  # row i of the tables belongs to image i again
         rows = {name: table[place].to(pixels.device) for name, table in tables.items()}

@@ -56,7 +56,7 @@ def _listed(
         raise InputError(f"{where} names no picture")
     paths, (labels, splits, groups) = [*lines], zip(*lines.values(), strict=True)
     are_numbers = all(map(str.isdecimal, labels))
-    names = tuple(class_names or sorted({*labels}, key=int if are_numbers else None))
+    names = tuple(class_names or sorted(sorted({*labels}), key=int if are_numbers else None))
     try:
         order, num_train, num_test, num_val = splits_in_order(splits)
     except InputError as error:

@@ -113,7 +113,7 @@ def _rows(path: Path) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
                     content = content.get("bytes") if isinstance(content, dict) else content
                     if not isinstance(content, bytes):
                         raise ValueError(f"row {row:,}: no bytes in the column {image!r}")
-                    if given in (None, -1):  # a secret test set of the Hub
+                    if given is None or (names and given == -1):  # a secret test set of the Hub
                         yield content, None, "", names
                         continue
                     if names and not (isinstance(given, int) and 0 <= given < len(names)):

@@ -80,6 +80,7 @@ class Explorer:
             picture=explanation.picture,
             box=explanation.box,
             class_names=self.explainer.predictor.names if self.explainer.classifies else (),
+            temperature=self.explainer.predictor.temperature,
             layers=self.layers,
         )
 

@@ -131,6 +131,7 @@ class LiveExplorer(Explorer):
             "pool": model.spec.pool,
             "reader": pool.reads,
             "classNames": self.explainer.predictor.names,
+            "temperature": self.explainer.predictor.temperature,
             "fill": fill if len(fill) == 3 else 3 * fill,
         }
 

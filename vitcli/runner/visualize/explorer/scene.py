@@ -53,6 +53,7 @@ def make_scene(
     picture: np.ndarray,
     box: tuple[int, int, int, int],
     class_names: Sequence[str],
+    temperature: float,
     layers: Sequence[int] | None = None,
 ) -> Scene:
     """Run the model once on one picture and return its scene.
@@ -62,6 +63,7 @@ def make_scene(
         images: (1, C, H, W), normalised: the model's input.
         picture: (H, W, 3) uint8, to be shown.
         box: The part of the picture in ``images``: top, left, height, width.
+        temperature: What the logits are divided by before their softmax.
         layers: From 0. Default: all.
 
     Raises:
@@ -73,7 +75,7 @@ def make_scene(
     attention = torch.stack([found[i][0] for i in chosen])
     if not attention.isfinite().all():
         raise InputError(f"{name}: the model's attention to this picture is not finite")
-    shares, indices = logits[0].softmax(-1).topk(min(NUM_CLASSES, len(class_names)))
+    shares, indices = (logits[0] / temperature).softmax(-1).topk(min(NUM_CLASSES, len(class_names)))
     best = zip(indices.tolist(), shares.tolist(), strict=True)
     return Scene(
         name=name,

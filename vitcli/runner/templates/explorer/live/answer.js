@@ -53,7 +53,7 @@ class Answer {
     const { scene, layer } = this.explorer;
     const answer = likeliest(scene.shares, 1)[0];
     const rows = scene.result.lens.map((logits, i) => {
-      const shares = probabilities(logits);
+      const shares = scene.probabilities(logits);
       const [best] = likeliest(shares, 1);
       const row = element("li", "");
       row.classList.toggle("agrees", best === answer);

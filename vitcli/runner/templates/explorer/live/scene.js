@@ -26,8 +26,8 @@ class LiveScene extends Scene {
     this.whole ??= this.timed();
     this.result = this.changes ? this.timed({ heads, patches: this.patches }) : this.whole;
     this.reading = Array.from(this.result.reading);
-    this.shares = probabilities(this.result.logits);
-    this.before = probabilities(this.whole.logits);
+    this.shares = this.probabilities(this.result.logits);
+    this.before = this.probabilities(this.whole.logits);
     this.classes = likeliest(this.shares, 5).map((i) => [this.classNames[i], this.shares[i]]);
     this.kept.clear();
     this.decoded = this.rowsOf(this.result.attention);
@@ -37,6 +37,10 @@ class LiveScene extends Scene {
     const start = performance.now();
     const result = this.network.run(this.pixels, removed);
     return { ...result, milliseconds: performance.now() - start };
+  }
+
+  probabilities(logits) {
+    return softmax(Float64Array.from(logits, (logit) => logit / this.temperature));
   }
 
   /* Whether anything is removed. */
@@ -78,10 +82,6 @@ class LiveScene extends Scene {
   keptHeads(layer) {
     return super.keptHeads().filter((head) => !this.removedHeads.has(`${layer} ${head}`));
   }
-}
-
-function probabilities(logits) {
-  return softmax(Float64Array.from(logits));
 }
 
 /* The indices of the largest values, largest first. */
