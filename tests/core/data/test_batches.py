@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch.testing import assert_close
 
 from tests.core.trainings import epoch_batches
@@ -21,6 +22,7 @@ from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
+from vitcli.core.spec.data import MIN_ALPHA
 
 B, H, W = 12, 7, 9
 
@@ -100,7 +102,7 @@ def test_the_cutmix_box_has_the_area_of_its_share(share, centre, box):
     assert drawn.tolist() == [list(box)]
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [MIN_ALPHA, 0.2, 1.0, 4.0])
 def test_mixup_shares_follow_the_beta_distribution(alpha):
     lam, box = aug.draw_mix(
         20_000, (H, W), mixup=alpha, cutmix=0.0, prob=1.0, switch_prob=0.5, generator=generator()
@@ -109,6 +111,8 @@ def test_mixup_shares_follow_the_beta_distribution(alpha):
     variance = 1 / (4 * (2 * alpha + 1))  # of Beta(alpha, alpha)
     assert lam.mean().item() == pytest.approx(0.5, abs=0.015)
     assert lam.var().item() == pytest.approx(variance, rel=0.05)
+    with pytest.raises(ValidationError, match="write 0"):
+        AugmentSpec(mixup=alpha * MIN_ALPHA / 5)
 
 
 def test_mix_switch_prob_is_the_probability_of_cutmix():
