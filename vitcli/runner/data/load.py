@@ -45,11 +45,11 @@ from vitcli.runner.data.find import (
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.folds import hold_out_groups, take_fold
 from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
+from vitcli.runner.data.near_copies import exact_copies
 from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
-    exact_copies,
     natural_size,
     read_folder,
     read_labelled,

@@ -1,4 +1,4 @@
-"""Pictures that are nearly the same: rotated, mirrored, resized, re-encoded or cut at the edges.
+"""Pictures that are the same, or nearly: rotated, mirrored, resized, re-encoded, cut at edges.
 
 Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
 """
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitcli.core.data.source import Images
+from vitcli.runner.data.arrays import pixel_digests
 
 SIDE = 16
 """Pictures are compared as grey squares of this side, without the finer detail."""
@@ -101,3 +104,10 @@ def _gradients(grey: Tensor) -> Tensor:
     norm = both.norm(dim=1, keepdim=True)
     is_flat = norm < FLATTEST * both.shape[1] ** 0.5
     return torch.where(is_flat, 0.0, both / norm.clamp(min=1e-6))
+
+
+def exact_copies(test: Images, train: Images) -> list[tuple[str, str]]:
+    """Return the names of the test images that are training images, too, each with one of them."""
+    last = dict(zip(pixel_digests(train.pixels), train.names, strict=True))
+    asked = zip(pixel_digests(test.pixels), test.names, strict=True)
+    return [(name, last[digest]) for digest, name in asked if digest in last]

@@ -35,7 +35,7 @@ from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.listing import PictureFolder
-from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
+from vitcli.runner.data.near_copies import MOST_PAIRS, exact_copies, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import listed, percent, printable
@@ -356,13 +356,6 @@ def same_pictures(
         near = [pair for pair in named if pair[0] not in exact]
     names = folder.names
     return {"copies": copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
-
-
-def exact_copies(test: Images, train: Images) -> list[tuple[str, str]]:
-    """Return the names of the test images that are training images, too, each with one of them."""
-    last = dict(zip(pixel_digests(train.pixels), train.names, strict=True))
-    asked = zip(pixel_digests(test.pixels), test.names, strict=True)
-    return [(name, last[digest]) for digest, name in asked if digest in last]
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:

@@ -169,6 +169,23 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     return None
 
 
+def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+    """Return ``latest_checkpoint``; None, with a message, if there is none yet.
+
+    Raises:
+        InputError: The checkpoints are damaged, or only the weights are left.
+    """
+    checkpoint = latest_checkpoint(folder, on_message)
+    if checkpoint is None:
+        on_message("there is no checkpoint yet; starting at step 0")
+    elif not checkpoint.part("progress"):
+        raise InputError(
+            f"{folder}: only the weights of the finished training are left, so it cannot continue;"
+            " --rerun trains it again"
+        )
+    return checkpoint
+
+
 def keep_weights(folder: Path) -> None:
     """Keep only the weights of a finished run's last checkpoint.
 

@@ -15,12 +15,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import (
-    ConfigError,
-    InUseError,
-    StoppedError,
-    UserError,
-)
+from vitcli.runner.errors import ConfigError, InUseError, StoppedError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
@@ -33,7 +28,7 @@ from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint
+from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import (
     RUNS,
     RunDir,
@@ -250,9 +245,7 @@ def prepare_trainer(
 ) -> Trainer:
     """Do everything that can fail; only then write the run folder. Return the trainer."""
     old = run.exists and not request.rerun
-    checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
-    if old and checkpoint is None:
-        on_message("there is no checkpoint yet; starting at step 0")
+    checkpoint = resumable_checkpoint(run.checkpoints, on_message) if old else None
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     meta = run.read("meta.json") if old else {}
     without_test = request.without_test or bool(meta.get("without_test"))

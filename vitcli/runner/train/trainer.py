@@ -17,13 +17,7 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, Stopped
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.checkpoint import (
-    TENSORS,
-    Checkpoint,
-    load_checkpoint,
-    prune,
-    save_checkpoint,
-)
+from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import headline_curve
 from vitcli.runner.text import ignore_message, quantity
@@ -129,18 +123,14 @@ class Trainer:
         Raises:
             InputError: The checkpoint does not fit the configuration.
         """
-        stored, where = checkpoint.state, self.run.checkpoints / str(checkpoint.step)
-        if not (where / TENSORS).exists():
-            raise InputError(
-                f"{where} holds only the weights of a finished training, which cannot continue;"
-                " --rerun trains it again"
-            )
+        stored = checkpoint.state
         try:
             self.training.load(checkpoint.step, checkpoint.part, stored["scaler"])
             self.step_seconds = stored["step_seconds"]
             self.wall_seconds = stored["wall_seconds"]
             self.best = (stored["best"][0], stored["best"][1])
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
+            where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
         before = self.run.spec()
