@@ -34,7 +34,7 @@ from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.results_file import Choices, read_results_file, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import portable, printable
+from vitcli.runner.text import did_you_mean, portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.train.fit import fitting_model, saved_epochs
@@ -325,9 +325,9 @@ def ablate(
 ) -> ResultTable:
     """Train the variants of a study and return their table, as ``vitcli ablate`` does.
 
-    The folder gets the same files. The same call trains only trials without a result. A part that
-    is defined in a notebook or a script, and not in a file that was imported, is trained in this
-    process; changes of its own source text make its trials stale.
+    The folder gets the same files; saved trials are not used. The same call trains only trials
+    without a result. A part that is defined in a notebook or a script, and not in a file that was
+    imported, is trained in this process; changes of its source text make its trials stale.
 
     Args:
         base: Name, file or fields of the experiment that all variants start from.
@@ -336,13 +336,13 @@ def ablate(
             The first variant is the baseline.
         seeds: Random seeds, or their number, counted from 0.
         name: Name of the study; by default that of the base, with ``-ablation``.
-        output: Folder of the study; by default runs/NAME.
+        output: Folder of the study; by default runs/NAME, with a suffix for what is given below.
         epochs: Number of epochs of every trial.
         limit_batches: Number of steps of an epoch, at most, for a quick look.
         data: Data set of every trial.
         data_dir: The only folder to search for the data set.
         code: Files of own code that were not imported.
-        workers: Number of trials to train at once; by default one per core or GPU.
+        workers: Number of trials to train at once; by default one per core, and one on a GPU.
         device: Device of the trials: auto, cpu, cuda or mps.
         on_message: Receives a line for each trial. Writes to stderr by default.
 
@@ -380,12 +380,14 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
+    if unknown := sorted(choices.keys() - vars(Choices()).keys()):
+        hint = did_you_mean(unknown[0], vars(Choices()))
+        raise ConfigError(f"vitcli.table: unknown choice {unknown[0]!r}{hint}")
     chosen = Choices(**choices)
     what = "frame" if hasattr(results, "to_csv") else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    if hasattr(results, "to_csv"):
-        text = results.to_csv(index=False)
-        document, unused = read_text(text, "frame", chosen, call)
+    if what == "frame":
+        document, unused = read_text(results.to_csv(index=False), "frame", chosen, call)
     else:
         document, unused = read_results_file(Path(results), chosen, call)
     if unused:

@@ -40,6 +40,13 @@ def test_a_figure_is_as_large_as_its_pictures_need(mapped_run):
         assert max(map(len, runs)) < 70, "a third of an inch at 200 dots an inch"
 
 
+def test_a_missing_picture_stops_no_other_one_the_second_time_either(mapped_run):
+    good = save_picture("good.png", (8, 8))
+    for _ in range(2):
+        code, out, _ = vitcli(mapped_run, good, "missing.png")
+        assert (code, "good" in out) == (3, True)
+
+
 def test_the_numbers_are_the_models(mapped_run):
     path = save_picture("x.png", (8, 8))
     words = (mapped_run, path, "--format", "npz")

@@ -76,7 +76,8 @@ def test_what_can_be_misread_is_refused(words, told):
         ("-q runs list --json", "-q runs ls --json"),
         ("runs compare a b", "runs diff a b"),
         ("import vit.pt -e tiny --name a", "import vit.pt --name a tiny"),
-        ("export a --to=card", "export a --format=card"),
+        ("export a --to=card", "export a --format card"),
+        ("data info scenes --picture=a.png", "data info scenes -o a.png"),
         ("ablate mine --only first --seeds 0", "ablate mine --first --seeds 0"),
         ("bench train a --profile -o t", "bench train a --trace -o t"),
     ],
@@ -240,7 +241,8 @@ def test_quiet_leaves_results_and_errors(monkeypatch):
 
 EXCLUDING = (
     *("ablate --dry-run --status", "ablate --status --table-only", "search x --dry-run --status"),
-    *("ablate --dry-run --table-only", "predict x.png --reject 0.5 --coverage 0.9"),
+    *("ablate --dry-run --table-only", "predict x.png --reject 0 --coverage 0.9"),
+    "ablate --first --json",
 )
 
 

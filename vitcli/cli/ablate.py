@@ -202,6 +202,7 @@ def ablate(
     elif table_only:
         print_table(request)
     elif first:
+        exclude({"--first": not dry_run, "--json": json, "--checklist": checklist})
         run_first(request, options, dry_run=dry_run)
     else:
         run(request, options, dry_run=dry_run)

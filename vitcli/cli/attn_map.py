@@ -288,7 +288,7 @@ def refuse_to_replace(files: list[str], target: Path) -> None:
     from vitcli.runner.errors import ConfigError
 
     for file in files:
-        if file != "-" and target.exists() and target.samefile(file):
+        if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
 
 

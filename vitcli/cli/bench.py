@@ -1,5 +1,7 @@
 """`vitcli bench`: speed and memory on this machine."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,10 +70,11 @@ def train(
         emit_json(result)
         return
     show_training(result)
-    show_profile(result, f"vitcli bench train {work.name} --trace")
+    show_profile(result, trace_command("train", experiment, sets, device, precision))
 
 
 @bench_app.command()
+@with_code
 def data(
     experiment: Name = None,
     sets: Sets = None,
@@ -108,7 +111,7 @@ def data(
         f" {result['copy_bandwidth'] / 1e6:,.0f} MB/s of a large copy"
     )
     emit(f"first batch    {duration(result['first_batch_seconds'])}")
-    show_profile(result, f"vitcli bench data {work.name} --trace")
+    show_profile(result, trace_command("data", experiment, sets, device))
 
 
 @bench_app.command()
@@ -278,6 +281,23 @@ def show_training(result: dict[str, Any]) -> None:
         f"start          {duration(result['compile_seconds'])} to compile,"
         f" {result['first_step_seconds']:.1f} s for the first step"
     )
+
+
+def trace_command(
+    what: str,
+    experiment: str | None,
+    sets: Sequence[str] | None,
+    device: str,
+    precision: str | None = None,
+) -> str:
+    """Return the command that measures the same with a trace."""
+    from vitcli.runner.experiment import own_code
+
+    words = ["vitcli", "bench", what, *([experiment] if experiment else []), *own_code.options()]
+    words += [word for text in sets or () for word in ("-s", text)]
+    words += ["--device", device] if device != "auto" else []
+    words += ["--precision", precision] if precision else []
+    return shlex.join([*words, "--trace"])
 
 
 def show_profile(result: dict[str, Any], command: str) -> None:

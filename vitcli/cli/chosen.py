@@ -76,9 +76,10 @@ def adopt_model(
     from vitcli.runner.weights.timm_weights import find_timm
 
     asked = str(changes["train.init"])
-    if changes.get("model.family") == "timm" and Path(asked).is_file():
-        return dict(changes), None  # timm reads the file
+    own = {field: value for field, value in changes.items() if field != "train.init"}
     if Path(asked).is_file():
+        if load_experiment(name, own, options).spec.model.family == "timm":
+            return dict(changes), None
         raise ConfigError(
             f"--init {asked}: a weights file does not name its model; add -s model.family=timm"
             f" -s model.name=NAME, or type: vitcli import {shlex.quote(asked)} EXPERIMENT"
@@ -93,7 +94,6 @@ def adopt_model(
         made = import_timm(weights, place / f"timm-{weights.name}", say)
     source = made or find_run(asked)
     first = f"pretrained/{source.path.name}" if made else source.name
-    own = {field: value for field, value in changes.items() if field != "train.init"}
     base, theirs = load_experiment(name, own, options).spec, source.spec()
     taken: dict[str, Any] = {"train.init": first}
     if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):

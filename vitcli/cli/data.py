@@ -225,9 +225,9 @@ def check(
 ) -> None:
     """Look for problems of your own pictures before a training.
 
-    It finds damaged files, pictures in two classes, and test pictures that are copies of training
-    pictures: equal, turned, mirrored, resized, cut or saved again. If there are some, the exit code
-    is 6.
+    It finds damaged files, pictures in two classes, classes without a test picture, and test
+    pictures that are copies of training pictures: equal, turned, mirrored, resized, cut or saved
+    again. If there are some, the exit code is 6.
 
     \b
     Example:

@@ -79,6 +79,7 @@ def import_(
       vitcli import vit.pt cifar10-tiny
       vitcli import timm:vit_tiny_patch16_224 cifar10-tiny --weights vit.pt
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.weights.convert import import_weights, tuning_command
@@ -86,9 +87,15 @@ def import_(
 
     refuse_empty("FILE", source)
     refuse_weights_option(source, weights)
-    if name is None and output is None:
+    is_named = name is not None or output is not None
+    if not is_named:
         name = Path(weights or source.removeprefix(PREFIX)).stem
-    folder = run_folder(name, output) or Path()
+    try:
+        folder = run_folder(name, output) or Path()
+    except ConfigError as error:
+        if is_named:
+            raise
+        raise ConfigError(f"{name!r}, the name of the file, names no run: {error}") from error
     chosen = load_changed(experiment, parse_sets(sets))
     is_timm = source.startswith(PREFIX)
     theirs = find_timm(source, weights, offline=offline, on_message=say) if is_timm else None

@@ -36,12 +36,15 @@ DryRun = Annotated[
 ]
 Status = Annotated[bool, typer.Option("--status", help="Show states and results; train nothing.")]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Train again what is finished.")]
+SAVE_HELP = (
+    "Also keep the results in this folder, in files that you can commit; what has a result there is"
+    " not trained again."
+)
 Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Also keep the results in this folder, in files that you can commit; what has a result"
-        " there is not trained again.",
+        help=SAVE_HELP,
         show_default="only read experiments/results/trials",
         hidden=True,
     ),
@@ -229,7 +232,7 @@ def exclude(given: Mapping[str, object]) -> None:
     Raises:
         ConfigError: Two of the values are given.
     """
-    named = [option for option, value in given.items() if value not in (None, False)]
+    named = [option for option, value in given.items() if value is not None and value is not False]
     if len(named) > 1:
         from vitcli.runner.errors import ConfigError
 

@@ -19,7 +19,7 @@ FIELDS = ("name", "given", "given_probability", "predicted", "predicted_probabil
 def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     """Write the page of a review and print what is on it; return the accuracy."""
     from vitcli.cli.live import stages
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.listing import own_path, split_of
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.review import review_run
     from vitcli.runner.visualize.review_page import write_review
@@ -32,8 +32,10 @@ def print_review(run: str, form: str, common: dict[str, Any]) -> float:
     page = write_review(found, common["data_dir"])
     emit_measured(form, document(found, page), tables(found, page), csv_rows(found))
     say(f"next: open {page} in a browser")
-    if root := own_path(found.found.spec.data.name):
-        pictures = root / "test" if (root / "test").is_dir() else root
+    name = found.found.spec.data.name
+    if name.startswith("imagefolder:") and (root := own_path(name, common["data_dir"])):
+        splits = [path for path in sorted(root.iterdir()) if split_of(path.name) == "test"]
+        pictures = next((path for path in splits if path.is_dir()), root)
         command = found.found.run.command("predict")
         say(f"next: {command} {shlex.join([str(pictures), *AS_CSV])}")
     return found.accuracy

@@ -225,7 +225,11 @@ def next_command(run: "RunDir", state: str) -> str:
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":
-        return f"vitcli train {folder}/config.yaml -s optim.lr={run.spec().optim.lr / 3:.1g}"
+        from vitcli.runner.experiment import own_code
+
+        slower = f"optim.lr={run.spec().optim.lr / 3:.1g}"
+        words = ["vitcli", "train", f"{run.path}/config.yaml", "-s", slower, *own_code.options()]
+        return shlex.join(words)
     return run.command("train --resume")
 
 

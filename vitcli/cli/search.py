@@ -12,7 +12,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_json, say
 from vitcli.cli.engines import takes_options
-from vitcli.cli.options import DryRun, Json, Save, Sets, Status, exclude
+from vitcli.cli.options import SAVE_HELP, DryRun, Json, Sets, Status, exclude
 from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
 from vitcli.runner.text import quantity
 
@@ -65,7 +65,14 @@ def search(
     dry_run: DryRun = False,
     status: Status = False,
     final: Final = True,
-    save: Save = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help=SAVE_HELP,
+            hidden=True,
+        ),
+    ] = None,
     storage: Storage = None,
     json: Json = False,
 ) -> None:

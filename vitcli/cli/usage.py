@@ -180,5 +180,6 @@ def _replace(words: list[str], old: list[str], new: str) -> list[str]:
             moved = [value] if equals else words[i + 1 : i + 2]
             return [*moved, *rest] if new.endswith("...") else [*rest, *moved]
         if words[i : i + len(old)] == old or (equals and len(old) == 1):
-            return [*words[:i], f"{new}{equals}{value}", *words[i + len(old) :]]
+            today = [new, value] if equals else [new]
+            return [*words[:i], *today, *words[i + len(old) :]]
     return words

@@ -83,6 +83,26 @@ def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
     assert_close(shell.proj(out), shell(x))
 
 
+class Doubled(Position):
+    def forward(self, heads: torch.Tensor) -> torch.Tensor:
+        return 2 * heads
+
+
+class Nearby(Position):
+    def bias(self) -> torch.Tensor:
+        places = torch.arange(SHAPE.num_tokens)
+        return -(places[:, None] - places).abs()[None, None].double()
+
+
+@pytest.mark.parametrize("make", [Doubled, Nearby])
+def test_a_position_needs_no_flag_for_what_it_defines(x, make):
+    shell = layer(make())
+    assert_close(shell(x), shell.forward_with_weights(x)[0])
+    changed = shell(x)
+    shell.position = Position()
+    assert not torch.allclose(shell(x), changed)
+
+
 @pytest.mark.parametrize("num_heads", [1, 3])
 def test_permuting_tokens_permutes_outputs(x, num_heads):
     shell, perm = layer(num_heads=num_heads), torch.randperm(SHAPE.num_tokens)

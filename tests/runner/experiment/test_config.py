@@ -237,6 +237,10 @@ def test_what_cannot_be_found_or_run_is_said(here):
             find_experiment(name)
     with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
         load_experiment("ablation-quickstart")
+    Path("my sub").mkdir()
+    Path("my sub/mine.yaml").write_text("base: quickstart\nseeds: [0]\nvariants: {a: {}}\n")
+    with pytest.raises(ConfigError, match=r"vitcli ablate 'my sub/mine\.yaml'"):
+        load_experiment("my sub/mine.yaml")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")

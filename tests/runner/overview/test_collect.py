@@ -76,6 +76,15 @@ def test_configurations_hold_what_differs_from_the_defaults_of_their_model():
         assert not run["config"].keys() & data["defaults"][run["kind"]].keys()
 
 
+def test_a_run_without_a_pre_training_has_no_field_of_it():
+    make_run(0, folder=RUNS / "plain")
+    make_run(0, folder=RUNS / "tuned", changes={"pretrain.task.name": "mae"})
+    data = collected()
+    (plain,) = (r for r in data["runs"] if r["name"] == "plain")
+    fields = {*plain["config"], *data["defaults"][plain["kind"]]}
+    assert not [name for name in fields if name.startswith("pretrain.")]
+
+
 def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
     make_study_folder({"full/seed0": "finished"})
     folder = make_run(0, folder=RUNS / "javascript:alert(1)" / "50% #?\u00fc").path
@@ -185,8 +194,12 @@ def test_curves_hold_every_number_and_long_ones_keep_their_ends():
     assert {*found["curves"]} >= {"test_accuracy", "train_loss", "lr"}
     assert "other" not in found["curves"]
     epochs, values = found["curves"]["train_loss"]
-    assert (len(epochs), epochs[0], epochs[-1]) == (MAX_POINTS, 1, 1001)
+    assert len(epochs) <= MAX_POINTS + 1
+    assert (epochs[0], epochs[-1]) == (1, 1001)
     assert values[-1] == pytest.approx(1 / 1001, rel=1e-4)
+    run.set_metrics([record(epoch, 0.5) for epoch in range(1, 935)])
+    (shorter,) = runs().values()
+    assert {*shorter["curves"]["train_loss"][0][:-1]} <= {*epochs}, "seeds can be averaged"
 
 
 STATES = {

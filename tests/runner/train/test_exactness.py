@@ -105,6 +105,7 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     with pytest.raises(ConfigError, match="no steps left"):
         continue_run(calm, allow=True, **{"optim.lr": 1e-4})
     assert collect_runs([calm]).inexact == ()
+    before = calm.read("meta.json")["config_hash"]
     told: list[str] = []
     further = continue_run(calm, allow=True, on_message=told.append, **{"train.epochs": 6})
     assert further.trained
@@ -117,6 +118,7 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     assert not continue_run(calm).trained
     assert "from step 20: train.epochs 4 -> 6" in calm.read("meta.json")["inexact"]
     assert collect_runs([calm]).inexact == (calm.name,)
+    assert calm.read("meta.json")["config_hash"] != before, "no search takes it for the trial"
 
 
 def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):
@@ -132,7 +134,7 @@ def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):
 def test_a_trial_reduced_to_weights_is_not_changed(calm):
     keep_weights(calm.checkpoints)
     before = content(calm)
-    with pytest.raises(InputError, match=r"does not fit config\.yaml"):
+    with pytest.raises(InputError, match=r"only the weights"):
         continue_run(calm, allow=True, **{"train.epochs": 6})
     assert content(calm) == before
 

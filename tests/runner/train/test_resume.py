@@ -18,7 +18,6 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseEr
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.checkpoint import keep_weights
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
@@ -42,15 +41,6 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-def test_a_training_whose_weights_alone_are_left_cannot_continue(tiny):
-    """So is a trial of a study whose result.json was lost."""
-    run = train(tiny, "run", {"train.epochs": 1}).run
-    keep_weights(run.checkpoints)
-    (run.path / "result.json").unlink()
-    with pytest.raises(InputError, match="only the weights of the finished training are left"):
-        train(tiny, "run", {"train.epochs": 1}, resume=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
 from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, DivergedError, InputError, UserError
+from vitcli.runner.errors import ConfigError, DivergedError, InputError, ResourceError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
@@ -39,6 +39,17 @@ def test_a_folder_with_other_files_is_not_changed(tiny, here, inside, rerun):
     before = files(here / "proj")
     with pytest.raises(UserError):
         run(tiny, "proj", rerun=rerun)
+    assert files(here / "proj") == before
+
+
+def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
+    """Neither call deletes it, nor the second one because of what the first one left."""
+    (here / "proj").mkdir()
+    (here / "proj" / "config.yaml").write_text("train: {epochs: 3}\n")
+    before = files(here / "proj")
+    for rerun in (False, True):
+        with pytest.raises(ConfigError, match="vitcli did not write"):
+            run(tiny, "proj", rerun=rerun)
     assert files(here / "proj") == before
 
 
@@ -98,6 +109,18 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     assert "ZeroDivisionError" in status["reason"]
 
 
+def test_too_little_memory_leaves_its_reason(tiny, here, monkeypatch):
+    def fail(self: Classify) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Classify, "after_step", fail)
+    with pytest.raises(ResourceError):
+        run(tiny)
+    status = RunDir(here / "run").status()
+    assert status["state"] == "failed"
+    assert "memory" in status["reason"]
+
+
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
     run(tiny, "copy", {"train.init": "calm", "train.epochs": 0})
     one, other = (load_model(name).state_dict() for name in ("calm", "copy"))
@@ -106,6 +129,15 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
         run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
     assert run(tiny, "more", {"train.init": "calm"}, resume=True).trained
+
+
+def test_the_head_of_other_classes_is_not_taken_although_their_number_is_the_same(tiny, pictures):
+    run(tiny, "source")
+    for split in ("train", "test"):
+        (pictures / split / "dark").rename(pictures / split / "night")
+    run(tiny, "new", {"train.init": "source", "train.epochs": 0})
+    one, two = (load_model(name).state_dict() for name in ("source", "new"))
+    assert {name.split(".")[0] for name in one if not one[name].equal(two[name])} == {"head"}
 
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])

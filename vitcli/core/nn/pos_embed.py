@@ -73,7 +73,6 @@ class Rope2d(Position):
 
     cos: Tensor
     sin: Tensor
-    turns_heads = True
     FREQUENCY_BASE = 100.0
 
     def __init__(self, shape: TokenShape) -> None:
@@ -102,7 +101,6 @@ class RelativeBias(Position):
     """
 
     index: Tensor
-    biases_scores = True
 
     def __init__(self, shape: TokenShape) -> None:
         super().__init__()

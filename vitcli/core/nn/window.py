@@ -77,7 +77,6 @@ class WindowPosition(Position):
     """
 
     barrier: Tensor | None
-    biases_scores = True
 
     def __init__(self, windows: Windows, num_heads: int, relative: Position | None) -> None:
         """Use ``relative`` as the bias of the scores inside each window; None has no bias."""

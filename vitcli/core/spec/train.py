@@ -27,9 +27,10 @@ class TrainSpec(Spec):
     """Number of epochs between evaluations. The last epoch is always evaluated."""
     init: str | None = None
     """Run whose weights the training starts from; unset starts from random weights. The head is
-    replaced if the classes differ."""
+    replaced if the number or the names of the classes differ."""
     init_head: Literal["random", "probe"] = "random"
-    """Initial weights of the head. ``probe`` fits a linear layer to the training images' features
+    """Initial weights of the head. ``random`` keeps the head of ``init`` if the classes are the
+    same. ``probe`` fits a linear layer to the training images' features
     under the weights of ``init``; with 0 epochs, that is the whole training."""
     freeze: int | str | None = None
     """What keeps its weights: ``backbone`` is all but the head, a number is the embedding and so

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +105,11 @@ def typed_name(path: Path) -> str:
     return path.stem if experiment_files().get(path.stem) == path else path.name
 
 
+def _typed(path: Path) -> str:
+    """Return ``typed_name``, but the whole path of a file, quoted for a shell."""
+    return shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
+
+
 def typed_changes(changes: Mapping[str, Any]) -> list[str]:
     """Return the options of a command that change these dotted fields, not quoted."""
     texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in changes.items()}
@@ -132,10 +138,10 @@ def load_experiment(
     documents = with_bases(read_mapping(path), path)
     raw = with_code(documents)
     if "variants" in raw:
-        command = f"vitcli ablate {typed_name(path)}"
+        command = f"vitcli ablate {_typed(path)}"
         raise ConfigError(f"{path}: this is a study; run it with '{command}'")
     if "search" in raw:
-        command = f"vitcli search {typed_name(path)}"
+        command = f"vitcli search {_typed(path)}"
         raise ConfigError(f"{path}: this is a search; run it with '{command}'")
     read_purpose(documents[0])
     spec = check(raw, in_files(documents), is_stored=bool(changes))

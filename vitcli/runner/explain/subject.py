@@ -199,7 +199,7 @@ def drawn_picture(data: str) -> tuple[bytes, str]:
     name = data if data in GENERATED_SETS else "scenes"
     images = GENERATED_SETS[name].draw(10, 10)[1]
     label = GENERATED_SETS[name].class_names[int(images.labels[0])]
-    about = f"a drawn {label} of the data set {name} (another: --image photo.jpg)"
+    about = f"a drawn {label} of the data set {name} (another: type a picture file)"
     with io.BytesIO() as file:
         Image.fromarray(images.pixels[0].permute(1, 2, 0).numpy()).save(file, "PNG")
         return file.getvalue(), about

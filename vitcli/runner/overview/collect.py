@@ -46,7 +46,7 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     """
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
-    kinds: dict[tuple[str, str], int] = {}
+    kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
     references: dict[str, ExperimentSpec] = {}
     runs = []
     for run in list_runs(folder):
@@ -55,9 +55,9 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
         entry = describe_run(run, found, problems) | place_of(run, folder, studies)
         entry["curves"] = curves(records, TASKS[found.task])
         if spec:
-            kind = kinds.setdefault((spec.model.family, spec.task.name), len(kinds))
-            defaults += [{}] * (kind == len(defaults))
             entry["config"], unchanged = split_config(spec)
+            kind = kinds.setdefault(frozenset(entry["config"] | unchanged), len(kinds))
+            defaults += [{}] * (kind == len(defaults))
             entry["kind"] = kind
             defaults[kind] = defaults[kind] | unchanged
         runs.append(entry | {"links": report_links(run.path, page)})
@@ -174,11 +174,12 @@ def series_names(row: TaskRow) -> list[str]:
 
 
 def thinned(points: Sequence[Any]) -> Sequence[Any]:
-    """Return at most ``MAX_POINTS`` of the points, the first and the last among them."""
-    count = len(points)
-    if count <= MAX_POINTS:
-        return points
-    return [points[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
+    """Return about ``MAX_POINTS`` of the points at most, the first and the last among them.
+
+    Curves of similar lengths keep the same places, so that they can be averaged.
+    """
+    stride = 1 << (max(0, len(points) - 1) // MAX_POINTS).bit_length()
+    return [*points[:-1:stride], *points[-1:]]
 
 
 def describe_task(row: TaskRow) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
     question = RunDir(study.path).read("results.json").get("question")
     return {
-        "name": printable(study.name),
+        "name": printable(RunDir(study.path).name),
         "question": printable(question) if isinstance(question, str) else "",
         "progress": f"{quantity(states.total(), 'trial')}: {counts}",
         "links": report_links(study.path, page),

@@ -110,7 +110,7 @@ class Watcher:
             trials = [self._run(run) for run in list_runs(self.folder)]
             trials.sort(key=lambda trial: natural_key(trial.name))
         return Progress(
-            name=study.name if study else RunDir(self.folder).name,
+            name=RunDir(self.folder).name,
             folder=self.folder,
             command=study.command if study else "",
             is_study=study is not None,

@@ -105,7 +105,8 @@ class RunDir:
         words = ["vitcli", *verb.split(), name]
         words += ["--data-dir", str(data_dir)] if data_dir else []
         words += ["--device", device] if device != "auto" else []
-        if self.path.joinpath(own_code.FOLDER).is_dir() and not verb.startswith("runs"):
+        has_code = self.path.joinpath(own_code.FOLDER).is_dir() or not self.exists
+        if has_code and not verb.startswith("runs"):
             words += own_code.options()
         return shlex.join(words)
 

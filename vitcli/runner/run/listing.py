@@ -14,6 +14,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     FILES,
@@ -21,6 +22,7 @@ from vitcli.runner.run.folder import (
     TRACKER,
     RunDir,
     checkpoint_files,
+    is_effectively_empty,
     temporary_files,
 )
 from vitcli.runner.run.record import last_measures
@@ -279,6 +281,22 @@ def is_run_folder(run: RunDir) -> bool:
     except ConfigError:
         return False
     return (run.path / ".lock").exists()
+
+
+def make_run_folder(run: RunDir, *, rerun: bool) -> None:
+    """Make the folder of a training, unless it exists. Call it before the run is locked.
+
+    Raises:
+        ConfigError: The folder holds files that vitcli did not write. The file of the lock would
+            be a mark of vitcli. Only with ``rerun``, checkpoints without a configuration may go.
+    """
+    if not run.exists:
+        make_output_folder(run.path)
+    is_own = is_run_folder(run) and (rerun or run.exists)
+    if not (is_own or is_effectively_empty(run.path)):
+        raise ConfigError(
+            f"{run.path} holds files that vitcli did not write; choose another --name or -o"
+        )
 
 
 def remove_runs(runs: Sequence[RunDir]) -> list[str]:

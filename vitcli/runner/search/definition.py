@@ -42,7 +42,7 @@ FIXED = (
     "task.name",
     "train.init",
     *(f"data.{name}" for name in ("name", "val_split", "folds", "resize", "labels", "class_names")),
-    *(f"data.{name}" for name in ("skip_bad", "allow_leaks", "corrections", "fit")),
+    *(f"data.{name}" for name in ("skip_bad", "allow_leaks", "corrections", "fit", "group")),
 )
 """Fields that no search varies: the seed, where a training begins, the images, and the task, whose
 headline number is compared."""

@@ -74,10 +74,13 @@ def _score(doc: StudyResult) -> str:
     if doc.folds:
         images, fold, over = "images of its fold", "its fold, ", f"seeds ({doc.folds} folds)"
     name = capitalize(doc.headline.label)
+    when = "after the last epoch (never the best epoch)"
+    if doc.base_config.get("train.early_stopping"):
+        when = "with the weights of the best epoch on validation images (train.early_stopping)"
     return (
-        f"n: number of finished trials, one per seed. {name}: on the {images} after the last epoch"
-        f" (never the best epoch), mean \u00b1 standard deviation over {over}. A seed sets {fold}"
-        "initialisation, data order and augmentation."
+        f"n: number of finished trials, one per seed. {name}: on the {images} {when}, mean \u00b1"
+        f" standard deviation over {over}. A seed sets {fold}initialisation, data order and"
+        " augmentation."
     )
 
 

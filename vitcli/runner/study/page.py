@@ -55,14 +55,14 @@ def publish_outside(doc: StudyResult, folder: Path) -> list[Path]:
 def publish(doc: StudyResult, root: Path) -> list[Path]:
     """Write the document, the tables, the figures and the page below ``root``; return the paths.
 
-    Write nothing if all files exist and the document has not changed.
+    Nothing is written if all files exist and the document has not changed.
     """
     results, page = root / "results.json", root / "report.html"
     content = {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
     expected = [root / f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
     is_complete = all(path.is_file() for path in (*content, *expected, page))
     if is_complete and results.read_bytes() == content[results]:
-        return []
+        return [*expected, page, *content]
     from vitcli.runner.figure_style import write_figures  # matplotlib takes a second
     from vitcli.runner.study.figures import figures_of
 

@@ -99,7 +99,8 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (trial.config_hash, trial.spec.seed):
         return TrialState(
-            state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
+            state="stale",
+            reason="its meta.json is missing or damaged, or it was trained as another trial",
         )
     try:
         lines = strict_metrics(run)

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a training would say, and its estimate. Nothing is trained or downloaded."""
+"""`--dry-run`: what a training would say, and its estimate. No data set is downloaded."""
 
 import time
 from collections.abc import Callable

@@ -6,7 +6,7 @@ same weights on the same pictures needs them again. Axes: N images, F features.
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def initial_module(
             load_timm(encoder, first, on_message)
         else:
             assert isinstance(first, RunDir), "a file is only for models of timm"
-            load_initial_weights(encoder, first, on_message)
+            load_initial_weights(encoder, first, on_message, data.class_names)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())
         if spec.train.init_head == "probe":
@@ -108,12 +108,15 @@ def start_head_from_probe(
 
 
 def load_initial_weights(
-    model: ImageModel, source: RunDir, on_message: Callable[[str], None]
+    model: ImageModel,
+    source: RunDir,
+    on_message: Callable[[str], None],
+    class_names: Sequence[str] = (),
 ) -> None:
     """Copy the weights of a run's encoder.
 
-    The model keeps its own head if the classes differ. Learned positions are resized if the grid
-    of patches differs. A message reports both.
+    The model keeps its own head if the number of the classes or their names differ. Learned
+    positions are resized if the grid of patches differs. A message reports both.
 
     Raises:
         ConfigError: Other weights differ in name or shape.
@@ -123,6 +126,9 @@ def load_initial_weights(
     # The head of a distillation token has no place in another model.
     weights = {k: v for k, v in weights.items() if k in own or not k.startswith("head_dist.")}
     differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
+    theirs = source.spec().data.class_names
+    if class_names and theirs and [*theirs] != [*class_names]:
+        differs += sorted(model.head_names - {*differs})
     names = [k for k in differs if k not in model.head_names]
     if names := names + sorted(weights.keys() - own.keys()):
         raise ConfigError(

@@ -15,7 +15,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import ConfigError, InUseError, StoppedError, UserError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
@@ -24,7 +24,7 @@ from vitcli.runner.experiment.config import (
     load_experiment,
 )
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
-from vitcli.runner.files import commit_json, make_output_folder
+from vitcli.runner.files import commit_json
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
@@ -37,7 +37,7 @@ from vitcli.runner.run.folder import (
     headline_key,
     is_effectively_empty,
 )
-from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
+from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.trackers.live import live_trackers
@@ -136,8 +136,8 @@ def start(
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
-    if not run.exists:
-        make_output_folder(path)
+    make_run_folder(run, rerun=request.rerun)
+    trainer: Trainer | None = None
     with run.lock(), live_trackers(request.track, run, request.offline, on_message) as track:
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
@@ -161,6 +161,8 @@ def start(
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
+            if trainer and run.status()["state"] == "running":  # such as out of memory
+                run.set_status("failed", run.last_step(), str(error))
             raise
         except Exception as error:
             if run.exists:
@@ -173,10 +175,6 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
     """Return whether the run is finished; refuse a request that would destroy a run or files."""
     if is_effectively_empty(run.path):
         return False
-    if not (is_run_folder(run) if request.rerun else run.exists):
-        raise ConfigError(
-            f"{run.path} holds files that vitcli did not write; choose another --name or -o"
-        )
     if request.rerun:
         return False
     if run.read("meta.json").get("imported"):
@@ -279,6 +277,8 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
+    if old and differences(run.spec(), with_data_defaults(spec, run.spec(), meta)):
+        meta["config_hash"] = config_hash(experiment.spec)  # another training than the one begun
     meta |= (
         configuration_record(spec)
         | {"parameters": built.parameters}
@@ -366,6 +366,9 @@ def pretrain(
             done = start(part, own, on_event=on_event, on_message=on_message, load=load)
         except InUseError:
             time.sleep(POLL_SECONDS)
+        except (ConfigError, InputError) as error:
+            hint = f"this run is the pre-training; remove it: {RunDir(output).command('runs rm')}"
+            raise type(error)(f"{error}\n{hint}") from error
         except StoppedError as error:
             raise StoppedError(
                 "stopped in the pre-training; a checkpoint was saved. The same command continues",

@@ -390,7 +390,8 @@ class Trainer:
     def _interrupt(self, number: int) -> None:
         self._count_wall_seconds()
         self._refuse_divergence(*self.training.sums.tolist())
-        self.save()
+        if self.run.last_step() != self.step:  # saving it again would first unmake it
+            self.save()
         self.run.set_status("interrupted", self.step, f"signal {number}")
         raise StoppedError(
             f"stopped at step {self.step} of {self.training.num_steps}; a checkpoint was saved."

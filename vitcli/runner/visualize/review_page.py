@@ -23,6 +23,7 @@ from vitcli.runner.data.pictures import Box, picture_bytes, picture_to_draw
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.review import Doubt, Review
 from vitcli.runner.evaluate.scores import why_uncalibrated
+from vitcli.runner.experiment import own_code
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
 from vitcli.runner.text import portable
@@ -64,6 +65,7 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
     made = read_corrections(spec.corrections, folder) if folder else {}
     if moved:
         words += ["--data", moved]
+    words += own_code.options()
     classes = review.found.data.class_names
     script = pages.source("review.js")
     return pages.render(

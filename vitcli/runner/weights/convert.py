@@ -176,7 +176,7 @@ def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:
     model = encoder_of(spec, module)
     if model is not module:
         raise ConfigError(
-            f"-e {name} trains more than an image model (task {spec.task.name!r}); name an"
+            f"{name} trains more than an image model (task {spec.task.name!r}); name an"
             " experiment of the task 'classify'"
         )
     return model
@@ -238,7 +238,7 @@ def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
     spec, fields = experiment.spec, dict(theirs.fields)
     if not isinstance(spec.model, VitSpec):
         raise ConfigError(
-            f"-e {experiment.name} has the family {spec.model.family!r}, and {PREFIX}{theirs.name}"
+            f"{experiment.name} has the family {spec.model.family!r}, and {PREFIX}{theirs.name}"
             " is a 'vit'; name an experiment of a ViT, such as cifar10-tiny"
         )
     for name in ("img_size", "in_chans"):

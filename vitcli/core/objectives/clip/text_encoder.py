@@ -29,7 +29,6 @@ class CausalMask(Position):
     """A bias of the attention scores that hides later tokens: 0 or minus infinity, (1, 1, L, L)."""
 
     mask: Tensor
-    biases_scores = True
     not_averaged = ("mask",)
     """The mean of two infinities is not a number."""
 

@@ -61,7 +61,7 @@ def add_norm(
     kernels: Kernels, x: Tensor, branch: Tensor | None, norm: nn.Module
 ) -> tuple[Tensor, Tensor]:
     """Return the sum in float and its normalised rows in bf16, computed in one pass."""
-    if not (is_active(x) and type(norm) is nn.LayerNorm):
+    if not (is_active(x) and type(norm) is nn.LayerNorm and norm.bias is not None):
         return plain.add_norm(x, branch, norm)
     if branch is not None:
         branch = branch.to(torch.bfloat16).contiguous()

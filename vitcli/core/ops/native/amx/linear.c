@@ -79,8 +79,8 @@ void weight_gradient(const bf16 *g, const bf16 *x, float *weight, float *bias, l
                      long in, char *scratch, int threads) {
 #pragma omp parallel num_threads(threads)
   {
-    const long thread = omp_get_thread_num(), tiles = out / 16;
-    const long first = tiles * thread / threads * 16, last = tiles * (thread + 1) / threads * 16;
+    const long thread = omp_get_thread_num(), team = omp_get_num_threads(), tiles = out / 16;
+    const long first = tiles * thread / team * 16, last = tiles * (thread + 1) / team * 16;
     bf16 *left = (bf16 *)(scratch + thread * scratch_bytes(in)), *right = left + 2 * STRIP;
     use_tiles();
     memset(weight + first * in, 0, (last - first) * in * sizeof(float));
