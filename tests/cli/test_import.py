@@ -139,7 +139,7 @@ def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, part):
 def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here):
     for name in ("pretrain-mae", "clip"):
         code, _, talk = vitcli(save(theirs()), name, "-o", "mine")
-        assert (code, f"-e {name} " in talk, Path("mine").exists()) == (2, True, False), talk
+        assert (code, f"error: {name} " in talk, Path("mine").exists()) == (2, True, False), talk
 
 
 def test_an_export_of_vitcli_states_its_settings(tiny, here):
