@@ -103,6 +103,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-full-tutorial": partial(studies.study_short, "ablation-cifar10-full"),
     "ablation-length-5": partial(studies.study_brief, "ablation-length-5"),
     "ablation-length-says": studies.lengths_say,
+    "ablation-two-data-sets": partial(
+        studies.on_two_data_sets, "ablation-length-15", "ablation-length-15-fashion"
+    ),
     "gpu": speed.gpu,
     **{name: partial(studies.study_brief, name) for name in COMPARED},
     "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
