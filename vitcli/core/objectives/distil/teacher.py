@@ -78,9 +78,9 @@ class Teacher:
         ratio = self.model.image_shape[1] / self.model.image_shape[2]
         prefix = getattr(self.model, "num_prefix_tokens", 0)
         maps = (as_map(found.get(name), ratio, prefix, name).float() for name in names)
-        is_last = getattr(getattr(self.model, "net", None), "output_fmt", "") == "NHWC"
+        form = getattr(getattr(self.model, "net", None), "output_fmt", "")  # of timm
         return [
-            each.movedim(-1, 1) if is_last and found[name].ndim == 4 else each
+            each.movedim(-1, 1) if form == "NHWC" and found[name].ndim == 4 else each
             for name, each in zip(names, maps, strict=True)
         ]
 
