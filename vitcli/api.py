@@ -336,7 +336,7 @@ def ablate(
             The first variant is the baseline.
         seeds: Random seeds, or their number, counted from 0.
         name: Name of the study; by default that of the base, with ``-ablation``.
-        output: Folder of the study; by default runs/NAME, with a suffix for what is given below.
+        output: Folder of the study; by default runs/NAME, or runs/NAME-DATA with ``data``.
         epochs: Number of epochs of every trial.
         limit_batches: Number of steps of an epoch, at most, for a quick look.
         data: Data set of every trial.

@@ -88,7 +88,9 @@ def test_publishing_twice_writes_the_files_once(tmp_path):
     content = {path: path.read_bytes() for path in first}
     names = {"report.html", "results.json", "table.tex", "forest.svg", "curves.png"}
     assert {path.name for path in first} >= names
-    assert publish(doc, tmp_path) == []
+    written = {path: path.stat().st_mtime_ns for path in first}
+    assert {*publish(doc, tmp_path)} == {*first}
+    assert {path: path.stat().st_mtime_ns for path in first} == written
     (tmp_path / "results.json").unlink()
     assert publish(doc, tmp_path) == first
     assert {path: path.read_bytes() for path in first} == content

@@ -180,7 +180,8 @@ def load_study(
         ConfigError: The file is no study, or one of its fields is wrong.
     """
     path = find_experiment(name)
-    return study_of(read_mapping(path), path, seeds, typed, options)
+    found = study_of(read_mapping(path), path, seeds, typed, options)
+    return dataclasses.replace(found, typed=dict(typed or {}))
 
 
 def study_of(
@@ -254,7 +255,6 @@ def study_of(
         parts=parts,
         file_seeds=tuple(fields.seeds),
         data=typed.get("data.name"),
-        typed=typed,
         note=switch_family(raw, typed)[1],
     )
 

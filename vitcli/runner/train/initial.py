@@ -57,7 +57,8 @@ def initial_module(
             load_timm(encoder, first, on_message)
         else:
             assert isinstance(first, RunDir), "a file is only for models of timm"
-            load_initial_weights(encoder, first, on_message, data.class_names)
+            names = data.class_names if spec.task.row.uses_labels else ()
+            load_initial_weights(encoder, first, on_message, names)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())
         if spec.train.init_head == "probe":

@@ -162,7 +162,7 @@ def start(
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
             if trainer and run.status()["state"] == "running":  # such as out of memory
-                run.set_status("failed", run.last_step(), str(error))
+                run.set_status("interrupted", run.last_step(), str(error))
             raise
         except Exception as error:
             if run.exists:
