@@ -22,6 +22,7 @@ from vitcli.runner.experiment.config import (
     override,
     parse_set,
     parse_sets,
+    typed_changes,
 )
 from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.sizes import fit_to_data
@@ -228,6 +229,13 @@ def test_set_reads_back_what_was_written(value):
     back = parse_set(f"field={format_value(value)}")["field"]
     assert back == (list(value) if isinstance(value, tuple) else value)
     assert type(back) is (list if isinstance(value, tuple) else type(value))
+
+
+def test_changes_are_typed_as_they_are_read():
+    changes = {"data.name": "scenes", "model.depth": 3, "data.mean": [0.5, 0.5], "optim.lr": None}
+    words = typed_changes(changes)
+    assert words[::2] == ["-s"] * 4
+    assert parse_sets(words[1::2]) == changes
 
 
 def test_what_cannot_be_found_or_run_is_said(here):

@@ -21,6 +21,7 @@ from vitcli.runner.run.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
     prune,
+    resumable_checkpoint,
     save_checkpoint,
 )
 from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
@@ -49,6 +50,21 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert loaded.state == saved.state
     assert_close(loaded.tensors, saved.tensors, rtol=0, atol=0)
     assert loaded.part("model").keys() == {"a"}
+
+
+def test_only_a_checkpoint_with_its_progress_can_be_continued(tmp_path):
+    told: list[str] = []
+    assert resumable_checkpoint(tmp_path, told.append) is None
+    assert told == ["there is no checkpoint yet; starting at step 0"]
+    saved = make(7)
+    save_checkpoint(tmp_path, saved)
+    with pytest.raises(InputError, match="only the weights"):
+        resumable_checkpoint(tmp_path, told.append)
+    saved.tensors["progress.sums"] = torch.zeros(2)
+    save_checkpoint(tmp_path, saved)
+    found = resumable_checkpoint(tmp_path, told.append)
+    assert found is not None
+    assert found.step == 7
 
 
 @pytest.mark.parametrize("name", [TENSORS, MANIFEST])
