@@ -9,8 +9,9 @@ from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
 from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError, DivergedError, InputError, ResourceError, UserError
+from vitcli.runner.errors import ConfigError, DivergedError, InputError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
+from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.start import Request, resume_experiment, start
@@ -51,6 +52,10 @@ def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
         with pytest.raises(ConfigError, match="vitcli did not write"):
             run(tiny, "proj", rerun=rerun)
     assert files(here / "proj") == before
+    (here / "left").mkdir()
+    content = config_text(load_experiment(str(tiny)).spec)
+    (here / "left" / "config.yaml").write_text(content)
+    assert run(tiny, "left", rerun=True).trained, "what a power loss left of a run"
 
 
 def test_checkpoints_without_their_config_are_not_overwritten(calm, tiny):
@@ -107,18 +112,6 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     status = RunDir(here / "run").status()
     assert status["state"] == "failed"
     assert "ZeroDivisionError" in status["reason"]
-
-
-def test_too_little_memory_leaves_its_reason(tiny, here, monkeypatch):
-    def fail(self: Classify) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(Classify, "after_step", fail)
-    with pytest.raises(ResourceError):
-        run(tiny)
-    status = RunDir(here / "run").status()
-    assert status["state"] == "interrupted", "it can be continued"
-    assert "memory" in status["reason"]
 
 
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):

@@ -14,6 +14,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.config import config_text
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
@@ -277,10 +278,11 @@ def is_run_folder(run: RunDir) -> bool:
     if {"state", "step"} <= run.read("status.json").keys():
         return True
     try:
-        run.spec()
+        written = config_text(run.spec()).encode()
     except ConfigError:
         return False
-    return (run.path / ".lock").exists()
+    # After a power loss, only the configuration may be left; a person writes it otherwise.
+    return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == written
 
 
 def make_run_folder(run: RunDir, *, rerun: bool) -> None:

@@ -137,7 +137,6 @@ def start(
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
     make_run_folder(run, rerun=request.rerun)
-    trainer: Trainer | None = None
     with run.lock(), live_trackers(request.track, run, request.offline, on_message) as track:
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
@@ -161,8 +160,6 @@ def start(
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
-            if trainer and run.status()["state"] == "running":  # such as out of memory
-                run.set_status("interrupted", run.last_step(), str(error))
             raise
         except Exception as error:
             if run.exists:
