@@ -18,6 +18,7 @@ from vitcli.runner.data.arrays import (
     arranged,
     hold_out,
     keep_labels,
+    pixel_digests,
     require_memory,
 )
 from vitcli.runner.data.cache import Chunks, Decoded, array_file, cached_files, load_or_build
@@ -265,7 +266,11 @@ def decode_folder(
     data, where = decoded.data, printable(folder.root)
     if corrections:
         data = apply_corrections(data, corrections)
-        copies = exact_copies(data.test, data.train)  # another copy than the one named may be left
+        named = (
+            zip(pixel_digests(part.pixels), part.names, strict=True)
+            for part in (data.test, data.train)
+        )
+        copies = exact_copies(*named)  # another copy than the one named may be left
         decoded = replace(decoded, same={**decoded.same, "copies": copies})
         on_message(f"{where}: {describe_corrections(corrections)} ({spec.corrections})")
     if spec.resize is None:

@@ -3,14 +3,11 @@
 Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from vitcli.core.data.source import Images
-from vitcli.runner.data.arrays import pixel_digests
 
 SIDE = 16
 """Pictures are compared as grey squares of this side, without the finer detail."""
@@ -26,6 +23,8 @@ MOST_PAIRS = 100_000_000
 MOST_ALIKE = 1_000_000
 """Largest number of pairs that are returned: more do not fit into memory."""
 AT_ONCE, GREYED = 2000, 100
+Named = Iterable[tuple[bytes, str]]
+"""The digest of the pixels and the name of each image."""
 
 
 def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
@@ -106,8 +105,7 @@ def _gradients(grey: Tensor) -> Tensor:
     return torch.where(is_flat, 0.0, both / norm.clamp(min=1e-6))
 
 
-def exact_copies(test: Images, train: Images) -> list[tuple[str, str]]:
+def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
     """Return the names of the test images that are training images, too, each with one of them."""
-    last = dict(zip(pixel_digests(train.pixels), train.names, strict=True))
-    asked = zip(pixel_digests(test.pixels), test.names, strict=True)
-    return [(name, last[digest]) for digest, name in asked if digest in last]
+    last = dict(train)
+    return [(name, last[digest]) for digest, name in test if digest in last]

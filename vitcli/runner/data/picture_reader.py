@@ -348,13 +348,14 @@ def same_pictures(
         for other in [first.setdefault(digests[row], row)]
         if folder.labels[other] != folder.labels[row]
     ]
-    known, asked = (images[torch.tensor(rows, dtype=torch.long)] for rows in (train, test))
-    copies, near = exact_copies(asked, known), list[tuple[str, str]]()
-    if len(train) * len(test) <= MOST_PAIRS:
-        pairs, exact = near_copies(asked.pixels, known.pixels), {name for name, _ in copies}
-        named = [(asked.names[a], known.names[b]) for a, b in pairs]
-        near = [pair for pair in named if pair[0] not in exact]
     names = folder.names
+    named = ([(digests[row], names[row]) for row in rows] for rows in (test, train))
+    copies, near = exact_copies(*named), list[tuple[str, str]]()
+    if len(train) * len(test) <= MOST_PAIRS:
+        known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
+        pairs = near_copies(images[asked].pixels, images[known].pixels)
+        exact = {name for name, _ in copies}
+        near = [(names[test[a]], names[train[b]]) for a, b in pairs if names[test[a]] not in exact]
     return {"copies": copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
 
 
