@@ -20,8 +20,7 @@ from tests.judges.conftest import Judge
 from vitcli.core.models.layers import build_norm
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.pos_embed import Rope2d
-from vitcli.core.ops.backend import Backend
-from vitcli.core.ops.plain import attention, merge_heads
+from vitcli.core.ops.backend import Backend, attention, merge_heads
 from vitcli.runner.machine.kernels import BACKENDS
 from vitcli.runner.machine.processor import cpu_kind
 

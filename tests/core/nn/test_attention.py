@@ -10,7 +10,7 @@ from tests.core.specs import build, changed
 from vitcli.core.models.layers import build_attention
 from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.ops.plain import attention, attention_weights, fused_attention
+from vitcli.core.ops.backend import attention, attention_weights, fused_attention
 from vitcli.core.spec.slots import ATTN_SCALES
 
 SHAPE = TokenShape(embed_dim=24, num_heads=3, grid_size=(3, 4), num_prefix_tokens=1)

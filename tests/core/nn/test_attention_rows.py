@@ -27,7 +27,7 @@ from vitcli.core.nn.linear_attention import (
     orthogonal_features,
     segment_means,
 )
-from vitcli.core.ops.plain import attention
+from vitcli.core.ops.backend import attention
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema
 

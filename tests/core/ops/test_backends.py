@@ -13,10 +13,9 @@ from torch.testing import assert_close
 
 from tests.core.ops.gradients import error, gradients
 from tests.core.ops.test_simd import BRANCHES
-from vitcli.core.ops.backend import PLAIN, Backend
+from vitcli.core.ops.backend import PLAIN, Backend, self_attention
 from vitcli.core.ops.native.amx import functions
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.core.ops.plain import self_attention
 from vitcli.runner.machine.kernels import BACKENDS, load_kernels
 
 BF16 = torch.bfloat16

@@ -12,7 +12,7 @@ from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.runner.train.conftest import stops_after
 from vitcli.core.metrics.classification import compute_logits
-from vitcli.core.ops.plain import attention
+from vitcli.core.ops.backend import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.optim import total_norm

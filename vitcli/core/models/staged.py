@@ -8,7 +8,7 @@ from itertools import islice
 
 from torch import Tensor, nn
 
-from vitcli.core.models.token_model import TokenModel
+from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import drop_path_rates
 from vitcli.core.spec import StagedSpec

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.make import make
-from vitcli.core.ops.backend import InnerLayer, Linear
-from vitcli.core.ops.plain import Scale, attention, attention_weights, merge_heads, split_heads
+from vitcli.core.ops.backend import (
+    InnerLayer,
+    Linear,
+    Scale,
+    attention,
+    attention_weights,
+    merge_heads,
+    split_heads,
+)
 from vitcli.core.spec.slots import ATTN_SCALES
 
 

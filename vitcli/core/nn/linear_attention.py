@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import AttentionRule, Softmax, TokenShape, build_scale
-from vitcli.core.ops.plain import Scale
+from vitcli.core.ops.backend import Scale
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec.slots import LINFORMER_SHARES
 from vitcli.core.torch_use import without_autocast

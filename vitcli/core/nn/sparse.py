@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcli.core.nn.attention import AttentionRule, TokenShape, build_scale
-from vitcli.core.ops.plain import attention, attention_weights
+from vitcli.core.ops.backend import attention, attention_weights
 
 
 class Sparse(AttentionRule):

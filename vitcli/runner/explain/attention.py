@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.core.ops.plain import attention_scores, merge_heads
+from vitcli.core.ops.backend import attention_scores, merge_heads
 from vitcli.runner.explain.drawings import heat
 from vitcli.runner.explain.lesson import Shown
 from vitcli.runner.explain.subject import Layer, Subject

@@ -8,7 +8,7 @@ import torch
 from vitcli.core.inspect.random_tensors import score_variance
 from vitcli.core.inspect.statistics import attention_entropy
 from vitcli.core.nn.attention import HeadDimScale
-from vitcli.core.ops.plain import attention_scores
+from vitcli.core.ops.backend import attention_scores
 from vitcli.core.spec.slots import ATTN_SCALES
 from vitcli.runner.explain.drawings import bars
 from vitcli.runner.explain.lesson import Shown

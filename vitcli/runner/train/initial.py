@@ -21,7 +21,7 @@ from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.timm_model import TimmModel
-from vitcli.core.models.token_model import TokenModel
+from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitcli.core.inspect.components import patch_colours
-from vitcli.core.models.token_model import TokenModel
+from vitcli.core.models.vit import TokenModel
 from vitcli.runner.figure_style import bare, wrap_text
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from vitcli.core.models.token_model import TokenModel
+from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS

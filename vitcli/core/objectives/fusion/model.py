@@ -21,8 +21,7 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
-from vitcli.core.ops.backend import Linear
-from vitcli.core.ops.plain import attention, merge_heads
+from vitcli.core.ops.backend import Linear, attention, merge_heads
 from vitcli.core.randomness import Draws, keyed_generator, seed_of
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.core.spec.slots import INITS

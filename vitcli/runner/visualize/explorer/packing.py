@@ -38,8 +38,7 @@ from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.patch_embed import ConvPatches, ConvStem, ConvTokenizer, LinearPatches
 from vitcli.core.nn.pool import ClsPool, MeanPool, SequencePool
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.ops.backend import Gelu, Linear
-from vitcli.core.ops.plain import CLAMP
+from vitcli.core.ops.backend import CLAMP, Gelu, Linear
 from vitcli.core.spec.slots import SLOTS
 
 Step = dict[str, Any]

@@ -10,11 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.ops import plain
-from vitcli.core.ops.backend import Backend
+from vitcli.core.ops.backend import PLAIN, Backend, self_attention, split_heads
 from vitcli.core.ops.native.amx import functions
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.core.ops.plain import self_attention, split_heads
 
 MAX_TOKENS = 320
 """Maximum number of tokens. The scores of one head, with gradients 1.6 MB for 320 tokens, must fit
@@ -46,14 +44,14 @@ def is_active(x: Tensor) -> bool:
 def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return x w^T + b. One pass over the rows computes float gradients of weight and bias."""
     if not (is_active(x) and fits_linear(*weight.shape)):
-        return plain.linear(x, weight, bias)
+        return PLAIN.linear(x, weight, bias)
     return functions.Linear.apply(x.to(torch.bfloat16), weight, bias, kernels)
 
 
 def gelu(kernels: Kernels, x: Tensor) -> Tensor:
     """Return GELU of x. Output and gradient need one pass each."""
     if not is_active(x) or x.dtype is not torch.bfloat16 or x.ndim == 4:
-        return plain.gelu(x)  # it keeps the memory layout of 4-D maps
+        return PLAIN.gelu(x)  # it keeps the memory layout of 4-D maps
     return functions.Gelu.apply(x.contiguous(), kernels)
 
 
@@ -62,7 +60,7 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum in float and its normalised rows in bf16, computed in one pass."""
     if not (is_active(x) and type(norm) is nn.LayerNorm and norm.bias is not None):
-        return plain.add_norm(x, branch, norm)
+        return PLAIN.add_norm(x, branch, norm)
     if branch is not None:
         branch = branch.to(torch.bfloat16).contiguous()
     x = x.float().contiguous()
