@@ -18,7 +18,12 @@ from vitcli.runner.errors import DivergedError
 from vitcli.runner.experiment.sizes import fit_to_data
 
 QUEUE = Path(pilot.__file__).with_name("accuracy-per-compute.txt")
-BUDGETS = {"cifar10-convnet": (0.6, 2e6), "speedrun-94": (2.4, 4e6), "cifar10-plain": (0.9, 1e6)}
+BUDGETS = {
+    "cifar10-convnet": (0.6, 2e6),
+    "cifar10-pocket": (2.4, 750e3),
+    "speedrun-94": (2.4, 750e3),
+    "cifar10-plain": (0.9, 1e6),
+}
 """PFLOP and parameters that a pilot of an experiment may have."""
 IMAGES = 45_000
 
