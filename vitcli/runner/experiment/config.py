@@ -22,7 +22,7 @@ from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
-from vitcli.runner.text import did_you_mean, is_utf8, printable, quoted
+from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -101,12 +101,16 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
 
 
 def typed_name(path: Path) -> str:
-    """Return the argument that selects an experiment's file: its name, or else its path."""
-    return path.stem if experiment_files().get(path.stem) == path else path.name
+    """Return the argument that selects an experiment's file: its name, or else its path.
+
+    Of a path outside the current folder, only the file's name is left, as in all results.
+    """
+    is_named = experiment_files().get(path.stem) == path
+    return path.stem if is_named else str(portable(str(path)))
 
 
 def _typed(path: Path) -> str:
-    """Return ``typed_name``, but the whole path of a file, quoted for a shell."""
+    """Return ``typed_name`` for a message: the whole path of a file, quoted for a shell."""
     return shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
 
 

@@ -5,7 +5,6 @@ import statistics
 import warnings
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -19,7 +18,7 @@ from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import RULE, SearchTrial
 from vitcli.runner.tables import Table, make_table
-from vitcli.runner.text import portable, portable_fields, quantity
+from vitcli.runner.text import portable_fields, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.objective import Objective
@@ -150,7 +149,9 @@ def make_result(objective: "Objective") -> SearchResult:
         name=search.name,
         question=search.question,
         hypothesis=search.hypothesis,
-        command=shlex.join(["vitcli", "search", typed(search.path), *typed_changes(search.typed)]),
+        command=shlex.join(
+            ["vitcli", "search", typed_name(search.path), *typed_changes(search.typed)]
+        ),
         task=search.base.task.name,
         data=search.base.data.name,
         epochs=search.base.train.epochs,
@@ -184,12 +185,6 @@ def importances(objective: "Objective") -> dict[str, float]:
         warnings.simplefilter("ignore")  # a target must be small where it is good
         evaluator = PedAnovaImportanceEvaluator()
         return dict(get_param_importances(study, evaluator=evaluator, target=target))
-
-
-def typed(path: Path) -> str:
-    """Return the argument that selects the file of a search: its name, or else its path."""
-    name = typed_name(path)
-    return name if name == path.stem else portable(str(path))
 
 
 def best_table(doc: SearchResult, count: int = NUM_BEST) -> Table:
