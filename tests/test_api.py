@@ -135,6 +135,8 @@ def test_fit_trains_any_module_that_returns_logits(mine):
     assert not model.training
     maps = vitcli.attention_maps(model, mine.normalize(mine.test.pixels[:3]), [-1])
     assert (maps.keys(), maps[0].shape) == ({0}, (3, 2, 4, 4))
+    with pytest.raises(ValueError, match="layer 7 is out of range"):
+        vitcli.attention_maps(model, mine.normalize(mine.test.pixels[:3]), [7])
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,11 @@ def test_ranks_count_wrong_items_before_the_best_right_one():
     assert [recall(found, k) for k in (1, 2, 4)] == [0.25, 0.75, 1.0]
 
 
+def test_vectors_that_are_all_equal_retrieve_nothing():
+    vectors, subject = F.normalize(torch.ones(5, 3), dim=1), torch.arange(5)
+    assert ranks(vectors, vectors, subject, subject).tolist() == [4] * 5
+
+
 def test_ranks_do_not_depend_on_the_size_of_a_portion(monkeypatch):
     queries, items = torch.randn(10, 3), torch.randn(7, 3)
     subject, of_item = torch.arange(10) % 7, torch.arange(7)

@@ -27,7 +27,7 @@ THEIRS = {
     "color": "Color", "contrast": "Contrast", "sharpness": "Sharpness", "posterize": "Posterize",
     "solarize": "Solarize", "auto_contrast": "AutoContrast", "equalize": "Equalize",
 }  # fmt: skip
-STRENGTHS = {
+STRENGTHS: dict[str, list[float]] = {
     "shear_x": [-0.37, 0.23], "shear_y": [-0.23, 0.37], "rotate": [-25, 40],
     "translate_x": [-5, 3], "translate_y": [-2, 6], "brightness": [0.4, 1.7], "color": [0.1, 1.8],
     "contrast": [0.3, 1.6], "sharpness": [0.2, 1.9], "posterize": [3, 6], "solarize": [60, 200],
@@ -57,6 +57,16 @@ def test_an_operation_equals_torchvision(name):
         # A source position on the edge between two pixels may round to either pixel.
         assert wrong <= (0.02 if geometric else 0.0), (name, strength, wrong)
         assert strength == 0 or not torch.equal(ours, images)
+
+
+@pytest.mark.parametrize("strength", STRENGTHS["color"])
+def test_images_of_one_channel_have_no_colours_to_change(strength):
+    images = pictures()[:, :1]
+    ours = OPS["color"].apply(images, torch.full((len(images),), strength))
+    assert torch.equal(ours, images)
+    assert torch.equal(
+        _apply_op(images, "Color", strength - 1, InterpolationMode.NEAREST, None), images
+    )
 
 
 @pytest.mark.parametrize(

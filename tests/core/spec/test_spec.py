@@ -34,6 +34,7 @@ from vitcli.core.spec.slots import SLOTS
         ({"name": "clip"}, True),
         ({"name": "fusion", "fusion": "late", "contrast": 0.1}, True),
         ({"name": "fusion", "fusion": "late"}, False),
+        ({"name": "lejepa"}, True),
         ({"name": "classify"}, False),
     ],
 )
@@ -44,6 +45,16 @@ def test_parts_of_a_batch_are_refused_where_a_loss_compares_its_images(task, is_
         wanted = "train.accumulate: task" if is_refused and parts > 1 else ""
         assert (spec.refusal or "").startswith(wanted)
         assert bool(spec.refusal) == bool(wanted)
+    spec = ExperimentSpec.model_validate({"task": task, "train": {"batch_size": 1}})
+    assert bool(spec.refusal) == is_refused
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_smooth_labels_are_refused_where_no_loss_reads_them(name):
+    fields = {"task": {"name": name}, "train": {"label_smoothing": 0.1}}
+    spec = ExperimentSpec.model_validate(fields)
+    refused = (spec.refusal or "").startswith("train.label_smoothing: ")
+    assert refused == (name in ("mae", "dino", "lejepa", "clip"))
 
 
 def test_a_pretraining_is_refused_as_a_training_is():

@@ -70,6 +70,12 @@ def test_to_freeze_nothing_or_everything_is_refused(freeze):
         training(freeze=freeze)
 
 
+def test_muon_without_a_matrix_to_train_is_refused():
+    task = new_task({"optim": {"name": "muon"}, "train": {"freeze": "backbone"}})
+    with pytest.raises(ValueError, match=r"optim\.name: .* train\.freeze"):
+        Training(task.spec, task, data_set())
+
+
 def test_a_balanced_epoch_draws_each_class_equally_often():
     labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
     order = balanced_order(labels, seed=0, epoch=0)

@@ -90,6 +90,12 @@ def test_a_pre_training_with_a_teacher_is_refused(tiny):
         with_teacher(spec.spec)
 
 
+def test_a_student_with_a_distillation_token_cannot_teach(tiny):
+    tiny.train("runs/student", named(tiny, **{"task.kind": "token", "model.reg_tokens": 1}))
+    with pytest.raises(ConfigError, match=r"task\.teacher: student predicts with a distillation"):
+        with_teacher(tiny.experiment(FEW | {"task.teacher": "student"}).spec)
+
+
 @pytest.mark.parametrize("kind", ["logits", "token"])
 def test_a_finished_student_is_used_without_its_teacher(tiny, kind):
     fields = {"task.kind": kind, "model.reg_tokens": 1}

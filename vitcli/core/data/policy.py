@@ -145,7 +145,8 @@ def brightness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def color(images: Tensor, factor: Tensor) -> Tensor:
-    return blend(grey(images), images, factor)
+    """Blend with grey levels. Images of one channel stay as they are, as in torchvision."""
+    return images if images.shape[1] == 1 else blend(grey(images), images, factor)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:

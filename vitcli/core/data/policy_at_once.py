@@ -82,6 +82,8 @@ def apply_at_once(images: Tensor, settings: dict[str, Tensor]) -> Tensor:
 def mix_tones(images: Tensor, tone: Tensor, is_grey: Tensor, is_smooth: Tensor) -> Tensor:
     """Blend images with their grey or smoothed image, their mean level or black -> int64."""
     share, rest, num_pixels = tone[..., None, None, None].unbind(1)  # (B, 1, 1, 1)
+    if images.shape[1] == 1:  # grey already
+        share, rest = torch.where(is_grey, 1, share), torch.where(is_grey, 0, rest)
     luma = grey(images)
     total = luma.sum(dim=(1, 2, 3), keepdim=True, dtype=torch.int64).float()
     mean = (total.double() / num_pixels).float()  # compiled code divides only doubles exactly

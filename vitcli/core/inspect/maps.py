@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.rollout import grad_rollout, rollout
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, chosen_layers
 from vitcli.core.models.timm_model import MappedModel
 
 
@@ -229,5 +229,4 @@ def _given_maps(
             raise ValueError(
                 f"attention_maps: {kind}.attention_weights: rows of layer {layer} do not sum to 1"
             )
-    wanted = [*found] if layers is None else [layer % max(1, len(found)) for layer in layers]
-    return {layer: found[layer] for layer in wanted}
+    return {layer: found[layer] for layer in chosen_layers(layers, len(found))}

@@ -49,7 +49,7 @@ def _is_in(name: str, part: str) -> bool:
     """Return whether a tensor belongs to a part. The last part has all that is left."""
     if part == EMBEDDING:
         return True
-    prefixes = ("head.", "norm.", "pool.") if part == HEAD else (part_prefix(part),)
+    prefixes = ("head.", "head_dist.", "norm.", "pool.") if part == HEAD else (part_prefix(part),)
     return name.startswith(prefixes)
 
 

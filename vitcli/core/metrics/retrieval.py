@@ -26,7 +26,9 @@ def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
 def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> Tensor:
     """Return how many items of other subjects precede the best item of a query's subject: (N,).
 
-    0 means that the most similar item is right. The function serves both ways of retrieval.
+    0 means that only the right items are most similar. An item of another subject that is as
+    similar as the best one precedes it, so vectors that are all equal retrieve nothing. The
+    function serves both ways of retrieval.
 
     Args:
         queries: Unit vectors (N, E) of images or captions.
@@ -38,7 +40,7 @@ def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> T
     for part, own in zip(queries.split(AT_ONCE), subject.split(AT_ONCE), strict=True):
         similar, is_own = part @ items.mT, own[:, None] == of_item  # (n, M)
         best = similar.masked_fill(~is_own, float("-inf")).amax(1, keepdim=True)
-        found.append(((similar > best) & ~is_own).sum(1))
+        found.append(((similar >= best) & ~is_own).sum(1))
     return torch.cat(found)
 
 

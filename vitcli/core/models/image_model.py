@@ -42,6 +42,18 @@ def count_layers(names: Sequence[str]) -> list[int]:
     return found
 
 
+def chosen_layers(layers: Sequence[int] | None, depth: int) -> list[int]:
+    """Return the layers of a model, counted from 0, all by default.
+
+    Raises:
+        ValueError: The model has no such layer.
+    """
+    for index in layers or ():
+        if not -depth <= index < depth:
+            raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
+    return [i % depth for i in (range(depth) if layers is None else layers)]
+
+
 class ImageModel(nn.Module):
     """Base class of models: normalised images (B, C, H, W) -> logits (B, K).
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.image_model import ImageModel, chosen_layers
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import TimmSpec
@@ -196,8 +196,7 @@ class TimmModel(ImageModel):
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Return the logits (B, K), and the attention weights that they depend on, by layer."""
         self.check_images(images)
-        depth = len(self.blocks)
-        chosen = [i % depth for i in (range(depth) if layers is None else layers)]
+        chosen = chosen_layers(layers, len(self.blocks))
         parts = [self.blocks[i].attn for i in chosen]
         fused = [part.fused_attn for part in parts]
         try:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.make import make, make_part
-from vitcli.core.models.image_model import ImageModel, refuse_bytes
+from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
 from vitcli.core.models.layers import build_block, build_norm, build_patch_embed, build_table
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import Block, drop_path_rates, forward_recomputed
@@ -257,7 +257,7 @@ class VisionTransformer(TokenModel):
 
         Only the requested layers store their weights.
         """
-        wanted = self._layer_indices(layers)
+        wanted = chosen_layers(layers, len(self.blocks))
         return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 
     def forward_with_tokens(
@@ -280,7 +280,7 @@ class VisionTransformer(TokenModel):
 
         Autograd can differentiate the logits with respect to the weights.
         """
-        tokens, weights = self._attend(images, self._layer_indices(layers), self.blocks)
+        tokens, weights = self._attend(images, chosen_layers(layers, len(self.blocks)), self.blocks)
         return self.forward_head(self.last_norm(tokens)), weights
 
     def _attend(
@@ -296,18 +296,6 @@ class VisionTransformer(TokenModel):
             else:
                 tokens = block(tokens)
         return tokens, weights
-
-    def _layer_indices(self, layers: Sequence[int] | None) -> list[int]:
-        """Return the layers, counted from 0, all by default.
-
-        Raises:
-            ValueError: The model has no such layer.
-        """
-        depth = len(self.blocks)
-        for index in layers or ():
-            if not -depth <= index < depth:
-                raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
-        return [i % depth for i in (range(depth) if layers is None else layers)]
 
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:

@@ -94,6 +94,10 @@ class ExperimentSpec(Spec):
                 f"train.accumulate: task {self.task.name!r} compares the images of a whole batch;"
                 " set it to 1"
             )
+        if self.train.batch_size == 1 and self.task.compares_images:
+            return f"train.batch_size: task {self.task.name!r} compares the images of a batch"
+        if self.train.label_smoothing and not self.task.row.learns_classes:
+            return f"train.label_smoothing: task {self.task.name!r} has no labels to smooth"
         before = self.pretraining.refusal if self.pretraining else None
         return f"pretrain.{before}" if before else None
 

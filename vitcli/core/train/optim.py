@@ -225,7 +225,10 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     hidden = [each for each in named if is_hidden_matrix(each.name, each.parameter)]
     rest = [each for each in named if not is_hidden_matrix(each.name, each.parameter)]
     if not hidden:
-        raise ValueError("muon trains the matrices of transformer blocks, but there are none")
+        raise ValueError(
+            "optim.name: muon trains the matrices of transformer blocks, and train.freeze leaves"
+            " none of them; take adamw"
+        )
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
         Muon(groups, momentum=spec.muon_momentum, nesterov=True),

@@ -64,6 +64,11 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
             raise
         return spec
     theirs = run.spec()
+    if getattr(theirs.task, "kind", None) == "token":
+        raise ConfigError(
+            f"{FIELD}: {run.name} predicts with a distillation token, which a teacher cannot have;"
+            " take a run of another task.kind"
+        )
     teacher = TeacherSpec(
         run=asked.run,
         sha256=weights_sha256(weights),

@@ -2,12 +2,14 @@
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
+from vitcli.core.data.batches import epoch_rows
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.clip.captions import CHANGES, CIFAR10, KINDS
 from vitcli.core.objectives.clip.clip import (
@@ -18,7 +20,7 @@ from vitcli.core.objectives.clip.clip import (
     loss_floor,
 )
 from vitcli.core.objectives.clip.tokens import UNKNOWN
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec
 
 
 @pytest.fixture
@@ -132,6 +134,13 @@ def test_each_caption_of_a_folder_belongs_to_its_image():
     assert both > 30, "several captions take turns"
 
 
+def test_captions_are_drawn_beside_the_augmentation_of_a_gpu():
+    task, policy = new_task(), AugmentSpec(policy="trivial_augment")
+    drawn = task.draw_rows(0, 40, (8, 8), False).keys() - {"index", "flip"}
+    assert drawn
+    assert not drawn & epoch_rows(40, (8, 8), policy, seed=0, epoch=0, at_once=True).keys()
+
+
 def test_equal_captions_have_equal_numbers():
     task, data = new_task(batch_size=40), data_set()
     (batch,) = task.batches(data, 0)
@@ -242,3 +251,8 @@ def test_fields_that_do_not_fit_are_refused():
         spec.replace(data=spec.data.replace(augment=mixed))
     with pytest.raises(ValueError, match=r"task.captions: 'folder' reads captions.csv"):
         spec.replace(task=spec.task.replace(captions="folder"))
+    colours = data_set()
+    grey = replace(colours, train=replace(colours.train, pixels=colours.train.pixels[:, :1]))
+    new_task(captions="transformations").check_data(colours)
+    with pytest.raises(ValueError, match=r"task.captions: 'transformations' needs .* colours"):
+        new_task(captions="transformations").check_data(grey)

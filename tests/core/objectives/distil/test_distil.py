@@ -1,6 +1,7 @@
 """The checks of the papers, and what a teacher must not do. Axes: B batch, K classes."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -253,6 +254,9 @@ def test_a_teacher_of_other_classes_or_channels_is_refused():
         make({"teacher": teacher}).check_data(data_set())
     make({"teacher": teacher | {"class_names": tuple("abcde")}}).check_data(data_set())
     make(KINDS["features of a convnet"] | {"teacher": teacher}).check_data(data_set())
+    two = make({"standardize": True}, num_classes=2)
+    with pytest.raises(ValueError, match=r"task\.standardize"):
+        two.check_data(replace(data_set(), class_names=("a", "b")))
     grey = make({"teacher": {"run": "any", "model": RESNET | {"in_chans": 1}}})
     with pytest.raises(ValueError, match="channels"):
         grey.check_data(data_set())

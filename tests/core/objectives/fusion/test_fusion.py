@@ -294,6 +294,7 @@ def test_losses_of_single_modalities_are_added_with_their_weight():
             {},
             "task.contrast: needs both",
         ),
+        ({"modality_dropout": 0.5, "modalities": "sound"}, {}, "task.modality_dropout: needs both"),
         (
             {"fusion": "late"},
             {"model": SwinSpec(pool="mean", depths=(1,), pos_embed="relative")},

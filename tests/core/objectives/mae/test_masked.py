@@ -158,6 +158,13 @@ def test_a_ratio_that_masks_no_patch_or_every_patch_is_refused(ratio):
         experiment({"task": {"name": "mae", "mask_ratio": ratio}})
 
 
+def test_normalised_patches_of_one_value_are_refused():
+    with pytest.raises(ValueError, match=r"task.norm_pix: .* no variance"):
+        experiment(
+            {"task": {"name": "mae", "norm_pix": True}, "model": {"patch_size": 1, "in_chans": 1}}
+        )
+
+
 SSAT = {"task": {"name": "ssat", "class_weight": 0.25}}
 
 

@@ -69,7 +69,6 @@ def test_an_evaluation_is_the_k_nn_accuracy_of_the_encoder(name):
             {"model": {"pos_embed": "rope2d"}},
             "task.local_size: the model takes no crops of another size",
         ),
-        ({"train": {"accumulate": 2}}, "train.accumulate"),
         ({"task": {"global_scale": (0.5, 0.4)}}, "global_scale"),
     ],
 )

@@ -116,6 +116,11 @@ class ContrastiveTask(Task):
         made = GeneratedCaptions(self.book, variants, text.encoder(), text.length)
         return made.to(self.module.logit_scale.device)
 
+    def check_data(self, data: DataSet) -> None:
+        """Refuse transformations of grey images: one of them is "grey"."""
+        if self.options.captions == "transformations" and data.in_chans == 1:
+            raise ValueError("task.captions: 'transformations' needs images with colours")
+
     # Batches
 
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
@@ -123,7 +128,8 @@ class ContrastiveTask(Task):
         tables = {}
         for name in ("variant", "choice"):
             generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")
-            tables[name] = torch.randint(2**30, (num_images,), generator=generator)[rows["index"]]
+            draws = torch.randint(2**30, (num_images,), generator=generator)
+            tables[f"caption.{name}"] = draws[rows["index"]]
         return rows | (pinned(tables) if is_cuda else tables)
 
     def rows(self, data: DataSet, epoch: int) -> Rows:
@@ -155,9 +161,9 @@ class ContrastiveTask(Task):
         """Return the captions of the images of B rows."""
         index = rows["index"]
         if self.options.captions == "folder":
-            return self._stored(data).draw(index, rows["variant"])
-        subject = self.trained.choose(self.classes(data, index), rows["choice"])
-        return self.trained.draw(subject, rows["variant"])
+            return self._stored(data).draw(index, rows["caption.variant"])
+        subject = self.trained.choose(self.classes(data, index), rows["caption.choice"])
+        return self.trained.draw(subject, rows["caption.variant"])
 
     def classes(self, data: DataSet, index: Tensor) -> Tensor:
         """Return the class that the caption of each image names: (B,) -> (B,)."""

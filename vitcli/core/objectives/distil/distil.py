@@ -98,6 +98,11 @@ class Distil(Classify):
                 f"task.teacher: it takes images of {teacher.image_shape[0]} channels, the data set"
                 f" has {data.in_chans}"
             )
+        if task.standardize and data.num_classes < 3:
+            raise ValueError(
+                "task.standardize: the standardised logits of fewer than three classes say only"
+                " which one is largest; set it to false"
+            )
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, the accuracy of the student's own head and the teacher's part."""

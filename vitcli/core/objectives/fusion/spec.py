@@ -81,6 +81,7 @@ class FusionSpec(TaskSpec):
         for name in ("contrast", "unimodal"):
             if getattr(self, name) and self.fusion == "early":
                 raise ValueError(f"task.{name}: 'early' has no separate features; take 'late'")
+        for name in ("contrast", "unimodal", "modality_dropout"):
             if getattr(self, name) and self.modalities != "both":
                 raise ValueError(f"task.{name}: needs both modalities; set it to 0")
         if self.sound == "folder" and data.name in DATA_SETS:

@@ -61,6 +61,8 @@ class MaskingSpec(TaskSpec):
                 f"model.patch_embed: {model.patch_embed!r} mixes pixels of neighbouring patches, so"
                 f" task {self.name!r} could look into masked patches; take {able}"
             )
+        if self.norm_pix and (model.patch_size, model.in_chans) == (1, 1):
+            raise ValueError("task.norm_pix: a patch of one value has no variance; set it to false")
         if model.img_size is not None:
             height, width = (side // model.patch_size for side in model.img_size)
             self._check_ratio(height * width)

@@ -43,16 +43,15 @@ class ViewsSpec(TaskSpec):
     solarize: Probability = 0.2
     """Probability that light pixels are inverted; only in the second global crop."""
 
+    @property
+    def compares_images(self) -> bool:
+        return True
+
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
         if data.augment != AugmentSpec():
             raise ValueError(
                 f"data.augment: {self.name} makes its own views (task.jitter, task.flip ...);"
                 " remove data.augment"
-            )
-        if train.accumulate > 1:
-            raise ValueError(
-                f"train.accumulate: {self.name} compares the images of a whole batch;"
-                " set train.accumulate to 1"
             )
         if self.num_local:
             self._check_size("local_size", self.local_size, "num_local to 0", model)
