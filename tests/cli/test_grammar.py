@@ -242,7 +242,9 @@ def test_quiet_leaves_results_and_errors(monkeypatch):
 EXCLUDING = (
     *("ablate --dry-run --status", "ablate --status --table-only", "search x --dry-run --status"),
     *("ablate --dry-run --table-only", "predict x.png --reject 0 --coverage 0.9"),
-    "ablate --first --json",
+    *("ablate --first --json", "ablate --first --format json", "ablate --first --only full"),
+    *("ablate --status --rerun", "ablate --status --checklist a.md", "ablate --status --format md"),
+    "ablate --table-only --rerun",
 )
 
 
@@ -268,6 +270,13 @@ def test_the_folder_of_runs_can_be_elsewhere(here, environment):
 PROFILE = "engine: slurm\npartition: gpu\ncpus: 4\ntime-limit: 2h\nsbatch: [account=vision]\n"
 
 
+@pytest.mark.parametrize("command", ["ablate", "search search-quickstart"])
+@pytest.mark.parametrize("option", ["-o", "--save"])
+def test_a_folder_without_a_name_is_refused(here, command, option):
+    code, out, talk = vitcli(*command.split(), option, "")
+    assert (code, out, talk.startswith(f"error: {option} needs")) == (2, "", True), talk
+
+
 def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypatch):
     """A check of the engine is the first to see them."""
     seen: list[Any] = []
@@ -277,13 +286,17 @@ def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypat
     (found,) = seen
     assert (found.engine, found.partition, found.cpus, found.minutes) == ("slurm", "cpu", 4, 120)
     assert found.sbatch == {"account": "vision"}
+    (here / "slurm.yaml").write_text(PROFILE.replace("[account=vision]", "qos=low"))
+    vitcli("ablate", "nothing", "--profile", "slurm.yaml")
+    assert seen[1].sbatch == {"qos": "low"}
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         *(("partitoin: gpu", "slurm.yaml:1: no"), ("dry-run: true", "slurm.yaml:1: no")),
-        *(("cpus: many", "--cpus takes"), ("cpus: 0", "--cpus takes")),
+        *((f"\ncpus: {text}", "slurm.yaml:2: --cpus takes") for text in ("many", "0", "[1]")),
+        *(("sbatch: 3", "--sbatch takes NAME=VALUE"), ("sbatch: {a: b}", "slurm.yaml:1: --sb")),
     ],
 )
 def test_a_mistake_in_a_profile_is_named(here, text, told):

@@ -148,6 +148,10 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     assert (code, "the head for 2 classes is new" in talk) == (0, True), talk
     assert ("dropped: head.weight (7, 64), head.bias (7,)" in talk) == (classes == 7)
     following = out.splitlines()[-1].removeprefix("next           vitcli ")
+    save_picture("x.png", (8, 8))
+    for reader in ("eval", "predict", "attn-map"):
+        code, _, talk = vitcli(reader, "mine", *(["x.png"] if reader != "eval" else []))
+        assert (code, talk.count("its head was never trained")) == (0, 1), talk
     code, _, talk = vitcli("export", "mine", "--format", "card", "-o", "card.md")
     assert (code, talk.endswith(f": vitcli {following}\n")) == (4, True)
     if classes:

@@ -10,13 +10,14 @@ from functools import partial
 import pytest
 
 from tests.cli.commands import vitcli
+from tests.fabricated import record
 from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
-from vitcli.cli.watch_screen import Range, draw, range_of, screen
+from vitcli.cli.watch_screen import AXIS, LABEL, Range, draw, range_of, screen
 from vitcli.runner.files import commit_json
 from vitcli.runner.overview.progress import Watcher
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 watch = partial(vitcli, "runs", "watch")
@@ -44,6 +45,27 @@ def test_json_holds_every_trial():
     facts = {"name": "no-ffn/seed1", "variant": "no-ffn", "state": "interrupted", "reason": ""}
     facts |= {"epochs": 3, "planned": 6, "headline": "accuracy", "value": pytest.approx(0.36)}
     assert found["trials"][3] | {"reason": ""} == facts
+
+
+def test_a_search_between_two_trials_has_not_ended():
+    make_study_folder({"full/seed0": "finished"})
+    watcher = Watcher(STUDY)
+    with hold_folder(STUDY, "held"):
+        assert (watcher.read().has_ended, watcher.read().is_running) == (False, True)
+    assert (watcher.read().has_ended, watcher.read().is_running) == (True, False)
+
+
+@pytest.mark.parametrize(("epochs", "is_left"), [((0, 1, 2), True), ((1, 9, 2), False)])
+def test_a_curve_has_the_epochs_of_its_points(epochs, is_left):
+    """Epoch 0 is that of a probe; epoch 9 of 6 is of a damaged file."""
+    make_study_folder({"full/seed0": "interrupted"})
+    lines = [record(epoch + 1, 0.5 + epoch / 50) | {"epoch": epoch} for epoch in epochs]
+    RunDir(STUDY / "full/seed0").set_metrics(lines)
+    rows = [
+        line.split("|")[1] for line in screen(Watcher(STUDY).read(), 80).splitlines() if "|" in line
+    ]
+    drawn = [row[: 80 - AXIS - LABEL].rstrip("\u2800 ") for row in rows]
+    assert (max(map(len, drawn)) < 40) == is_left, drawn
 
 
 def test_reasons_are_told_and_a_hostile_name_steers_no_terminal():

@@ -57,6 +57,7 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert found["final"]["rows"][1]["variant"] == "winner"
     shown = json.loads(invoke("mine.yaml --status --json --save saved").stdout)
     assert (len(shown["trials"]), shown["trials"]) == (3, found["trials"])
+    assert shown["unfinished"] == []
     refuse_another_winner()
 
     # Saved trials and the saved final stage are not trained again.
@@ -83,7 +84,10 @@ def refuse_another_winner() -> None:
     assert load_final(chosen, doc, ROOT, Path("saved")) is not None
     point = dict(doc.winner.point)
     other = doc.winner.replace(point=point | {"model.depth": 3 - point["model.depth"]})
+    seeds = load_search("mine.yaml", {"search.final.seeds": [12, 13]})
     for is_there in (True, False):
+        with pytest.raises(ConfigError, match="with other settings or seeds"):
+            load_final(seeds, doc, ROOT, Path("saved"))
         with pytest.raises(ConfigError, match="saved/mine-final has tested another winner"):
             load_final(chosen, doc.replace(trials=[other]), ROOT, Path("saved"))
         assert (path.read_text() == text) if is_there else not path.exists()
@@ -130,4 +134,4 @@ def test_a_storage_that_cannot_be_opened_is_exit_4(search):
 def test_a_space_without_a_valid_point_ends_with_a_sentence(search):
     Path("mine.yaml").write_text(SEARCH.replace("[1, 3]", "[3, 5]"))
     found = invoke("mine.yaml -j 1")
-    assert (found.exit_code, "no point of the space is valid" in found.stderr) == (3, True)
+    assert (found.exit_code, "no valid point was found" in found.stderr) == (3, True)

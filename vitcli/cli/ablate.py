@@ -12,7 +12,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.engines import takes_options
+from vitcli.cli.engines import check_folders, takes_options
 from vitcli.cli.options import (
     Data,
     Details,
@@ -25,6 +25,7 @@ from vitcli.cli.options import (
     Sets,
     Status,
     exclude,
+    exclude_each,
 )
 from vitcli.cli.study_output import (
     announce_saved,
@@ -177,7 +178,17 @@ def ablate(
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    check_files(save, checklist)
+    shape = None if form is Format.text else form
+    other = None if form is Format.json else shape
+    exclude_each(
+        "--status", status, {"--rerun": rerun, "--checklist": checklist, "--format": other}
+    )
+    exclude_each("--table-only", table_only, {"--rerun": rerun})
+    exclude_each("--first", first, {"--only": only or None})
+    useless = {"--json": json, "--checklist": checklist, "--format": shape}
+    exclude_each("--first", first and not dry_run, useless)
+    check_folders(output, save)
+    check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -202,7 +213,6 @@ def ablate(
     elif table_only:
         print_table(request)
     elif first:
-        exclude({"--first": not dry_run, "--json": json, "--checklist": checklist})
         run_first(request, options, dry_run=dry_run)
     else:
         run(request, options, dry_run=dry_run)
@@ -348,12 +358,9 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     say(f"next    {options.command.replace(' --first', '')}")
 
 
-def check_files(save: Path | None, checklist: Path | None) -> None:
-    """Refuse files that could not be written after the training."""
-    from vitcli.runner.errors import ConfigError
+def check_checklist(checklist: Path | None) -> None:
+    """Refuse a file that could not be written after the training."""
     from vitcli.runner.files import require_folder
 
-    if save and save.exists() and not save.is_dir():
-        raise ConfigError(f"--save {save}: a file; name a folder")
     if checklist:
         require_folder(checklist, "--checklist")

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -72,14 +72,38 @@ def read_profile(context: typer.Context, file: Path | None) -> None:
 
     parameters = inspect.signature(read_options).parameters.values()
     known = [e.name.replace("_", "-") for e in parameters if e.kind is not e.KEYWORD_ONLY]
-    document = read_mapping(file)
-    for key in document.data:
+    document, defaults = read_mapping(file), {}
+    for key, value in document.data.items():
+        where = document.where((key,))
         if key not in known or key == "profile":
-            raise ConfigError(
-                f"{document.where((key,))}: no option of a cluster is called {key!r}"
-                f"{did_you_mean(str(key), known)}"
-            )
-    context.default_map = {key.replace("-", "_"): value for key, value in document.data.items()}
+            hint = did_you_mean(str(key), known)
+            raise ConfigError(f"{where}: no option of a cluster is called {key!r}{hint}")
+        if value is not None:
+            defaults[key.replace("-", "_")] = profile_value(context, key, value, where)
+    context.default_map = defaults
+
+
+def profile_value(context: typer.Context, key: str, value: Any, where: str) -> Any:
+    """Return a value of a profile, which is a list for an option that may be repeated.
+
+    Raises:
+        ConfigError: The option does not take the value.
+    """
+    from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+    from vitcli.cli.usage import explain_value
+    from vitcli.runner.errors import ConfigError
+
+    option: Any = next(e for e in context.command.params if e.name == key.replace("-", "_"))
+    kind, info = get_args(inspect.signature(read_options).parameters[option.name].annotation)
+    if option.multiple and not isinstance(value, list):
+        value = [value]
+    limited: Any = Annotated[kind, Field(ge=info.min, le=info.max)]
+    numbers_are_texts = ConfigDict(coerce_numbers_to_str=True)
+    try:
+        return TypeAdapter(limited, config=numbers_are_texts).validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {explain_value(option, context.command.callback)}") from error
 
 
 Profile = Annotated[
@@ -238,6 +262,21 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     changed.__signature__ = own.replace(parameters=parameters)
     changed.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_options
+
+
+def check_folders(output: Path | None, save: Path | None) -> None:
+    """Refuse folders without a name, as of an empty option, and a file for saved results.
+
+    Raises:
+        ConfigError: The text names the option.
+    """
+    from vitcli.runner.errors import ConfigError
+
+    for option, folder in {"-o": output, "--save": save}.items():
+        if folder is not None and not folder.name:
+            raise ConfigError(f"{option} needs the name of a folder; is a shell variable unset?")
+    if save and save.exists() and not save.is_dir():
+        raise ConfigError(f"--save {save}: a file; name a folder")
 
 
 def parse_minutes(text: str) -> int:

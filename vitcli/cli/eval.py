@@ -267,7 +267,7 @@ def check_accuracy(run: str, accuracy: float | None, least: float) -> None:
 
 
 def document(found: "Evaluation") -> dict[str, Any]:
-    """Return the measurement as JSON values, named as in result.json."""
+    """Return the measurement as JSON values; docs/how-to/runs.md states their names."""
     about = {"run": str(found.run.path), "split": found.split, "tta": found.tta}
     size = {"num_images": found.num_images, "parameters": found.parameters}
     trained = {

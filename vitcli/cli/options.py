@@ -239,6 +239,16 @@ def exclude(given: Mapping[str, object]) -> None:
         raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
 
 
+def exclude_each(option: str, is_given: bool, others: Mapping[str, object]) -> None:
+    """Refuse each of ``others`` beside an option that makes it useless.
+
+    Raises:
+        ConfigError: The option and one of the others are given.
+    """
+    for name, value in others.items():
+        exclude({option: is_given, name: value})
+
+
 def run_folder(name: str | None, output: Path | None) -> Path | None:
     """Return the run folder that ``--name`` or ``-o`` names; None without both.
 

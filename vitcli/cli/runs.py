@@ -278,11 +278,16 @@ def diff(
 
 
 def format_difference(name: str, a: Any, b: Any) -> str:
-    """Return the difference of two numbers with its sign."""
+    """Return the difference of two numbers with its sign; that of shares in percentage points."""
+    from vitcli.core.spec.metrics import metric_of
+
     if a is None or b is None:
         return "-"
     sign = "+" if b > a else "-" if b < a else ""
-    return sign + format_value(name, abs(b - a))
+    text, metric = format_value(name, abs(b - a)), metric_of(name)
+    if metric and metric.unit == "%":
+        text = text.replace("%", "points")
+    return sign + text
 
 
 @commands.command()

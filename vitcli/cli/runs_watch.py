@@ -78,7 +78,7 @@ def shows_braille() -> bool:
 
 
 def refresh(watcher: "Watcher", every: float) -> "Progress":
-    """Redraw the screen until every trial has a result; return the last progress."""
+    """Redraw the screen until the study or search has ended; return the last progress."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

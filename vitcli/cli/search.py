@@ -11,7 +11,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_json, say
-from vitcli.cli.engines import takes_options
+from vitcli.cli.engines import check_folders, takes_options
 from vitcli.cli.options import SAVE_HELP, DryRun, Json, Sets, Status, exclude
 from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
 from vitcli.runner.text import quantity
@@ -92,6 +92,7 @@ def search(
     from vitcli.runner.search.definition import load_search, require_optuna
 
     exclude({"--dry-run": dry_run, "--status": status})
+    check_folders(output, save)
     chosen = load_search(name, parse_sets(sets))
     if chosen.note:
         say(f"note: {chosen.note}")
@@ -101,8 +102,6 @@ def search(
     from vitcli.runner.search.storage import Place
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
-    if save and save.exists() and not save.is_dir():
-        raise ConfigError(f"--save {save}: a file; name a folder")
     if save and storage:
         raise ConfigError("--save keeps the journal of a search, which one with --storage has not")
     place = Place(root=output or RUNS / chosen.name, name=chosen.name, url=storage, save=save)
@@ -139,7 +138,7 @@ def run(
                 doc = make_result(objective)
                 publish(doc, place.root)
         if not objective.results:
-            raise PartlyError("no trial has a result, because no point of the space is valid")
+            raise PartlyError("no trial has a result, because no valid point was found")
         tested: StudyResult | None = None
         states: Mapping[str, TrialState] = {}
         if not as_json:

@@ -52,7 +52,8 @@ def show_status(objective: "Objective", *, as_json: bool) -> None:
 
     doc = make_result(objective)
     if as_json:
-        emit_json(doc.model_dump(mode="json"))
+        unfinished = [str(objective.root / folder) for folder in objective.unfinished()]
+        emit_json(doc.model_dump(mode="json") | {"unfinished": unfinished})
         return
     show_result(doc)
     for folder in objective.unfinished():

@@ -101,7 +101,8 @@ def explain_value(parameter: Any, command: Any) -> str:
     if choices := next((kind for kind in kinds if isinstance(kind, EnumType)), None):
         names = [str(each.value) for each in cast(Any, choices)]
         return f"{name_of(parameter)} takes one of {', '.join(names)}"
-    return f"{option.envvar or name_of(parameter)} takes true or false"
+    value = "true or false" if bool in kinds else "text"
+    return f"{option.envvar or name_of(parameter)} takes {value}"
 
 
 def range_of(option: Any) -> str:

@@ -237,8 +237,9 @@ def learning_curve(progress: "Progress", width: int, height: int, *, ascii_only:
     assert found is not None
     curves = [[(float(e), found.scale * v) for e, v in trial.curve] for trial in shown]
     points = [point for curve in curves for point in curve]
-    epochs = max([trial.planned or 0 for trial in shown] + [points[-1][0]])
-    x = range_of([1, max(2, epochs)])
+    measured = [epoch for epoch, _ in points]
+    epochs = max([*(trial.planned or 0 for trial in shown), *measured])
+    x = range_of([1, max(2, epochs), *measured])
     y = range_of([value for _, value in points])
     ends: dict[int, str] = {}
     for trial, curve in zip(shown, curves, strict=True):

@@ -13,7 +13,7 @@ from vitcli.runner.engines import make
 from vitcli.runner.engines import ray as ray_engine
 from vitcli.runner.engines import slurm as slurm_engine
 from vitcli.runner.engines import worker as process
-from vitcli.runner.engines.engine import Cluster, Job
+from vitcli.runner.engines.engine import Cluster, Job, Setup
 from vitcli.runner.engines.local import LocalEngine, Worker
 from vitcli.runner.engines.make import ENGINES, check_engine
 from vitcli.runner.errors import ConfigError
@@ -46,6 +46,13 @@ def test_what_is_not_installed_is_named(monkeypatch):
     with pytest.raises(ConfigError, match="sbatch"):
         check_engine(Cluster(engine="slurm"))
     assert make.REQUIRED.keys() < ENGINES.keys()
+
+
+@pytest.mark.parametrize(("gpus", "fits"), [(0.0, True), (0.25, True), (1.0, True), (2.0, False)])
+def test_a_trial_fits_on_a_machine_with_all_its_gpus(tmp_path, gpus, fits):
+    found = ray_engine.RayEngine(tmp_path, [], Setup(threads=1))
+    found.cpus, found.gpus = 1, gpus
+    assert found._fits({"CPU": 4.0, "GPU": 1.0}) is fits
 
 
 FAKE = """

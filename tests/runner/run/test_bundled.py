@@ -65,9 +65,10 @@ def test_a_run_of_ones_own_goes_before_it(copy_of_run, here):
     own = RunDir(copy_of_run(here / "runs" / NAME))
     assert default_run().path.resolve() == find_run(NAME).path.resolve() == own.path
     meta = own.read("meta.json")
-    for fact in ({"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"}):
+    strings = ({"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"})
+    for fact in (*strings, {"new_head": True}):
         (own.path / "meta.json").write_text(json.dumps(meta | fact))
-        assert default_run().is_bundled, "a trial, or a generated data set"
+        assert default_run().is_bundled, "a trial, a generated data set, or a head without training"
     (own.path / "meta.json").write_text(json.dumps(meta))
     own.set_status("interrupted", 5)
     assert default_run().is_bundled

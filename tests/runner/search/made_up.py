@@ -83,8 +83,11 @@ class Engine:
     on_job: Callable[[str], None] = staticmethod(ignore_message)
 
     outlives_driver = False
+    setup: Setup
+    """Of the last engine."""
 
     def __init__(self, name: str, root: Path, jobs: list[Job], setup: Setup) -> None:
+        Engine.setup = setup
         self.root, self.waiting, self.stopping = root, deque(jobs), False
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:

@@ -55,6 +55,7 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
     (lr("{low: 0, high: 1, log: true}"), "low above 0"),
     (lr("{low: 1, hihg: 2}"), "'high' is missing"),
     (lr("{low: 0.1, high: 0.2, step: 1.0}"), "optim.lr: has one value, 0.1"),
+    (lr("{low: 0.1, high: 0.2, step: 1.0e-320}"), "optim.lr: has too many values"),
     ({"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"}, "step must be an integer"),
     ({"space": "{data.augment.policy: [[1], [2]]}"}, "choices are"),
     *(

@@ -21,13 +21,14 @@ from vitcli.runner.errors import ConfigError, InUseError, PartlyError, StoppedEr
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
+from vitcli.runner.search.estimate import estimate_search
 from vitcli.runner.search.judge import INVALID, Judge
 from vitcli.runner.search.objective import REPEATED
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, run_search
 from vitcli.runner.search.trial import trial_folder
 from vitcli.runner.study.plan import Options
-from vitcli.runner.train.events import Stopping, TrialEvent
+from vitcli.runner.train.events import EpochDone, Stopping, TrialEvent
 
 
 def states(objective) -> list[str]:
@@ -54,6 +55,7 @@ def test_a_search_trains_as_many_valid_configurations_as_it_was_told_to(made):
     assert plan["without_test"] is True
     assert set(plan["trials"]) == set(Engine.trained)
     assert plan["data_hash"] == "d" * 64, "later workers refuse other images"
+    assert Engine.setup.request["device"] == "cpu", "a cluster reserves no GPU"
 
 
 @pytest.mark.parametrize("fields", [{"sampler": "grid", "trials": "null"}, {"trials": "500"}])
@@ -77,6 +79,13 @@ def test_a_small_space_is_used_up_whatever_fails_or_is_killed_before_it_began(ma
     count = len(Engine.trained)
     assert search_all().results == objective.results
     assert len(Engine.trained) == count, "the second call trains nothing"
+
+
+def test_a_grid_goes_on_behind_any_number_of_invalid_points(made, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.search.objective.MAX_SKIPS", 1)
+    fields = {"space": "{model.num_heads: [5, 7, 9, 1]}", "trials": "null"}
+    write_search(sampler="grid", **fields)
+    assert [each.point for each in search_all().results.values()] == [{"model.num_heads": 1}]
 
 
 def test_rules_are_applied_before_a_training_and_do_not_use_up_trials(made):
@@ -175,6 +184,16 @@ def test_pruned_trials_are_stopped_and_stay_so(made, pruning):
     assert len(Engine.trained) == count
 
 
+def test_a_trial_with_more_epochs_than_the_base_is_pruned_to_its_own_end(made):
+    write_search(space="{train.epochs: [4, 5]}", pruning="median", trials="2")
+    objective = make_objective()
+    (folder,) = begin(objective, 1)
+    last = objective.open[folder][1].spec.train.epochs
+    for epoch in range(1, last + 1):
+        objective.gives_up(folder, EpochDone(record={"epoch": epoch, "val_accuracy": 0.5}))
+    assert [*objective.study.trials[0].intermediate_values] == [*range(1, last)]
+
+
 def test_two_drivers_cannot_ask_at_once(made, tmp_path):
     place = make_objective(save=tmp_path / "saved").place
     elsewhere = make_objective(save=tmp_path / "saved", root=ROOT / "other").place
@@ -194,6 +213,8 @@ def test_repeats_train_configurations_of_all_ranks_with_further_seeds(made):
     assert ranks == [0, 4, 8]
     assert doc.noise() == (pytest.approx(0.001), 6), "0, 0.001 and 0.002 more by seed"
     assert states(objective).count("COMPLETE") == 9, "the sampler sees no repeat"
+    options = Options(jobs=1, device="cpu")
+    assert estimate_search(objective.search, objective.place, options).num_repeats == 0
     count = len(Engine.trained)
     assert make_result(search_all()) == doc
     assert len(Engine.trained) == count

@@ -176,11 +176,11 @@ def test_who_has_seen_a_test_score_does_not_choose_again(made):
     load_final(search, doc, ROOT)
     with pytest.raises(ConfigError, match="tested another winner"):
         load_final(search, other, ROOT)
-    write_search(final="{seeds: [10, 11, 12], changes: {train.epochs: 5}}")
-    load_final(make_objective().search, doc, ROOT)
-    write_search(final="{seeds: [10, 11], changes: {train.epochs: 6}}")
-    with pytest.raises(ConfigError, match="tested another winner"):
-        load_final(make_objective().search, doc, ROOT)
+    changed = ("[12, 13], changes: {train.epochs: 5}", "[10, 11, 12], changes: {train.epochs: 5}")
+    for fields in (*changed, "[10, 11], changes: {train.epochs: 6}"):
+        write_search(final=f"{{seeds: {fields}}}")
+        with pytest.raises(ConfigError, match="tested another winner"):
+            load_final(make_objective().search, doc, ROOT)
 
 
 def test_a_winner_that_is_the_base_needs_no_final_stage(made):

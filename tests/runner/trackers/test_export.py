@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fabricated import make_run, record
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, ResourceError, UserError
 from vitcli.runner.trackers import mlflow_store
 from vitcli.runner.trackers.csv_files import write_csv
 from vitcli.runner.trackers.exported import ExportedRun, differing, find_runs, read_runs
@@ -92,7 +92,7 @@ def test_a_store_needs_its_package_and_an_empty_folder(monkeypatch):
     STORE.mkdir()
     check_mlflow(STORE)
     monkeypatch.setattr(mlflow_store.sys, "executable", "false")
-    with pytest.raises(UserError):
+    with pytest.raises(ResourceError):
         write_mlflow(three_runs(), STORE)
     assert list(STORE.iterdir()) == [], "a store that cannot be written leaves nothing"
     (STORE / "own.txt").touch()
@@ -112,6 +112,7 @@ def test_the_child_gets_no_server(monkeypatch):
     monkeypatch.setattr(mlflow_store.subprocess, "run", run)
     write_mlflow(three_runs(), STORE)
     assert "MLFLOW_TRACKING_URI" not in seen["env"]
+    assert "-P" in seen["command"], "and no module of the working folder"
     assert seen["env"]["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert len(json.loads(seen["input"])["runs"]) == 3
 

@@ -47,6 +47,7 @@ def notes(run, name="Notes"):
 
 
 def test_a_resumed_training_continues_the_run_of_the_tracker(tiny):
+    Path("json.py").write_text("raise ImportError('of the working folder')")
     train(tiny, track=("Notes",), stop_after=2)
     run = train(tiny, track=("Notes",), resume=True)
     assert notes(run) == [

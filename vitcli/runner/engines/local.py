@@ -7,11 +7,9 @@ with an error or diverges has its result and is not tried again.
 
 import contextlib
 import json
-import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -19,12 +17,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from vitcli.runner.child import child_environment, python_command
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job
 from vitcli.runner.engines.worker import CORES_VARIABLE
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.machine.cores import divide_cores
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
-from vitcli.version import PACKAGE
 
 POLL_SECONDS = 0.2
 START_TIMEOUT = 4 * 3600.0
@@ -65,15 +63,11 @@ class Worker:
         self.is_training = self.is_hung = False
         self.log = root / "logs" / f"{name}.log"
         self.log.parent.mkdir(exist_ok=True)
-        package = str(PACKAGE.parent)
-        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        environment = child_environment() | dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment[CORES_VARIABLE] = ",".join(map(str, cores))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                # -P: Python must not import a folder called vitcli from the working folder.
-                [sys.executable, "-P", *PROGRAM, str(root)],
+                python_command(*PROGRAM, str(root)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -141,7 +141,7 @@ class RayEngine(RemoteEngine):
     def _fits(self, resources: Any) -> bool:
         return bool(
             resources.get("CPU", 0) >= self.cpus
-            and resources.get("GPU", 0) >= min(self.gpus, 1)
+            and resources.get("GPU", 0) >= self.gpus
             and resources.get("memory", 0) >= (self.cluster.memory or 0) * 1e9
         )
 

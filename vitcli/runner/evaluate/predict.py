@@ -17,7 +17,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.evaluate.weights import UNTRAINED, has_new_head, load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import is_number, stored_temperature
@@ -154,7 +154,8 @@ class Predictor:
 
 
 def describe_model(predictor: Predictor) -> str:
-    """Return one line that names the model and its data set."""
+    """Return one line that names the model and its data set; a second one for a new head."""
     run = predictor.run
     kind = "bundled model" if run.is_bundled else "run"
-    return f"{kind} {run.name} ({predictor.spec.data.name})"
+    note = f"\nnote: {UNTRAINED}" if has_new_head(run) else ""
+    return f"{kind} {run.name} ({predictor.spec.data.name}){note}"

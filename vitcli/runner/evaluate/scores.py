@@ -14,6 +14,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.stored_run import Run
 from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.evaluate.weights import UNTRAINED, has_new_head
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.record import stored_temperature
@@ -82,6 +83,8 @@ def evaluate_run(
     outputs = task.outputs(found.module, found.images(split), flip=tta)
     scores = None
     if row.classifies:
+        if has_new_head(found.run):
+            on_message(f"note: {found.run.name}: {UNTRAINED}")
         scores = score_of(found.run, outputs["logits"], outputs["labels"])
     if predictions:
         save_outputs(predictions, outputs)

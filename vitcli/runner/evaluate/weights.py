@@ -19,6 +19,8 @@ from vitcli.runner.text import ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
 """The bundled model, which is used if no run was trained."""
+UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
+"""Of a run that ``has_new_head``."""
 
 
 def run_weights(
@@ -117,14 +119,21 @@ def default_run() -> RunDir:
     """Return the newest finished run that classifies, or the bundled model if there is none.
 
     Trials of a study are skipped, because most of them lack a part on purpose. Runs on a
-    generated data set are skipped, because they cannot classify photos.
+    generated data set are skipped, because they cannot classify photos, and so are imported runs
+    whose head was never trained.
     """
     for run in reversed(list_runs()):
         meta = run.read("meta.json")
         is_real = not meta.get("variant") and meta.get("data") not in GENERATED
+        is_real = is_real and not has_new_head(run)
         if is_real and run.status()["state"] == "finished" and classifies(run):
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)
+
+
+def has_new_head(run: RunDir) -> bool:
+    """Return whether the head of an imported run has initial weights."""
+    return run.read("meta.json").get("new_head") is True
 
 
 def classifies(run: RunDir) -> bool:

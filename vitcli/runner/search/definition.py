@@ -197,6 +197,10 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
         return Choices(values=tuple(value))
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: give a list of choices, or {{low: 1, high: 4}}")
+    return _range(value, where)
+
+
+def _range(value: Mapping[str, Any], where: str) -> Range:
     try:
         found = Range.model_validate(value)
     except ValidationError as error:
@@ -207,7 +211,12 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
         raise ConfigError(f"{where}: low must be below high; log needs low above 0 and no step")
     if found.is_integer and isinstance(found.step, float):
         raise ConfigError(f"{where}: step must be an integer, as low and high are")
-    if found.size < 2:
+    try:
+        size = found.size
+    except ArithmeticError as error:
+        problem = "has too many values; choose a larger step, or a smaller range"
+        raise ConfigError(f"{where}: {problem}") from error
+    if size < 2:
         raise ConfigError(f"{where}: has one value, {found.low:g}; choose a smaller step")
     return found
 

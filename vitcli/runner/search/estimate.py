@@ -42,6 +42,7 @@ class SearchEstimate:
     num_open: int
     """Number of trials that are still to train."""
     num_repeats: int
+    """Number of repeats that are still to train."""
     count: int
     """Number of trials at once."""
     seconds_each: float
@@ -67,13 +68,16 @@ def estimate_search(search: Search, place: Place, options: Options) -> SearchEst
     valid = [verdict for verdict in verdicts if verdict.spec]
     broken = [verdict for verdict in verdicts if not verdict.spec]
     is_complete = len({point_key(point) for point in points}) == search.space.size
-    done = [*Objective(search, place, options, judge, writes=False).results.values()]
+    objective = Objective(search, place, options, judge, writes=False)
+    done = [*objective.results.values()]
     times = [result.train_seconds for result in done if result.train_seconds]
     total = min(search.num_trials, len(valid)) if is_complete else search.num_trials
     seconds, source = fmean(times or [0.0]), f"the mean of {quantity(len(times), 'finished trial')}"
     if not times:
         seconds, source = _measure(search, options, valid)
     repeats = search.fields.repeats
+    num_repeats = min(repeats.configurations, total) * len(repeats.seeds) if repeats else 0
+    repeated = objective.wanted_repeats().keys() & objective.repeats.keys()
     return SearchEstimate(
         size=search.space.size,
         num_drawn=len(points),
@@ -82,7 +86,7 @@ def estimate_search(search: Search, place: Place, options: Options) -> SearchEst
         skipped=dict(Counter(verdict.rule for verdict in broken)),
         examples={verdict.rule: verdict.detail for verdict in broken},
         num_open=max(0, total - len(done)),
-        num_repeats=min(repeats.configurations, total) * len(repeats.seeds) if repeats else 0,
+        num_repeats=max(0, num_repeats - len(repeated)),
         count=worker_count(search, options),
         seconds_each=seconds,
         source=source,

@@ -28,8 +28,9 @@ def load_final(
     It is None if the winner is the base itself.
 
     Raises:
-        ConfigError: The test images have been read for another winner or with other settings, here
-            or in the saved final stage in ``save``, so that this search must not choose again.
+        ConfigError: The test images have been read for another winner or with other settings or
+            seeds, here or in the saved final stage in ``save``, so that this search must not choose
+            again.
     """
     assert doc.winner is not None
     assert search.fields.final is not None
@@ -39,15 +40,16 @@ def load_final(
     changes = flatten(search.fields.final.changes) | {"data.val_split": 0}
     fields = override(search.raw, changes)
     own = config_hash(with_teacher(check(override(fields, point), search.places)))
+    allowed = {(own, seed) for seed in search.fields.final.seeds}
     path = root / f"{search.name}-final.yaml"
     if path.exists() and (root / FOLDER).exists():
-        earlier = load_study(str(path)).trials()
-        if any(trial.variant == WINNER and trial.config_hash != own for trial in earlier):
+        earlier = load_study(str(path)).trials((WINNER,))
+        if {(trial.config_hash, trial.spec.seed) for trial in earlier} != allowed:
             raise _tested(root / FOLDER)
     if save:
         folder = save / path.stem
         saved = [each for each in read_store(folder) if each.value["variant"] == WINNER]
-        if any(each.config_hash != own for each in saved):
+        if not {(each.config_hash, each.seed) for each in saved} <= allowed:  # maybe not all yet
             raise _tested(folder)
     study = {
         "question": f"is the winner of the search {search.name} better than its base?",
@@ -62,7 +64,7 @@ def load_final(
 
 def _tested(folder: Path) -> ConfigError:
     return ConfigError(
-        f"{folder} has tested another winner, or this one with other settings; who has seen a test"
-        " score must not choose again. Keep the search and its winner, or begin a new search with"
-        " -o FOLDER, and with another --save FOLDER if you use one"
+        f"{folder} has tested another winner, or this one with other settings or seeds; who has"
+        " seen a test score must not choose again. Keep the search and its winner, or begin a new"
+        " search with -o FOLDER, and with another --save FOLDER if you use one"
     )

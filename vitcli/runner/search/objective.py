@@ -5,6 +5,7 @@ else is needed to show the search or to continue it on another machine. A result
 told without a training.
 """
 
+import itertools
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
@@ -40,7 +41,8 @@ from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, EpochDone
 
 MAX_SKIPS = 500
-"""Number of points in a row without a new valid one after which the search ends early."""
+"""Number of points in a row without a new valid one after which a search ends early. A grid goes on
+to its last point."""
 MAX_REJECTED = 10
 """Number of points in a row that were not trained after which random points are drawn. A sampler
 learns nothing from such points, so it may propose the same one again and again."""
@@ -179,7 +181,8 @@ class Objective:
 
         A point that breaks a rule or repeats a configuration does not count as a trial.
         """
-        for _ in range(MAX_SKIPS):
+        is_grid = self.search.fields.sampler == "grid"
+        for _ in itertools.count() if is_grid else range(MAX_SKIPS):
             if self._is_done or len(self.results) + len(self.open) >= self.search.num_trials:
                 return None
             trials = [each for each in self.study.get_trials(deepcopy=False) if _counts(each)]
@@ -238,12 +241,11 @@ class Objective:
     def gives_up(self, folder: str, event: EpochDone) -> bool:
         """Note the score after an epoch; return whether the trial should be stopped."""
         score = event.record.get(f"val_{self.search.headline.name}")
-        epoch = event.record["epoch"]
-        is_last = epoch >= self.search.base.train.epochs
-        none_prunes = self.search.fields.pruning == "none" or folder not in self.open
-        if none_prunes or is_last or score is None:
+        if self.search.fields.pruning == "none" or folder not in self.open or score is None:
             return False
-        trial, _ = self.open[folder]
+        epoch, (trial, verdict) = event.record["epoch"], self.open[folder]
+        if verdict.spec is None or epoch >= verdict.spec.train.epochs:
+            return False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a trial that continues reports an epoch again
             trial.report(score, epoch)

@@ -86,7 +86,13 @@ def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> 
     while len(folders) < count and (folder := objective.next_folder()):
         folders.append(folder)
     pin = options.pin and pick_device(options.device).type == "cpu"
-    setup = Setup(threads=search.threads, count=count, pin=pin, cluster=options.cluster)
+    setup = Setup(
+        threads=search.threads,
+        count=count,
+        pin=pin,
+        request=options.request(),
+        cluster=options.cluster,
+    )
     drive = SearchDrive(objective, setup, on_event)
     drive.run(folders or objective.next_repeats())
     done = f"{quantity(len(objective.results), 'trial')} of {search.num_trials} done"

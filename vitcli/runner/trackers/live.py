@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vitcli.core.spec.rows import Row, load_target
+from vitcli.runner.child import child_environment, python_command
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import commit_json, make_folder, read_json
 from vitcli.runner.run.folder import TRACKER, RunDir
@@ -102,7 +103,8 @@ def _start(name: str, run: RunDir, offline: bool) -> "subprocess.Popen[bytes]":
     request = json.dumps(words | {"offline": offline, "parent": os.getpid()})
     with (run.path / TRACKER / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, request],
+            python_command("-m", __name__, request),
+            env=child_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError, ResourceError, UserError
+from vitcli.runner.child import child_environment, python_command
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import make_output_folder
 from vitcli.runner.text import one_line
 from vitcli.runner.trackers.csv_files import cell
@@ -71,8 +72,7 @@ def write_mlflow(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
     state are tags. Curves are metrics, and so are the final numbers, as ``result/...``.
 
     Raises:
-        UserError: MLflow refused the runs.
-        ResourceError: The folder cannot be written to.
+        ResourceError: MLflow refused the runs, or the folder cannot be written to.
     """
     make_output_folder(folder)
     place = Path(tempfile.mkdtemp(dir=folder, prefix="."))
@@ -89,9 +89,9 @@ def write_mlflow(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
 
 
 def _write_in_child(payload: dict[str, Any]) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(REMOTE)}
+    kept = {k: v for k, v in child_environment().items() if not k.startswith(REMOTE)}
     done = subprocess.run(
-        [sys.executable, "-m", __name__],
+        python_command("-m", __name__),
         input=json.dumps(payload),
         env=kept | OFFLINE,
         capture_output=True,
@@ -100,7 +100,7 @@ def _write_in_child(payload: dict[str, Any]) -> None:
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"the store could not be written: {one_line(last, 300)}")
+        raise ResourceError(f"the store could not be written: {one_line(last, 300)}")
 
 
 def main() -> None:

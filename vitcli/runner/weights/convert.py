@@ -111,7 +111,8 @@ def import_weights(
     fit_class_order(weights, names, class_order, on_message)
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
-    write_run(run, spec, weights, _metadata(experiment, spec, data, file, theirs))
+    meta = _metadata(experiment, spec, data, file, theirs)
+    write_run(run, spec, weights, meta | ({"new_head": True} if has_new_head else {}))
     return Imported(run=run, has_new_head=has_new_head)
 
 
@@ -134,7 +135,7 @@ def import_timm(theirs: TimmWeights, output: Path, on_message: Callable[[str], N
     if not theirs.num_classes:
         weights |= {name: new_module(spec).state_dict()[name] for name in HEAD}
     meta = {"imported": theirs.file.name, "timm": theirs.name, "vitcli": __version__}
-    write_run(run, spec, weights, meta)
+    write_run(run, spec, weights, meta | ({} if theirs.num_classes else {"new_head": True}))
     return run
 
 

@@ -1,8 +1,6 @@
 """The tensors of a weights file, which may be hostile."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +8,12 @@ import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from vitcli.runner.child import child_environment, python_command
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import ignore_message, one_line
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.unpickle import NOTE, SECONDS
-from vitcli.version import PACKAGE
 
 MAX_NOTE = 200
 """Number of characters of a note on the content of a file."""
@@ -83,21 +81,11 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
 
 
 def _unpickle(file: Path, target: Path) -> None:
-    package = str(PACKAGE.parent)
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "vitcli.runner.weights.unpickle",
-        str(file.resolve()),
-        str(target),
-    ]
-    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    words = "-m", "vitcli.runner.weights.unpickle", str(file.resolve()), str(target)
     try:
         done = subprocess.run(
-            command,
-            env=environment,
+            python_command(*words),
+            env=child_environment() | {"OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
