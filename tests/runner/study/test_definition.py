@@ -98,6 +98,14 @@ def test_each_tuned_setting_has_its_own_folder(here):
     folders = [trial.folder for trial in loaded.trials(["no-norm"])]
     assert folders[0] == "no-norm/lr=0.001,weight_decay=0.0/seed0"
     assert len(set(folders)) == 8
+    with pytest.raises(ConfigError, match=r"^--set: 'tune' of .* chooses optim\.lr; leave"):
+        load_study("mine.yaml", typed={"optim.lr": 0.5})
+
+
+def test_a_typed_field_that_the_baseline_sets_leads_to_a_folder_of_its_own(here):
+    name = study(STUDY.replace("full: {}", "full: {model.depth: 1}"), here)
+    loaded = [load_study(name, typed={"model.depth": depth}) for depth in (2, 3)]
+    assert default_root(loaded[0]) != default_root(loaded[1])
 
 
 REFERENCE = "reference: {source: x, rows: {%s}}"
@@ -120,6 +128,10 @@ MISTAKES = [
                 for name in ("../b", "logs", "Figures", "report.html", "plan.json", "table.TEX")
             ),
         )
+    ),
+    *(
+        (f"data: {{name: npz:x}}\nvariants: {{a: {{}}, b: {{data.{change}}}}}", "differs")
+        for change in ("fit: pad", "corrections: c.csv", "group: ^.", "skip_bad: true")
     ),
     ("seeds: [1, 2, 1]", "seed 1 appears twice"),
     ("seeds: []", "seeds"),

@@ -48,6 +48,8 @@ RESERVED = (
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
+SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
+"""Fields of ``data`` that decide the images of the splits; all variants share them."""
 
 
 class StudyFields(Spec):
@@ -218,6 +220,9 @@ def study_of(
             f"{shown.where(('seed',))}: seed: a study has several; type --seeds {typed['seed']}"
         )
     fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, places)
+    if tuned := sorted(flatten(typed).keys() & fields.tune.keys()):
+        where = shown.where(tuple(tuned[0].split(".")))
+        raise ConfigError(f"{where}: 'tune' of {path} chooses {tuned[0]}; leave this option out")
     purpose = read_purpose(document)
     chosen = tuple(fields.seeds if seeds is None else seeds)
     if duplicates := sorted({seed for seed in chosen if chosen.count(seed) > 1}):
@@ -342,7 +347,7 @@ def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
                 f"{where}: its task measures {titles[1]}, that of {base.name!r} {titles[0]};"
                 " different metrics cannot be compared"
             )
-        for field in ("data.name", "data.resize", "data.val_split", "data.folds"):
+        for field in (f"data.{name}" for name in SPLITS):
             if field in changes:
                 raise ConfigError(
                     f"{where}: {field} differs from that of {base.name!r}; scores on"

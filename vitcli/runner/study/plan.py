@@ -13,6 +13,7 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.files import sha256
 from vitcli.runner.machine.cores import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.run.record import TrialState
@@ -80,7 +81,11 @@ def default_root(study: Study) -> Path:
     """Return the study's folder if the user names none: another one for what the user changed."""
     data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
     is_changed = study.typed.keys() - {"data.name"}
-    changes = config_hash(study.baseline.spec)[:8] if is_changed else ""
+    # A typed field that the baseline sets itself changes the other variants only.
+    is_hidden = is_changed & study.baseline.changes.keys()
+    hashes = [config_hash(each.spec) for each in study.variants[: None if is_hidden else 1]]
+    key = hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode())
+    changes = key[:8] if is_changed else ""
     return RUNS / "-".join(filter(None, [study.name, data, changes]))
 
 
