@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.cli.conftest import STUDY
 from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.test_states import STUDY as PLAIN_STUDY
+from tests.runner.study.trials import fabricate
 from vitcli.cli import ablate as command
 from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
 from vitcli.cli.main import app
@@ -63,6 +64,23 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     assert "to train  12 of 12 trials" in result.stdout
     assert "(6 seeds, 1 comparison).\n" in result.stdout, "what it can detect"
     assert not ROOT.exists()
+
+
+def test_trials_that_share_images_are_not_exported(study):
+    result = invoke("mine.yaml --table-only --format trials -s data.folds=5")
+    assert (result.exit_code, "'vitcli table' knows no folds" in result.stderr) == (2, True)
+
+
+def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(here):
+    (here / "mine.yaml").write_text(PLAIN_STUDY)
+    for variant in ("full", "no-norm"):
+        for seed in (0, 1):
+            fabricate(variant, seed)
+    assert invoke("mine.yaml").exit_code == 0
+    whole = (ROOT / "results.json").read_bytes()
+    result = invoke("mine.yaml --seeds 0")
+    assert (result.exit_code, (ROOT / "results.json").read_bytes()) == (0, whole)
+    assert "report  not written, because --seeds trains a part" in result.stderr
 
 
 def test_what_is_not_done_is_exit_code_3_and_named(study):

@@ -244,7 +244,9 @@ EXCLUDING = (
     *("ablate --dry-run --table-only", "predict x.png --reject 0 --coverage 0.9"),
     *("ablate --first --json", "ablate --first --format json", "ablate --first --only full"),
     *("ablate --status --rerun", "ablate --status --checklist a.md", "ablate --status --format md"),
-    "ablate --table-only --rerun",
+    *("ablate --table-only --rerun", "ablate --table-only --first", "ablate --status --first"),
+    *("ablate --dry-run --checklist a.md", "ablate --dry-run --format csv"),
+    *("ablate --status --details", "ablate --dry-run --details", "ablate --first --details"),
 )
 
 

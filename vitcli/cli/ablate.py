@@ -180,19 +180,22 @@ def ablate(
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     shape = None if form is Format.text else form
     other = None if form is Format.json else shape
-    exclude_each(
-        "--status", status, {"--rerun": rerun, "--checklist": checklist, "--format": other}
-    )
-    exclude_each("--table-only", table_only, {"--rerun": rerun})
+    shown = {"--checklist": checklist, "--details": details}
+    exclude_each("--status", status, {"--rerun": rerun, "--first": first, "--format": other})
+    exclude_each("--table-only", table_only, {"--rerun": rerun, "--first": first})
+    exclude_each("--dry-run", dry_run, {"--format": other})
     exclude_each("--first", first, {"--only": only or None})
-    useless = {"--json": json, "--checklist": checklist, "--format": shape}
-    exclude_each("--first", first and not dry_run, useless)
+    exclude_each("--first", first and not dry_run, {"--json": json, "--format": shape})
+    for option, is_given in (("--status", status), ("--dry-run", dry_run), ("--first", first)):
+        exclude_each(option, is_given, shown)
     check_folders(output, save)
     check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
     chosen = load_study(study, own_seeds, changes, places)
+    if form is Format.trials:
+        refuse_folds(chosen)
     if chosen.note:
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
@@ -233,7 +236,7 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
         return
     states = train(plan, options, request.save)
     # The report of a part of the study must not replace the report of the whole study.
-    whole = len(names) == len(study.variants)
+    whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
     doc = show_table(request, states, saved)
     if whole:
@@ -242,7 +245,8 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     if whole:
         say(f"report  {root / 'report.html'}")
     else:
-        say("report  not written, because --only trains a part of the study; leave out --only")
+        part = "--seeds" if len(names) == len(study.variants) else "--only"
+        say(f"report  not written, because {part} trains a part of the study; leave out {part}")
     if any(not state.source for state in states.values()):
         say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
@@ -356,6 +360,17 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
     say(f"the trial counts: its result is part of the study in {root}")
     say(f"next    {options.command.replace(' --first', '')}")
+
+
+def refuse_folds(study: "Study") -> None:
+    """Refuse to print trials that share training images as if they were independent."""
+    if study.baseline.spec.data.folds:
+        from vitcli.runner.errors import ConfigError
+
+        raise ConfigError(
+            "--format trials: 'vitcli table' knows no folds, so its intervals would be too narrow;"
+            " leave out data.folds or take another format"
+        )
 
 
 def check_checklist(checklist: Path | None) -> None:

@@ -10,7 +10,7 @@ from vitcli.runner.study.combinations import cells
 from vitcli.runner.study.effects import build_effects, cell_scores, chance_score
 from vitcli.runner.study.factorial import alone, effects, higher_interactions
 from vitcli.runner.study.page import publish
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import Origin, StudyResult
 from vitcli.runner.study.table import build, read_document, render
 
 PARTS = ("a", "b", "c")
@@ -164,6 +164,11 @@ def test_a_diverged_cell_counts_as_chance_and_is_also_left_out():
     table = build_effects(doc)
     assert table.columns[-1].header == "without diverged cells"
     assert table.rows[0][-1] == "not known"  # three of four cells cannot tell effects apart
+    other = doc.replace(data="imagefolder:mine")
+    assert "diverged trial are left out" in build_effects(other).notes[0]
+    lower = {"score": "error", "unit": "%", "digits": 2, "higher_is_better": False}
+    origin = Origin(file="", sha256="", reading="", **lower)
+    assert chance_score(doc.replace(origin=origin)) is None
 
 
 def test_cells_are_not_compared_with_a_source():

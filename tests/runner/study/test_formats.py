@@ -111,8 +111,25 @@ def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
         costs = tuple(trial.replace(measured=taught | before) for trial in trials)
         text = all_notes(doc.replace(rows=(row.replace(trials=costs), other)))
         assert f"1.2 PFLOP (0.3 PFLOP by teachers; their own training {told}" in text
+    costs = {"train_flops": 2e14, "teacher_flops": 1e14, "teacher_train_flops": 4e12}
+    costs |= {"pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
+    ours = tuple(trial.replace(measured=costs) for trial in trials)
+    rows = [
+        each.replace(trials=ours, changes={"task.teacher": t})
+        for each, t in ((row, "a"), (other, "b"))
+    ]
+    text = all_notes(doc.replace(rows=tuple(rows)))
+    assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
+    assert "their own training took 8 TFLOP more), 9 core hours" in text
     some = row.replace(trials=(*trials[:2], trials[2].replace(measured={})))
     assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
+
+
+def test_notes_name_the_rows_that_stop_early(doc):
+    base, *others = doc.rows
+    early = others[0].replace(changes={"train.early_stopping": 2})
+    text = all_notes(doc.replace(rows=(base, early)))
+    assert f"after the last epoch, and of {early.variant} with the weights of the best" in text
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ def test_the_answers_come_from_the_study_or_are_left_to_the_author():
         assert fact in section(text, number)
     assert "1 of 4 trials" in section(text, 4)
     assert "10,000 training and 2,000 test images" in section(text, 6)
+    share = checklist(make_study({"full": [0.9]}, base_config={"data.val_split": 0.2}))
+    assert "held out: 20 % of the training images." in section(share, 6)
     unknown = checklist(make_study({"full": [0.9]}, data="imagefolder:mine"))
     for number in (5, 6, 8, 12):
         assert TO_DO in section(unknown, number)

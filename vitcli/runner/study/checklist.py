@@ -51,7 +51,7 @@ def _settings(doc: StudyResult) -> list[str]:
     if doc.num_train and doc.num_test:
         images = f"{doc.num_train:,} training and {quantity(doc.num_test, 'test image')}; "
     held_out = doc.base_config.get("data.val_split")
-    kept = f"held out: {quantity(held_out, 'training image')}" if held_out else ""
+    kept = f"held out: {_held_out(held_out)}" if held_out else ""
     base = "; ".join(f"{field} = {value}" for field, value in doc.base_config.items())
     variants = "; ".join(
         f"{row.variant}: {', '.join(f'{k} = {v}' for k, v in row.changes.items())}"
@@ -68,6 +68,13 @@ def _settings(doc: StudyResult) -> list[str]:
         else f"{TO_DO} how the hyper-parameters were chosen (this study tuned none).",
         "The config.yaml in each trial's folder holds the complete configuration.",
     ]
+
+
+def _held_out(val_split: float) -> str:
+    """Return ``data.val_split`` in words: a number of images, or a share below 1."""
+    if val_split < 1:
+        return f"{100 * val_split:g} % of the training images"
+    return quantity(int(val_split), "training image")
 
 
 def _assets(doc: StudyResult) -> list[str]:

@@ -43,7 +43,8 @@ def chance_score(doc: StudyResult) -> float | None:
     classes = doc.base_config.get("model.num_classes")
     if classes is None and doc.data in CATALOGUE:
         classes = len(CATALOGUE[doc.data].info.class_names)
-    return 100 / classes if classes and doc.headline.unit == "%" else None
+    is_share = doc.headline.unit == "%" and doc.headline.higher_is_better
+    return 100 / classes if classes and is_share else None
 
 
 def has_diverged(doc: StudyResult) -> bool:
@@ -92,6 +93,8 @@ def f_text(test: FTest) -> str:
 
 def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
     if not found:
+        if has_diverged(doc) and chance_score(doc) is None:
+            return ["No effect can be estimated: cells with a diverged trial are left out."]
         return ["No effect can be estimated yet: it needs two seeds in the cells."]
     unit = doc.headline.difference_unit
     notes = [

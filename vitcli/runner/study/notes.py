@@ -13,7 +13,7 @@ from vitcli.runner.study.significance import (
     seeds_needed,
 )
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
-from vitcli.runner.text import capitalize, quantity
+from vitcli.runner.text import capitalize, join_words, quantity
 
 VERDICTS = (
     "Verdict: by the effect, and by the joint interval, whose seed variance is pooled if there are"
@@ -28,6 +28,10 @@ DIRECTIONS = (
     " same or opposite if the effect is better or worse; otherwise undecided, also if the source's"
     " drop is 0."
 )
+PRETRAINED = ("pretrain_seconds", "pretrain_flops")
+"""What a trial took from the result of its pre-training."""
+TEACHER = ("task.teacher", "task.teacher.run")
+"""Fields that name a teacher, as a study file and as a configuration has it."""
 COMPARISONS = ("difference", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
 OF_OWN_TRIALS = ("cost", "training", "compute", "environment", "source", "one trial")
@@ -75,8 +79,12 @@ def _score(doc: StudyResult) -> str:
         images, fold, over = "images of its fold", "its fold, ", f"seeds ({doc.folds} folds)"
     name = capitalize(doc.headline.label)
     when = "after the last epoch (never the best epoch)"
-    if doc.base_config.get("train.early_stopping"):
-        when = "with the weights of the best epoch on validation images (train.early_stopping)"
+    best = "with the weights of the best epoch on validation images (train.early_stopping)"
+    base = doc.base_config.get("train.early_stopping")
+    stopped = [r.variant for r in doc.rows if r.changes.get("train.early_stopping", base)]
+    if stopped:
+        some = f"after the last epoch, and of {join_words(stopped)} {best}"
+        when = best if len(stopped) == len(doc.rows) else some
     return (
         f"n: number of finished trials, one per seed. {name}: on the {images} {when}, mean \u00b1"
         f" standard deviation over {over}. A seed sets {fold}initialisation, data order and"
@@ -88,13 +96,16 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if len(doc.rows) < 2:
         return ""
     what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
+    equal = ""
+    if any(row.num_pairs >= MIN_PAIRS and row.ci_low is None for row in rows):
+        equal = " A row whose differences are all equal has neither an interval nor a p-value."
     if not any(row.ci_low is not None for row in rows):
-        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
+        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs.{equal}"
     if doc.folds:
         return (
             f"{what}, paired by seed, with the 95 % corrected t interval (Nadeau and Bengio 2003):"
             " folds share training images, so the variance of the mean is s^2"
-            f" (1 / n + 1 / {doc.folds - 1}); not adjusted for the rows."
+            f" (1 / n + 1 / {doc.folds - 1}); not adjusted for the rows.{equal}"
         )
     known = {row.with_images for row in rows if row.ci_low is not None}
     crossed = (
@@ -264,7 +275,10 @@ def _environment(doc: StudyResult) -> str:
 
 def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     trained = [trial for row in doc.rows for trial in row.trials if trial.state == "finished"]
-    seconds = sum(row.seconds_total or 0.0 for row in rows)
+    # Trials that share a pre-training state the same costs of the same run.
+    before = dict.fromkeys((each.seed, *map(each.measured.get, PRETRAINED)) for each in trained)
+    seconds = sum(trial.train_seconds or 0.0 for trial in trained)
+    seconds += sum(each or 0.0 for _, each, _ in before)
     if not seconds:
         return ""
     on_cpu = doc.hardware and all(name.endswith((" thread", " threads")) for name in doc.hardware)
@@ -274,16 +288,27 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     what = f"core {'hours' if long else 'minutes'}" if on_cpu else "hours of one device"
     costs = [trial.measured.get("train_flops") for trial in trained]
     flops = sum(filter(None, costs))
-    flops += sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
+    flops += sum(each or 0.0 for _, _, each in before)
     amount = _operations(flops)
     if teaching := sum(trial.measured.get("teacher_flops", 0.0) for trial in trained):
-        own = sum({trial.measured.get("teacher_train_flops", 0.0) for trial in trained})
-        before = f"took {_operations(own)} more" if own else "is not recorded"
-        amount += f" ({_operations(teaching)} by teachers; their own training {before})"
+        own = sum(cost for _, cost in _teachers(doc))
+        theirs = f"took {_operations(own)} more" if own else "is not recorded"
+        amount += f" ({_operations(teaching)} by teachers; their own training {theirs})"
     facts = [quantity(len(trained), "training"), amount if all(costs) else "", f"{time} {what}"]
     tuned = any(row.candidates for row in doc.rows)
     rest = ", without the settings that were tried but not chosen" if tuned else ""
     return f"Compute: {', '.join(fact for fact in facts if fact)}{rest}."
+
+
+def _teachers(doc: StudyResult) -> dict[tuple[str, float], None]:
+    """Return the name of each teacher, and the operations of its own training."""
+    found = {}
+    for row in doc.rows:
+        known = [fields.get(key) for fields in (row.changes, doc.base_config) for key in TEACHER]
+        name = str(next(filter(None, known), ""))
+        costs = [trial.measured.get("teacher_train_flops") for trial in row.trials]
+        found |= dict.fromkeys((name, cost) for cost in costs if cost)
+    return found
 
 
 def _operations(flops: float) -> str:
