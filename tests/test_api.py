@@ -185,6 +185,15 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     vitcli.load_model("z")
 
 
+def test_a_run_with_folds_has_the_seed_of_its_images(pictures):
+    data = vitcli.load_data(f"imagefolder:{pictures}", folds=2, seed=1)
+    model, given = vitcli.build_model(**SMALL), {"epochs": 1, "batch_size": 8, "save": "runs/x"}
+    with pytest.raises(vitcli.UserError, match=r"images of seed 1; .*: fit\(seed=1\)"):
+        next(vitcli.fit(model, data, **given))
+    (last,) = vitcli.fit(model, data, seed=1, **given)
+    assert commands.vitcli("eval", "x", "--min-accuracy", last["test_accuracy"])[0] == 0
+
+
 def test_arrays_are_a_data_set(pictures):
     data = vitcli.load_data(f"imagefolder:{pictures}")
     splits = [
@@ -298,5 +307,12 @@ def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
     assert same.document.rows == found.document.rows
     assert same.document.command == "vitcli.table('results.csv', score='loss', baseline='b')"
     assert "\\toprule" in same.render("latex")
-    with pytest.raises(vitcli.UserError, match="no such variant"):
-        vitcli.table(file, score="loss", baseline="c")
+    for choices, message in (
+        ({"score": "loss", "baseline": "c"}, "baseline='c': .* no such variant"),
+        ({"baseline": 3}, "baseline=3: must be a text"),
+        ({"margin": "1"}, "margin='1': must be a number"),
+        ({"score": "loss", "margin": 0}, "^margin=0: a margin is"),
+        ({"seed": "sead"}, "^seed='sead': .* did you mean 'seed'"),
+    ):
+        with pytest.raises(vitcli.UserError, match=message):
+            vitcli.table(file, **choices)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vitcli
@@ -20,6 +21,7 @@ from tests.same_run import assert_same_run
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import from_python
+from vitcli.runner.study.from_python import FIELDS, call_text, define_study
 
 __all__ = ["forget"]
 PART = """
@@ -90,6 +92,15 @@ def test_a_study_in_this_process_has_the_bits_of_a_worker(study):
     study({"model.depth": 1}, seeds=[3], workers=1)
     study({"model.attention": run_cell(PART, 1)["Scaled"]}, seeds=[3], output="here")
     assert_same_run(RunDir(Path("here/full/seed3")), RunDir(Path("runs/s/full/seed3")))
+
+
+def test_seeds_are_any_whole_numbers():
+    fields = {"base": "quickstart", "variants": {"a": {}, "b": {"optim.lr": np.float32(0.5)}}}
+    for seeds in (2, np.int64(2), range(2), [np.int64(0), 1]):
+        found = define_study(**fields, seeds=seeds, name="s", given={})
+        assert (found.seeds, found.variants[1].spec.optim.lr) == ((0, 1), 0.5)
+        given = dict.fromkeys(("name", "code", *FIELDS)) | fields | {"seeds": seeds}
+        assert call_text(given).endswith(("seeds=2)", "seeds=[0, 1])"))
 
 
 def test_a_call_in_the_document_gives_the_same_study(study, capsys):

@@ -32,12 +32,12 @@ from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.results_file import Choices, read_results_file, read_text
+from vitcli.runner.study.results_file import Arguments, read_results_file, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import did_you_mean, portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
-from vitcli.runner.train.fit import fitting_model, saved_epochs
+from vitcli.runner.train.fit import fitting_model, keep_seed, saved_epochs
 from vitcli.runner.weights.timm_start import first_file, load_timm
 
 __all__ = [
@@ -123,7 +123,7 @@ def load_data(
     """
     spec = _check("load_data", {"data": {"name": name, **fields}}).data
     folder = Path(data_dir) if data_dir else None
-    return read_data(spec, data_dir=folder, seed=seed, on_message=on_message)
+    return keep_seed(read_data(spec, data_dir=folder, seed=seed, on_message=on_message), seed)
 
 
 def data_set(
@@ -183,7 +183,7 @@ def fit(
         augment: Fields of ``data.augment``, such as ``{"crop_padding": 4}``; no augmentation if
             None.
         label_smoothing: Fraction of the target that is spread over all classes, from 0 to below 1.
-        seed: Random seed of the order of the images, augmentation and dropout.
+        seed: Random seed of image order, augmentation and dropout. With folds, that of the data.
         save: Folder of a new run, such as ``runs/x``, with checkpoints and all records. It is
             complete after the last epoch. Images of arrays are not saved.
         on_message: Receives messages. Writes to stderr by default.
@@ -380,10 +380,10 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    if unknown := sorted(choices.keys() - vars(Choices()).keys()):
-        hint = did_you_mean(unknown[0], vars(Choices()))
+    if unknown := sorted(choices.keys() - vars(Arguments()).keys()):
+        hint = did_you_mean(unknown[0], vars(Arguments()))
         raise ConfigError(f"vitcli.table: unknown choice {unknown[0]!r}{hint}")
-    chosen = Choices(**choices)
+    chosen = Arguments(**choices)
     what = "frame" if hasattr(results, "to_csv") else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
     if what == "frame":

@@ -223,7 +223,24 @@ def test_a_one_letter_typo_in_any_field_suggests_it(field):
 
 
 @pytest.mark.parametrize(
-    "value", [3, 1e-5, 0.1, 1e16, None, True, "cls", "true", "3", "1e3", "a b", "", (1, 2), "a: b"]
+    "value",
+    [
+        3,
+        1e-5,
+        0.1,
+        1e16,
+        None,
+        True,
+        "cls",
+        "true",
+        "3",
+        "1e3",
+        "a b",
+        "",
+        (1, 2),
+        "a: b",
+        "\U0001f600!",
+    ],
 )
 def test_set_reads_back_what_was_written(value):
     back = parse_set(f"field={format_value(value)}")["field"]
@@ -233,8 +250,9 @@ def test_set_reads_back_what_was_written(value):
 
 def test_changes_are_typed_as_they_are_read():
     changes = {"data.name": "scenes", "model.depth": 3, "data.mean": [0.5, 0.5], "optim.lr": None}
+    changes |= dict(zip("abcd", ("[a-z]+_", "2024", "my #1", "null"), strict=True))
     words = typed_changes(changes)
-    assert words[::2] == ["-s"] * 4
+    assert words[::2] == ["-s"] * 8
     assert parse_sets(words[1::2]) == changes
 
 

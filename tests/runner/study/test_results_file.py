@@ -14,7 +14,7 @@ from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.page import publish_outside
-from vitcli.runner.study.repeated_runs import collect_runs
+from vitcli.runner.study.repeated_runs import collect_runs, training_command
 from vitcli.runner.study.results_file import Choices, read_results_file, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
@@ -355,6 +355,12 @@ def test_the_command_gives_the_same_configuration_again():
     assert len(sets) == len(CHANGES)
     again, wanted = (load_experiment("quickstart", c).spec for c in (parse_sets(sets), CHANGES))
     assert again == wanted
+
+
+def test_the_command_names_own_code(here):
+    spec = load_experiment("quickstart").spec.replace(code={"part.py": "0" * 64, "package": "1"})
+    text = training_command({"experiment": "quickstart"}, spec, [4])
+    assert text == "vitcli train quickstart --code part.py --seed 4"
 
 
 def test_the_document_has_no_path_of_this_machine(here):

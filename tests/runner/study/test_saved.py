@@ -12,8 +12,9 @@ from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, s
 from vitcli.cli.main import app
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study
@@ -101,6 +102,32 @@ def test_a_saved_trial_unlike_the_own_results_is_refused(study, meta, result, pr
     saved = SavedTrials(SAVED, precision and (lambda spec: precision))
     assert states(study, saved)["full/seed0"] == "missing"
     assert saved.refused == {"full/seed0": reason}
+
+
+def test_a_trial_with_other_threads_is_saved_beside_the_first(study):
+    for threads in (4, 1):
+        fabricate("full", 0, 0.75, meta={"threads": threads})
+        save_all(Study(**vars(study) | {"threads": threads}))
+    shutil.rmtree(ROOT)
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished"
+
+
+def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
+    first = {"train.init": "cifar10-pocket"}
+    study = write_study(ONE.replace("{}", json.dumps(first)))
+    own = start_sha256(find_run("cifar10-pocket"))
+    for digest, state in ((own, "finished"), (None, "finished"), ("e" * 64, "stale")):
+        fabricate("full", 0, changes=first, meta={"init_sha256": digest})
+        assert states(study) == {"full/seed0": state}
+    gone = write_study(ONE.replace("{}", "{train.init: gone}"))
+    fabricate("full", 0, changes={"train.init": "gone"}, meta={"init_sha256": "e" * 64})
+    save_all(gone)
+    shutil.rmtree(ROOT)
+    saved = SavedTrials(SAVED)
+    assert states(gone, saved) == {"full/seed0": "finished"}
+    shutil.copytree(find_run("cifar10-pocket").path, "runs/gone")
+    assert states(gone, saved) == {"full/seed0": "missing"}
+    assert saved.refused == {"full/seed0": "trained from older weights of gone"}
 
 
 def test_variants_of_several_precisions_are_taken(here):

@@ -10,7 +10,7 @@ from tests.same_run import assert_same_run
 from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, UserError
-from vitcli.runner.evaluate.weights import encoder_weights, load_model
+from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sha256
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
@@ -115,7 +115,8 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
 
 
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
-    run(tiny, "copy", {"train.init": "calm", "train.epochs": 0})
+    made = run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}).run
+    assert made.read("meta.json")["init_sha256"] == start_sha256(calm)
     one, other = (load_model(name).state_dict() for name in ("calm", "copy"))
     assert all(one[key].equal(other[key]) for key in one)
     with stops_after(3):

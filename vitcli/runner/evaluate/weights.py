@@ -1,6 +1,7 @@
 """Weights of trained runs."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError, UserError
+from vitcli.runner.evaluate.teacher import weights_sha256
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.own_code import FOLDER, missing_code, needed
@@ -113,6 +115,18 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
         for key, value in run_weights(run).items()
         if key.startswith(prefix)
     }
+
+
+def start_sha256(run: RunDir) -> str:
+    """Return the SHA-256 of the weights that another training may start from."""
+    files = sorted(run.checkpoints.resolve().glob("*/*"))
+    return _start_sha256(run.path, tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=8)
+def _start_sha256(path: Path, files: tuple[tuple[Path, int], ...]) -> str:
+    """Return ``start_sha256``; ``files`` tells whether the checkpoints have changed."""
+    return weights_sha256(encoder_weights(RunDir(path)))
 
 
 def default_run() -> RunDir:

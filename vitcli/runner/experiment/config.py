@@ -21,7 +21,7 @@ from vitcli.runner.experiment.places import Place, in_files, is_typed, on_comman
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in
-from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
 
@@ -116,8 +116,7 @@ def _typed(path: Path) -> str:
 
 def typed_changes(changes: Mapping[str, Any]) -> list[str]:
     """Return the options of a command that change these dotted fields, not quoted."""
-    texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in changes.items()}
-    return [word for name, text in texts.items() for word in ("-s", f"{name}={text}")]
+    return [word for k, v in changes.items() for word in ("-s", f"{k}={format_value(v)}")]
 
 
 def shown_name(name: str, path: Path) -> str:

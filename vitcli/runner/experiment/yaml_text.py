@@ -168,4 +168,4 @@ def format_value(value: Any) -> str:
     """Return a value as text that ``--set`` reads back unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -100,6 +100,8 @@ class Meta(Session):
     data_hash: str | None = None
     num_train: int | None = None
     parameters: Count | None = None
+    init_sha256: str | None = None
+    """Of the weights of ``train.init``; None in older runs."""
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
@@ -141,6 +143,8 @@ class Record(Spec):
     sessions: Annotated[tuple[Session, ...], Field(min_length=1), AcceptsList]
     """The first session began the training."""
     is_inexact: bool = False
+    init_sha256: str | None = None
+    """Of the weights of ``train.init``; omitted from files if not known."""
 
     @property
     def precision(self) -> str | None:
@@ -268,6 +272,7 @@ def read_record(
         ),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
+        init_sha256=meta.init_sha256,
     )
 
 

@@ -56,7 +56,8 @@ class Entry:
     config_hash: str
     seed: int
     key: str
-    """Hash of configuration, data and precision: two trials of a seed differ in one of them."""
+    """Hash of configuration, data, precision and CPU threads: two trials of a seed differ in one
+    of them."""
     members: str
     """How the names of the members with its predictions begin; empty for a diverged trial."""
     predictions: Callable[[], Arrays]
@@ -177,12 +178,15 @@ def _entry(
     if type(seed) is not int:
         raise ValueError(f"its seed is {seed}")
     precision = record["result"].get("precision") or record["sessions"][0].get("precision")
+    sessions, parts = record["sessions"], [config_hash, data_hash, str(precision)]
+    if sessions[0].get("device", "cpu") == "cpu":  # as in ``thread_mismatch``
+        parts += sorted({str(each.get("threads")) for each in sessions})
     return Entry(
         place=place,
         value=value,
         config_hash=config_hash,
         seed=seed,
-        key=sha256("/".join((config_hash, data_hash, str(precision))).encode()),
+        key=sha256("/".join(parts).encode()),
         members=f"{value['variant']}/{digest[:16]}/" if digest else "",
         predictions=predictions,
         line=line,
@@ -248,7 +252,8 @@ def save(
 ) -> None:
     """Add a trial to the files of its seed, ``folder/STUDY/seed0.jsonl`` and ``.npz``.
 
-    A trial with the same configuration, data and precision is kept unless ``replace`` is set.
+    A trial with the same configuration, data, precision and CPU threads is kept unless ``replace``
+    is set.
 
     Args:
         folder: The folder of the store.
@@ -265,7 +270,8 @@ def save(
     make_folder(path.parent)
     with file_lock(path.parent / LOCK):
         entries = read_lines(path)
-        singles = list(path.parent.rglob(f"seed{own.seed}-{own.key[:8]}.json"))
+        olds = path.parent.rglob(f"seed{own.seed}-*.json")
+        singles = [old for old in olds if (each := read_single(old)) and each.key == own.key]
         if not replace and (singles or own.key in [each.key for each in entries]):
             return
         if predictions:

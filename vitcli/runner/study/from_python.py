@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,14 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(each) for each in value]
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, Integral):  # of NumPy, too
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Hashable) and value in PARTS:
@@ -71,13 +76,13 @@ def define_study(
         name: Name of the study; by default that of the base with ``-ablation``.
         given: Values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
     """
-    typed = {FIELDS[key]: value for key, value in given.items() if value is not None}
+    typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
     is_mapping = isinstance(base, Mapping)
     name = name or ("ablation" if is_mapping else f"{Path(str(base)).stem}-ablation")
     if not NAME.fullmatch(name):
         raise ConfigError(f"{CALL}: name {name!r}: use letters, digits and . _ + - only")
     fields = base if isinstance(base, Mapping) else {"base": base}
-    chosen = list(range(seeds)) if isinstance(seeds, int) else seeds
+    chosen = range(int(seeds)) if isinstance(seeds, Integral) else seeds
     own_code.state.typed.add(CALL)
     document = document_of(plain({**fields, "seeds": chosen, "variants": variants}), CALL)
     return study_of(document, Path(f"{name}.yaml"), None, typed)
@@ -86,7 +91,8 @@ def define_study(
 def call_text(given: Mapping[str, Any]) -> str:
     """Return a call as it can be typed again; parts are named, and outside folders left out."""
     order = ("base", "variants", "seeds", "name", "code", *FIELDS)
-    values = {key: portable(plain(given[key])) for key in order if given[key] not in (None, [])}
+    values = {key: portable(plain(given[key])) for key in order}
+    values = {key: value for key, value in values.items() if value not in (None, [])}
     return f"vitcli.ablate({', '.join(f'{key}={value!r}' for key, value in values.items())})"
 
 

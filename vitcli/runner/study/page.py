@@ -47,7 +47,7 @@ def publish_outside(doc: StudyResult, folder: Path) -> list[Path]:
         UserError: The folder is that of a study, or cannot be written to.
     """
     if (folder / PLAN).exists():
-        raise ConfigError(f"-o {folder}: the folder of a study; choose another folder")
+        raise ConfigError(f"{folder}: the folder of a study; choose another folder")
     make_output_folder(folder)
     return publish(doc, folder)
 

@@ -171,8 +171,9 @@ def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence
     words = ["vitcli", "train", name]
     asked = without_data(spec, load_experiment(name).spec, str(meta.get("config_hash")))
     for field, (_, used) in differences(load_experiment(name).spec, asked).items():
-        if field != "seed":
+        if field not in ("seed", "code"):
             words += ["-s", f"{field}={format_value(portable(used))}"]
+    words += [word for file in spec.code if file.endswith(".py") for word in ("--code", file)]
     if len(seeds) == 1:
         return shlex.join([*words, "--seed", str(seeds[0])])
     numbers = " ".join(map(str, seeds))

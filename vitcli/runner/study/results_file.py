@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
@@ -74,6 +75,32 @@ class Choices:
     """By default as the metric's; False for other names."""
     margin: float | None = None
     """Margin of equivalence, in the unit of the table."""
+
+    def typed(self, use: str, value: object) -> str:
+        """Return a choice as the user types it."""
+        return f"--{'pairs' if use == 'seed' else use} {value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(Choices):
+    """Choices of a call in Python.
+
+    Raises:
+        ConfigError: A choice is of another type.
+    """
+
+    def __post_init__(self) -> None:
+        kinds: dict[str, tuple[type, str]] = {
+            "lower_is_better": (bool, "True or False"),
+            "margin": (Real, "a number"),
+        }
+        for name, value in vars(self).items():
+            kind, text = kinds.get(name, (str, "a text"))
+            if not (value is None or isinstance(value, kind)):
+                raise ConfigError(f"{self.typed(name, value)}: must be {text}")
+
+    def typed(self, use: str, value: object) -> str:
+        return f"{use}={value!r}"
 
 
 class Line(NamedTuple):
@@ -156,10 +183,10 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
     plain |= {each: each for each in header}
     found: dict[str, str] = {}
     for use, names in NAMES.items():
-        chosen, option = getattr(choices, use, None), "--pairs" if use == "seed" else f"--{use}"
+        chosen = getattr(choices, use, None)
         if chosen is not None and chosen not in plain:
             hint = did_you_mean(chosen, header) or f"; columns: {', '.join(header)}"
-            raise ConfigError(f"{option} {chosen}: {name} has no such column{hint}")
+            raise ConfigError(f"{choices.typed(use, chosen)}: {name} has no such column{hint}")
         column = plain[chosen] if chosen else next(filter(None, map(folded.get, names)), None)
         rest = [each for each in header if each not in found.values()]
         if column is None and use == "score" and len(rest) == 1:
@@ -167,9 +194,9 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
         if column is not None:
             found[use] = column
         elif use in ("variant", "seed", "score"):
+            option = choices.typed(use, closest(use, rest) or "COLUMN")
             raise InputError(
-                f"{name}: no column {use!r}; type {option} {closest(use, rest) or 'COLUMN'};"
-                f" columns: {', '.join(header)}"
+                f"{name}: no column {use!r}; type {option}; columns: {', '.join(header)}"
             )
     for column in found.values():
         if header.count(column) > 1:
@@ -225,7 +252,7 @@ def _document(
     first = choices.baseline or names[0]
     if first not in names:
         hint = did_you_mean(first, names) or f"; choose one of {', '.join(names)}"
-        raise ConfigError(f"--baseline {first}: {name} has no such variant{hint}")
+        raise ConfigError(f"{choices.typed('baseline', first)}: {name} has no such variant{hint}")
     rows, images = [], []
     for variant in sorted(names, key=lambda each: each != first):
         own = {seeds[line.seed]: line for line in lines if line.variant == variant}
@@ -236,7 +263,7 @@ def _document(
     margins: tuple[Margin, ...] = ()
     if margin is not None:
         if not 0 < margin < 1e39:
-            raise ConfigError(f"--margin {margin:g}: a margin is a number above 0")
+            raise ConfigError(f"{choices.typed('margin', margin)}: a margin is a number above 0")
         done = sum(line.state in RESULT_STATES for line in lines)
         today = date.today().isoformat()
         margins = (Margin(points=margin, date=today, num_finished=done),)
@@ -266,12 +293,12 @@ def _origin(
     above = any(score > 1 for score in scores.values())
     unit = choices.unit or ("none" if not is_share else "percent" if above else "fraction")
     if unit not in SHOWN:
-        raise ConfigError(f"--unit {unit}: choose one of {', '.join(SHOWN)}")
+        raise ConfigError(f"{choices.typed('unit', unit)}: choose one of {', '.join(SHOWN)}")
     for place, score in scores.items():
         if unit in LARGEST and not 0 <= score <= LARGEST[unit]:
             raise InputError(
                 f"{place}: the score is {score}, but {unit} lies between 0 and {LARGEST[unit]};"
-                " --unit none takes the scores as they are"
+                f" {choices.typed('unit', 'none')} takes the scores as they are"
             )
     largest = max(map(abs, scores.values()), default=Decimal(0))
     if 0 < largest < SMALLEST:

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
-from vitcli.runner.run.record import Record, TrialState, thread_mismatch
+from vitcli.runner.run.record import Meta, Record, TrialState, thread_mismatch
 from vitcli.runner.run.store import Entry, read_store, save
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.text import portable_fields
@@ -111,18 +112,36 @@ class SavedTrials:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:
             return f"trained on other images ({record.data_hash[:12]})"
-        return thread_mismatch(record.sessions, threads)
+        return thread_mismatch(record.sessions, threads) or other_start(record, trial.spec)
+
+
+def other_start(trained: Meta | Record, spec: ExperimentSpec) -> str:
+    """Return why a trial started from other weights than ``train.init`` has now.
+
+    The text is empty if they are the same, or if the run is not at hand.
+    """
+    if not (trained.init_sha256 and spec.train.init):
+        return ""
+    from vitcli.runner.evaluate.weights import start_sha256
+
+    try:
+        found = start_sha256(find_run(spec.train.init))
+    except (UserError, OSError):
+        return ""
+    is_same = found == trained.init_sha256
+    return "" if is_same else f"trained from older weights of {spec.train.init}"
 
 
 def save_trial(
     folder: Path, study: str, trial: Trial, run: RunDir, record: Record, *, replace: bool
 ) -> None:
     """Save a trial with a result in ``folder``; see ``store.save``."""
+    unknown = None if record.init_sha256 else {"init_sha256"}
     value = {
         "study": study,
         "variant": trial.variant,
         "config": portable_fields(changed_fields(trial.spec)),
-        "record": record.model_dump(mode="json"),
+        "record": record.model_dump(mode="json", exclude=unknown),
     }
     read = partial(_condensed, trial, run) if record.state == "finished" else None
     save(folder, value, read, replace=replace)

@@ -24,7 +24,7 @@ from vitcli.runner.run.record import (
     thread_mismatch,
 )
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.saved import SavedTrials
+from vitcli.runner.study.saved import SavedTrials, other_start
 
 
 def trial_states(
@@ -92,7 +92,8 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     ).items():
         reason = f"{name} is {format_value(there)} in its folder, {format_value(here)} in the study"
         return TrialState(state="stale", reason=reason)
-    if reason := thread_mismatch((meta, *meta.sessions), threads):
+    reason = thread_mismatch((meta, *meta.sessions), threads) or other_start(meta, trial.spec)
+    if reason:
         return TrialState(state="stale", reason=reason)
     state, run_reason = live_state(run)
     if state not in RESULT_STATES:

@@ -1,6 +1,7 @@
 """A training that Python drives, one epoch at a time, with a model and images from anywhere."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,18 @@ from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
 
 Epoch = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FoldData(DataSet):
+    """A data set with folds, whose test images are the part of a seed."""
+
+    seed: int
+
+
+def keep_seed(data: DataSet, seed: int) -> DataSet:
+    """Return a data set that knows the seed with which its folds were read, if it has any."""
+    return FoldData(**vars(data), seed=seed) if data.spec and data.spec.folds else data
 
 
 def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
@@ -89,6 +102,12 @@ def saved_epochs(
         raise ConfigError(
             "fit: save needs a model that can be built again; register its class with"
             " @vitcli.parts.model and take build_model(family=...)"
+        )
+    if isinstance(built.data, FoldData) and built.data.seed != spec.seed:
+        seed = built.data.seed
+        raise ConfigError(
+            f"fit: the data has the test images of seed {seed}; a run with another seed would be"
+            f" measured on other images: fit(seed={seed})"
         )
     if folder.exists() and not is_effectively_empty(folder):
         raise ConfigError(f"fit: {folder} is not empty; choose another folder")
