@@ -1,6 +1,7 @@
 """The end of a training: test set, predictions, TensorBoard and result.json."""
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.teacher import teacher_of
+from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
@@ -177,6 +179,15 @@ def describe_pretraining(run: RunDir) -> dict[str, Any]:
     """Return the name and the cost of a pre-training, for meta.json."""
     result = run.read("result.json")
     return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
+
+
+def describe_start(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[str, Any]:
+    """Return the run whose weights a training starts from, if there is one, for meta.json."""
+    if not isinstance(first, RunDir):
+        return {}
+    if spec.pretrain:
+        return {"pretrained": describe_pretraining(first)}
+    return {"init_sha256": start_sha256(first)}
 
 
 def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -54,7 +53,7 @@ from vitcli.runner.train.exactness import (
     refuse_inexact,
 )
 from vitcli.runner.train.finish import (
-    describe_pretraining,
+    describe_start,
     describe_teacher,
     finish,
     finish_early,
@@ -280,12 +279,10 @@ def prepare_trainer(
     meta |= (
         configuration_record(spec)
         | {"parameters": built.parameters}
+        | describe_start(spec, first)
         | describe_teacher(spec)
         | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
-    if isinstance(first, RunDir):
-        pretrained = {"pretrained": describe_pretraining(first)} if spec.pretrain else {}
-        meta |= pretrained or {"init_sha256": start_sha256(first)}
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)
