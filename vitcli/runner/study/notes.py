@@ -302,7 +302,7 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 def _teachers(doc: StudyResult) -> dict[tuple[str, float], None]:
     """Return the name of each teacher, and the operations of its own training."""
-    found = {}
+    found: dict[tuple[str, float], None] = {}
     for row in doc.rows:
         known = [fields.get(key) for fields in (row.changes, doc.base_config) for key in TEACHER]
         name = str(next(filter(None, known), ""))
