@@ -188,6 +188,17 @@ def test_a_part_of_the_pictures_is_held_out_without_splits(prefix, pictures, tmp
     assert (len(data.train), data.leaks) == (18, ())
 
 
+@pytest.mark.parametrize(("prefix", "grouped"), [("npz", 0), ("npz", 9), ("csv", 9)])
+def test_what_is_held_out_does_not_depend_on_the_size(prefix, grouped, pictures, tmp_path):
+    alone = [
+        each._replace(split="", group=each.group if row < grouped else "")
+        for row, each in enumerate(pictures)
+    ]
+    name = WRITERS[prefix](tmp_path / "own", alone)
+    small, large = ({*load(name, resize=side).test.names} for side in (6, 12))
+    assert small == large
+
+
 @WITH_GROUPS
 def test_groups_are_not_divided(prefix, pictures, tmp_path):
     alone = [each._replace(split="") for each in pictures]
