@@ -19,6 +19,7 @@ from tests.cli.commands import vitcli
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.runner.data import own
+from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -378,6 +379,20 @@ def test_a_class_of_parquet_may_be_a_negative_number(pictures, tmp_path):
     data = load(f"parquet:{tmp_path}")
     assert data.class_names == ("-1", "0")
     assert len(data.train) + len(data.test) == len(pictures)
+
+
+def test_files_of_parquet_have_the_same_classes(pictures, tmp_path):
+    name = write_parquet(tmp_path / "own", pictures)
+    check = check_folder(list_pictures(name), print)
+    assert not check.pairs["series"], "the names of unpacked files are the numbers of rows"
+    from pyarrow import parquet
+
+    path = tmp_path / "own" / "test-00000-of-00001.parquet"
+    table = parquet.read_table(path)
+    facts = table.schema.metadata[b"huggingface"].decode().replace('"cat"', '"dog"')
+    parquet.write_table(table.replace_schema_metadata({"huggingface": facts}), path)
+    with pytest.raises(InputError, match=r"test-0.*: 'cat' is a class of some of the files only"):
+        list_pictures(name)
 
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from typing import TypeVar
 
 import torch
@@ -240,7 +240,8 @@ def read_folder(
     whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
-    sample = [*islice(sizes_of(folder), 0, None, max(1, total // NUM_MEASURED))]
+    step = max(1, len(paths) // NUM_MEASURED)
+    sample = sizes_of(folder) if folder.arrays else picture_sizes(paths[::step])
     return Decoded(
         data,
         unreadable,

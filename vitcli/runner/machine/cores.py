@@ -120,15 +120,20 @@ def fp32_peak(cores: Cores) -> float | None:
 
 def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> float | None:
     """Return the number of cores that control groups allow this process; None without a limit."""
-    lines = _read(process_group).splitlines()
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folders = [groups / own, *(groups / own).parents]
-    limits = [_read(folder / "cpu.max") for folder in folders[: folders.index(groups) + 1]]
+    limits = [_read(folder / "cpu.max") for folder in control_groups(groups, process_group)]
     version1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     limits.append(" ".join(_read(groups / "cpu" / name) for name in version1))
     pairs = [limit.split() for limit in limits]
     shares = [int(p[0]) / int(p[1]) for p in pairs if len(p) == 2 and p[0].isdecimal()]
     return min(shares, default=None)
+
+
+def control_groups(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> list[Path]:
+    """Return the folders of the control groups (version 2) of this process, the innermost first."""
+    lines = _read(process_group).splitlines()
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    folders = [groups / own, *(groups / own).parents]
+    return folders[: folders.index(groups) + 1]
 
 
 def _read(path: Path) -> str:
