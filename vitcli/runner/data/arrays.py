@@ -18,9 +18,9 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.runner.control_groups import control_groups
 from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.machine.cores import control_groups
 from vitcli.runner.text import printable
 
 Size = tuple[int, int]

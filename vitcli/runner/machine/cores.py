@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.control_groups import GROUPS, PROCESS_GROUP, control_groups
+
 
 def allowed_cores() -> list[int]:
     """Return the numbers of the cores that this process may use."""
@@ -28,8 +30,6 @@ def divide_cores(count: int, threads: int) -> list[list[int]]:
 
 CPU_INFO = Path("/proc/cpuinfo")
 MAX_KHZ = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
-PROCESS_GROUP = Path("/proc/self/cgroup")
-GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +126,6 @@ def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> flo
     pairs = [limit.split() for limit in limits]
     shares = [int(p[0]) / int(p[1]) for p in pairs if len(p) == 2 and p[0].isdecimal()]
     return min(shares, default=None)
-
-
-def control_groups(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> list[Path]:
-    """Return the folders of the control groups (version 2) of this process, the innermost first."""
-    lines = _read(process_group).splitlines()
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folders = [groups / own, *(groups / own).parents]
-    return folders[: folders.index(groups) + 1]
 
 
 def _read(path: Path) -> str:
