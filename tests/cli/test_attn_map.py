@@ -96,6 +96,13 @@ def test_heads_may_be_averaged(mapped_run, method):
     assert_allclose(mean, every.mean(1, keepdims=True), rtol=1e-6)
 
 
+def test_a_mean_over_heads_is_refused_where_heads_are(mapped_run):
+    words = (mapped_run, save_picture("x.png", (8, 8)), "--method", "rollout", "--head")
+    for head in ("1", "mean"):
+        code, _, talk = vitcli(*words, head)
+        assert (code, "does not take --head" in talk) == (2, True)
+
+
 def test_grad_cam_uses_the_last_layer_whose_patches_reach_cls(mapped_run):
     words = (mapped_run, save_picture("x.png", (20, 12)), "--method", "gradcam")
     found = {
@@ -114,6 +121,7 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
         words = (mapped_run, path, "--fit", fit)
         explanation = written(*words)
         assert (explanation["fit"], explanation["box"]) == (fit, boxes[fit])
+        assert explanation["size"] == ([960, 960] if fit == "pad" else [20, 80])
         found[fit] = explanation["maps"]
         (prediction,) = json.loads(commands.vitcli("predict", *words, "--json")[1])
         best = prediction["top"][0]

@@ -5,15 +5,20 @@ import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.autograd import DeviceType
 
 from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.runner.speed import attention
 from vitcli.runner.speed.attention import fit_exponent, squarest_grid
 from vitcli.runner.speed.clock import turns
+from vitcli.runner.speed.profile import costliest
 
 vitcli = partial(commands.vitcli, "bench")
 pytestmark = pytest.mark.usefixtures("here")
@@ -35,6 +40,8 @@ def test_training():
     assert found["epoch_seconds"] == pytest.approx(1250 * found["step_seconds"])  # 10,000 images
     assert 0 < found["data_share"] < 1
     assert 0 < found["flops_per_second"] < found["matmul_peak"]
+    pretraining = document("train", *TINY, "-s", "task.name=mae", "-s", "model.pool=mean")
+    assert pretraining["flops_per_image"] != pytest.approx(found["flops_per_image"], rel=0.1)
     assert found["matmul_share"] * found["matmul_peak"] == pytest.approx(found["flops_per_second"])
     assert found["activation_traffic"] > 0
     assert found["copy_bandwidth"] > 1e8
@@ -47,6 +54,19 @@ def test_inference():
     assert rows[0]["precision"] == "fp32"
     for row in rows:
         assert row["images_per_second"] == pytest.approx(row["batch_size"] / row["seconds"])
+
+
+def test_inference_in_fp32_is_that_of_eval(monkeypatch):
+    fused, compute = [], F.scaled_dot_product_attention
+
+    def spy(q, *args, **kwargs):
+        fused.append(q.dtype)
+        return compute(q, *args, **kwargs)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    as_trained = ("--precision", "bf16", "-s", "train.kernels=torch")
+    document("inference", *SMALL, *QUICK, *as_trained)
+    assert {*fused} == {torch.float32}, "a training in bf16 on a CPU uses plain products"
 
 
 def test_attention_keeps_quadratic_memory_unless_it_is_fused():
@@ -91,6 +111,27 @@ def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
     assert shares == sorted(shares, reverse=True)
     assert 0.3 < sum(shares) <= 1
     assert json.loads((here / "steps.json").read_text())["traceEvents"]
+
+
+def test_a_kernel_of_a_gpu_counts_once():
+    def event(key: str, device_type: DeviceType, time: float, is_range: bool = False) -> Any:
+        fields = {"device_type": device_type, "self_device_time_total": time, "count": 5}
+        return SimpleNamespace(key=key, is_user_annotation=is_range, **fields)
+
+    on_cpu, on_gpu = DeviceType.CPU, DeviceType.CUDA
+    kernels = [
+        event("gemm", on_gpu, 30),
+        event("copy", on_gpu, 10),
+        event("step", on_gpu, 40, True),
+    ]
+    operators = [event("aten::mm", on_cpu, 30), event("aten::copy_", on_cpu, 10)]
+    rows = costliest([*kernels, *operators], on_gpu=True)
+    assert [(row["operator"], row["share"]) for row in rows] == [
+        ("aten::mm", 0.75),
+        ("aten::copy_", 0.25),
+    ]
+    in_a_graph = costliest([*kernels, event("cudaGraphLaunch", on_cpu, 0)], on_gpu=True)
+    assert [row["operator"] for row in in_a_graph] == ["gemm", "copy"]
 
 
 def test_turns_alternate_and_slopes_are_exponents():

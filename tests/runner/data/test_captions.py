@@ -1,6 +1,7 @@
 """Captions of one's own pictures: captions.csv in a folder, and a training with them."""
 
 import csv
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def test_captions_follow_their_pictures(root):
     assert not fits(
         data.train.__class__(data.train.pixels.flip(0), data.train.labels, data.train.extra)
     ), "the control"
+
+
+def test_captions_of_a_validation_folder_are_read(root):
+    for split in ("train", "test", "val"):
+        shutil.copytree(root, root.parent / "split" / split)
+    data = load(root.parent / "split", val_split=12, allow_leaks=True)
+    assert data.val is not None
+    assert fits(data.val)
 
 
 def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch):

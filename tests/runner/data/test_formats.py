@@ -19,6 +19,7 @@ from tests.cli.commands import vitcli
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.runner.data import own
+from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, describe_data, load_data
@@ -186,6 +187,13 @@ def test_a_part_of_the_pictures_is_held_out_without_splits(prefix, pictures, tmp
     data = load(WRITERS[prefix](tmp_path / "own", alone))
     assert data.test.labels.bincount().tolist() == [2, 2, 2]
     assert (len(data.train), data.leaks) == (18, ())
+
+
+@pytest.mark.parametrize(("prefix", "grouped"), [("npz", 0), ("npz", 9), ("csv", 9)])
+def test_what_is_held_out_does_not_depend_on_the_size(prefix, grouped, pictures, tmp_path):
+    alone = [p._replace(split="", group=p.group * (i < grouped)) for i, p in enumerate(pictures)]
+    name = WRITERS[prefix](tmp_path / "own", alone)
+    assert {*load(name, resize=6).test.names} == {*load(name, resize=12).test.names}
 
 
 @WITH_GROUPS
@@ -367,6 +375,16 @@ def test_a_class_of_parquet_may_be_a_negative_number(pictures, tmp_path):
     data = load(f"parquet:{tmp_path}")
     assert data.class_names == ("-1", "0")
     assert len(data.train) + len(data.test) == len(pictures)
+
+
+def test_files_of_parquet_have_the_same_classes(pictures, tmp_path, monkeypatch):
+    name, file = write_parquet(tmp_path / "own", pictures), "test-00000-of-00001.parquet"
+    assert not check_folder(list_pictures(name), print).pairs["series"], "names are rows"
+    monkeypatch.setitem(globals(), "CLASSES", ("Löwe 🦁", "dog", "犬"))
+    other = write_parquet(tmp_path / "other", pictures).removeprefix("parquet:")
+    Path(other, file).replace(tmp_path / "own" / file)
+    with pytest.raises(InputError, match="'cat' is a class of some of the files only"):
+        list_pictures(name)
 
 
 @pytest.mark.parametrize("prefix", ["parquet", "hf"])

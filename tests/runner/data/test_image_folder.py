@@ -3,6 +3,7 @@
 import os
 import threading
 import unicodedata
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from torchvision.transforms.functional import to_pil_image
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
+from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
@@ -236,6 +238,19 @@ def test_after_an_interrupted_reading_other_pictures_can_be_read(root, monkeypat
     thread.join(60)
     assert not thread.is_alive()
     assert caught.tb, "the frames of the reading are still there"
+
+
+def test_free_memory_is_that_of_the_strictest_control_group(tmp_path):
+    def group(name: str, most: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        values = {"max": most, "current": "900", "stat": "anon 500\ninactive_file 300\n"}
+        for key, value in values.items():
+            (folder / f"memory.{key}").write_text(value)
+        return folder
+
+    groups = [group("inner", "max"), group("outer", "1000"), tmp_path / "none"]
+    assert available_memory(groups) == 1000 - 900 + 300
 
 
 def test_too_large_names_a_smaller_resize(root, monkeypatch):

@@ -85,6 +85,16 @@ def test_sixteen_bit_grey_is_scaled_not_clipped(picture, value, expected):
     assert corner(read_picture(path, size=(4, 4), in_chans=1)) == (expected,)
 
 
+def test_sixteen_bit_tiff_may_count_from_white(picture):
+    path = picture(Image.fromarray(np.full((4, 4), 40000, np.uint16)), "x.tiff")
+    assert corner(read_picture(path, size=(4, 4))) == (156,) * 3
+    black_is_zero, white_is_zero = (struct.pack("<HHLL", 0x0106, 3, 1, tag) for tag in (1, 0))
+    content = path.read_bytes()
+    assert content.count(black_is_zero) == 1
+    path.write_bytes(content.replace(black_is_zero, white_is_zero))
+    assert corner(read_picture(path, size=(4, 4))) == (99,) * 3
+
+
 def test_cmyk_black_and_white_and_one_bit(picture):
     black = picture(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "x.jpg", quality=100)
     assert max(corner(read_picture(black, size=(16, 16)))) < 5

@@ -11,6 +11,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from tests.core.specs import build
+from tests.core.trainings import new_task
 from tests.explorer_page import attention, parse
 from vitcli.core.inspect.rollout import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
@@ -102,7 +103,21 @@ def test_rows_keep_small_values_and_large_ones():
 
 @pytest.mark.parametrize("fields", [{"reg_tokens": 1}, {"pool": "mean"}, {"pool": "seq"}], ids=str)
 def test_the_page_holds_every_row_and_the_read_out(fields):
-    model = build(**fields)
+    check_rows(build(**fields))
+
+
+def test_a_page_shows_what_both_tokens_of_a_student_read():
+    task = new_task({"task": {"name": "distil", "kind": "token"}, "model": {"reg_tokens": 1}})
+    model = task.encoder(task.module)
+    assert isinstance(model, VisionTransformer)
+    data = check_rows(model.eval())
+    assert data["prefix"] == ["CLS", "distillation"]
+    assert data["reader"] == "read-out, half CLS, half the distillation token"
+    assert data["readOut"] == 2 + model.num_patches
+
+
+def check_rows(model: VisionTransformer) -> dict[str, Any]:
+    """Check the rows of a page against those of its scene, and return the page's scene."""
     scene = scene_of(model, images(model))
     data = parse(page([scene])).data["scenes"][0]
     reads = scene.reading @ scene.attention
@@ -116,6 +131,7 @@ def test_the_page_holds_every_row_and_the_read_out(fields):
         assert_allclose(found[..., : rows.shape[-1], :], rows, atol=step)
         assert_allclose(found[..., data["readOut"], :], read, atol=step)
         assert_allclose(found.sum(-1), 1, atol=rows.shape[-1] * step)
+    return data
 
 
 def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():

@@ -64,6 +64,8 @@ class ImageModel(nn.Module):
     head: nn.Module
     no_maps: str | None = "has no attention"
     """Reason why the model has no attention maps of the whole picture; None if it has them."""
+    second_reader: str | None = None
+    """Name of the first register if the prediction is also half its own; else None."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()

@@ -12,12 +12,14 @@ def headline(explanation: Explanation) -> str:
 
 def map_title(explanation: Explanation) -> str:
     """Return what the map shows, in a few words."""
-    who = "CLS" if explanation.has_cls else "the pooled patches"
+    who, verb = ("CLS", "attends") if explanation.has_cls else ("the pooled patches", "attends")
+    if explanation.second_reader is not None:
+        who, verb = f"{who} and the {explanation.second_reader} token", "attend"
     if explanation.query is not None:
-        who = "the framed patch"
+        who, verb = "the framed patch", "attends"
     class_name = one_line(explanation.explained_class or "", 48)
     return {
-        "cls": f"what {who} attends to",
+        "cls": f"what {who} {verb} to",
         "rollout": f"attention rollout, from {who}",
         "grad-rollout": f"gradient rollout for {class_name}, from {who}",
         "gradcam": f"Grad-CAM for {class_name}",

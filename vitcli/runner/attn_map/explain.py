@@ -83,6 +83,8 @@ class Explanation:
     query: tuple[int, int] | None
     """(row, column) of the queried patch, from 0."""
     has_cls: bool
+    second_reader: str | None = None
+    """Name of the register that the prediction reads, too."""
 
     @property
     def prediction(self) -> str | None:
@@ -148,7 +150,8 @@ class Explainer:
         if class_name is not None and class_name not in names:
             hint = did_you_mean(class_name, names) or _list_classes(names, predictor.run)
             raise ConfigError(f"--class {class_name}: no such class{hint}")
-        given = {"layer": layers, "head": heads, "query": query, "class": class_name}
+        head = "mean" if average_heads else heads
+        given = {"layer": layers, "head": head, "query": query, "class": class_name}
         _refuse_unused_options(self.method, given)
         self.class_name, self.fit = class_name, fit or predictor.spec.data.fit
         self.heads = self._check_heads(heads)
@@ -227,6 +230,7 @@ class Explainer:
             num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
+            second_reader=self.model.second_reader,
         )
 
     def _predict(self, batch: torch.Tensor, path: str) -> tuple[int, float]:
@@ -302,6 +306,7 @@ def map_metadata(explanation: Explanation) -> dict[str, Any]:
         "heads_averaged": explanation.are_heads_averaged or always_averages,
         "query": explanation.query,
         "fit": explanation.fit,
+        "size": list(explanation.picture.shape[:2]),
         "box": list(explanation.box),
         "grid": list(explanation.grid),
         "num_prefix_tokens": explanation.num_prefix_tokens,
@@ -309,11 +314,12 @@ def map_metadata(explanation: Explanation) -> dict[str, Any]:
 
 
 def to_npz(explanation: Explanation) -> bytes:
-    """Return the numbers of a map as an npz file: maps, box, layers, heads, num_prefix_tokens."""
+    """Return the numbers of a map as an npz file."""
     with io.BytesIO() as file:
         np.savez(
             file,
             maps=explanation.maps,
+            size=np.array(explanation.picture.shape[:2]),
             box=np.array(explanation.box),
             layers=np.array(explanation.layers),
             heads=np.array(explanation.heads),

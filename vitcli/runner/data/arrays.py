@@ -3,11 +3,12 @@
 Axes: N images, C channels, H W pixels.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
+from vitcli.runner.control_groups import control_groups
 from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.text import printable
@@ -233,19 +235,24 @@ def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     return out
 
 
-def available_memory() -> int | None:
-    """Return the free bytes of memory within the limits of the control group; None if unknown."""
+def available_memory(groups: Sequence[Path] | None = None) -> int | None:
+    """Return the free bytes of memory within the limits of the control groups; None if unknown.
+
+    ``groups`` are folders of control groups; by default those of this process.
+    """
     limits = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 limits.append(int(line.split()[1]) * 1024)
-        group = Path("/sys/fs/cgroup")
-        most = (group / "memory.max").read_text().strip()
-        if most != "max":
-            limits.append(int(most) - int((group / "memory.current").read_text()))
     except (OSError, ValueError):
         pass
+    for group in control_groups() if groups is None else groups:
+        with contextlib.suppress(OSError, ValueError):  # no such limit
+            most = int((group / "memory.max").read_text())
+            used = int((group / "memory.current").read_text())
+            facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            limits.append(most - used + int(facts.get("inactive_file", 0)))  # cache that is freed
     return min(limits, default=None)
 
 

@@ -126,7 +126,7 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     alike = pairs_alike(known.pixels) if is_compared else []
     named = [(known.names[a], known.names[b]) for a, b in alike]
     pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
-    pairs["series"] = [] if folder.arrays else _series(folder, train, test)
+    pairs["series"] = _series(folder, train, test)
     return FolderCheck(
         folder=folder,
         train=train,
@@ -150,6 +150,8 @@ def _series(
     folder: PictureFolder, train: Sequence[int], test: Sequence[int]
 ) -> list[tuple[str, str]]:
     """Return test pictures whose name has the number before or after a training picture's."""
+    if folder.arrays or folder.is_numbered:
+        return []
     places = {_numbered(folder, row): folder.names[row] for row in train}
     found = []
     for row in test:

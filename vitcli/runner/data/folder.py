@@ -84,6 +84,7 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     ]
     paths = [path for path, _ in pairs]
     folders = {str(root), str(train_at), str(test_at or root), *map(os.path.dirname, paths)}
+    folders |= {str(val_at)} if val else set()
     extras = sorted(path for folder in folders for path in _files(folder, kind_of))
     return PictureFolder(
         root=root,

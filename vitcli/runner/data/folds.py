@@ -107,18 +107,22 @@ def divide(
     return torch.from_numpy(parts)
 
 
-def hold_out_groups(images: Images, share: float, groups_of: Mapping[str, str]) -> Tensor:
+def hold_out_groups(
+    images: Images, share: float, groups_of: Mapping[str, str], contents: Sequence[bytes] = ()
+) -> Tensor:
     """Return whether each image is held out, about a share of each class: (N,) bool.
 
     Whole groups are held out, in an order that depends on their names, as long as that brings the
     classes nearer to their share. So a class of large groups gives more or less than its share. It
-    gives at least its smallest group, if no class then loses all its images.
+    gives at least its smallest group, if no class then loses all its images. ``contents`` are texts
+    that order images in no group; their pixels depend on the size at which they are read.
 
     Raises:
         InputError: No group can be held out.
     """
     digests = pixel_digests(images.pixels)
     groups = _groups(digests, _pairs_in_groups(images, groups_of))
+    digests = [*(contents or digests)]
     for row, name in enumerate(images.names):
         if name in groups_of:  # not the pixels, which depend on the size at which they are read
             digests[row] = hashlib.sha256(groups_of[name].encode(errors="surrogateescape")).digest()

@@ -56,6 +56,8 @@ class PictureFolder:
     """The group of each picture, such as its video; empty without groups, or if in no group."""
     arrays: tuple[Pixels, ...] = ()
     """The pixels of the pictures, in their order, if they are not files."""
+    is_numbered: bool = False
+    """Whether the names of the files are numbers of rows, which say nothing about the pictures."""
     extra_files: tuple[str, ...] = ()
     """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
     facts: str = ""

@@ -3,11 +3,16 @@
 Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
 """
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitcli.runner.data.arrays import pixel_digests
+from vitcli.runner.data.listing import PictureFolder
+from vitcli.runner.data.pictures import picture_bytes
 
 SIDE = 16
 """Pictures are compared as grey squares of this side, without the finer detail."""
@@ -22,7 +27,7 @@ MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
 MOST_ALIKE = 1_000_000
 """Largest number of pairs that are returned: more do not fit into memory."""
-AT_ONCE, GREYED = 2000, 100
+AT_ONCE, GREYED, HASHED = 2000, 100, 256
 Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
 
@@ -109,3 +114,16 @@ def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
     """Return the names of the test images that are training images, too, each with one of them."""
     last = dict(train)
     return [(name, last[digest]) for digest, name in test if digest in last]
+
+
+def content_digests(folder: PictureFolder, rows: Sequence[int]) -> list[bytes]:
+    """Return the SHA-256 of pictures as they are stored, whatever the size at which they are read.
+
+    Of a file, it is that of its bytes; of an image in an array, that of its pixels.
+    """
+    if not folder.arrays:
+        paths = (folder.paths[row] for row in rows)
+        return [hashlib.sha256(picture_bytes(path)).digest() for path in paths]
+    parts = (part for array in folder.arrays for part in array.parts(HASHED))
+    digests = [digest for part in parts for digest in pixel_digests(part)]
+    return [digests[row] for row in rows]

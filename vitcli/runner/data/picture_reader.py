@@ -6,14 +6,13 @@ Axes: N images, C channels, H W pixels.
 """
 
 import contextlib
-import hashlib
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from typing import TypeVar
 
 import torch
@@ -35,7 +34,7 @@ from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.listing import PictureFolder
-from vitcli.runner.data.near_copies import MOST_PAIRS, exact_copies, near_copies
+from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, exact_copies, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import listed, percent, printable
@@ -241,7 +240,8 @@ def read_folder(
     whole, cut, end = replace(images[torch.tensor(rows)], extra=extra), len(train), len(rows)
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
-    sample = [*islice(sizes_of(folder), 0, None, max(1, total // NUM_MEASURED))]
+    step = max(1, len(paths) // NUM_MEASURED)
+    sample = sizes_of(folder) if folder.arrays else picture_sizes(paths[::step])
     return Decoded(
         data,
         unreadable,
@@ -281,12 +281,13 @@ def split_folder(
     """
     end = len(folder.paths) - folder.num_val
     readable = [row for row in range(end) if row not in failures]
-    train, test = _splits(folder, readable, images)
+    train, test = _splits(folder, readable)
     same = same_pictures(folder, images, train, test)
     if folder.num_test is None and (groups or same["copies"] or same["near"]):
         known, divided = images[torch.tensor(readable)], None
         if groups:
-            divided = hold_out_groups(known, TEST_SHARE, groups)
+            contents = content_digests(folder, readable)
+            divided = hold_out_groups(known, TEST_SHARE, groups, contents)
         else:
             with contextlib.suppress(InputError):
                 divided = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
@@ -298,9 +299,7 @@ def split_folder(
     return train, test, same
 
 
-def _splits(
-    folder: PictureFolder, readable: Sequence[int], images: Images
-) -> tuple[list[int], list[int]]:
+def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the indices of training and test pictures."""
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
@@ -309,25 +308,20 @@ def _splits(
         what = f"class {folder.class_names[min(lost)]!r}" if lost else "the test set"
         raise InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
     if folder.num_test is None:
-        train, test = _split_by_content(folder, train, images)
+        train, test = _split_by_content(folder, train)
     if not test:
         raise InputError(f"{printable(folder.root)}: too few pictures to hold some out for testing")
     return train, test
 
 
-def _split_by_content(
-    folder: PictureFolder, rows: Sequence[int], images: Images
-) -> tuple[list[int], list[int]]:
-    """Split into (train, test), with a fifth of each class in test, by the SHA-256 of the files.
+def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Split into (train, test), with a fifth of each class in test, by ``content_digests``.
 
     The split does not depend on file names or on the size at which pictures are read. Identical
     files stay on the same side. A class with one file stays in train.
     """
     by_class: dict[int, dict[bytes, list[int]]] = {}
-    known = pixel_digests(images.pixels) if folder.arrays else []
-    for row in rows:
-        path = folder.paths[row]
-        digest = known[row] if known else hashlib.sha256(picture_bytes(path)).digest()
+    for row, digest in zip(rows, content_digests(folder, rows), strict=True):
         by_class.setdefault(folder.labels[row], {}).setdefault(digest, []).append(row)
     train, test = list[int](), list[int]()
     for by_digest in by_class.values():

@@ -53,7 +53,9 @@ MAX_RATIO = 20
 MAX_SHOWN = 1024
 WHITE = np.uint8(255)
 MAX_LEVEL = 2**16 - 1
-WIDTH, HEIGHT = 0x0100, 0x0101
+WIDTH, HEIGHT, PHOTOMETRIC = 0x0100, 0x0101, 0x0106
+WHITE_IS_ZERO = 0
+"""Value of the TIFF tag PHOTOMETRIC: 0 is white."""
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
 TURNS = {
@@ -143,6 +145,9 @@ def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image,
         if image.format == "PNG" and (clear := image.info.get("transparency")) is not None:
             image.info["transparency"] = scaled_transparency(content, clear)
         turn = TURNS.get(_orientation(image))
+        is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
+        if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
+            image = Image.fromarray(MAX_LEVEL - np.asarray(image))
         return image if turn is None else image.transpose(turn), box
 
     return _ignore_metadata(read, io.BytesIO(content))

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.control_groups import GROUPS, PROCESS_GROUP, control_groups
+
 
 def allowed_cores() -> list[int]:
     """Return the numbers of the cores that this process may use."""
@@ -28,8 +30,6 @@ def divide_cores(count: int, threads: int) -> list[list[int]]:
 
 CPU_INFO = Path("/proc/cpuinfo")
 MAX_KHZ = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
-PROCESS_GROUP = Path("/proc/self/cgroup")
-GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,7 @@ def fp32_peak(cores: Cores) -> float | None:
 
 def cpu_quota(groups: Path = GROUPS, process_group: Path = PROCESS_GROUP) -> float | None:
     """Return the number of cores that control groups allow this process; None without a limit."""
-    lines = _read(process_group).splitlines()
-    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    folders = [groups / own, *(groups / own).parents]
-    limits = [_read(folder / "cpu.max") for folder in folders[: folders.index(groups) + 1]]
+    limits = [_read(folder / "cpu.max") for folder in control_groups(groups, process_group)]
     version1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     limits.append(" ".join(_read(groups / "cpu" / name) for name in version1))
     pairs = [limit.split() for limit in limits]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from vitcli.core.torch_use import autocast_to
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import resource_errors
@@ -19,17 +20,19 @@ BATCHES = (1, 8, 64, 256)
 @resource_errors()
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
-    model = work.built.encoder.eval()
+    plain = encoder_of(work.spec, new_module(work.spec)).to(work.device)  # as load_model does
+    models = {"fp32": plain.eval()}
+    models.setdefault(work.built.precision, work.built.encoder.eval())
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 
     def forward(count: int, precision: str) -> None:
         autocast = autocast_to(work.device, pick_precision(precision, work.device))
         with torch.inference_mode(), arithmetic(precision), autocast:
-            model(images[:count])
+            models[precision](images[:count])
 
     works: dict[str, Callable[[], object]] = {
         f"{precision} {count}": partial(forward, count, precision)
-        for precision in dict.fromkeys(["fp32", work.built.precision])
+        for precision in models
         for count in BATCHES
     }
     found = turns(works, work.device, rounds=rounds, seconds=seconds)

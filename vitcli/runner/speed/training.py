@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from vitcli.core.inspect.cost import activation_bytes, count_parameters, forward_flops
+from vitcli.core.inspect.cost import activation_bytes, count_parameters
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
+from vitcli.runner.train.flops import count_step_flops
 
 WARM_UP = 3
 Result = dict[str, Any]
@@ -33,7 +34,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     memory = peak_memory(device)
     abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
-    flops = 3 * forward_flops(abstract, work.image_shape)
+    flops = count_step_flops(work.spec, next(work.batches())) / batch
     traffic = 2 * activation_bytes(abstract, work.image_shape)
     if work.built.autocast is not None:
         traffic //= 2

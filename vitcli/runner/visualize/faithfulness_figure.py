@@ -43,10 +43,10 @@ def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
         " is good. Right: they are put back; a fast rise is good."
         + (" Shaded: 95 % interval over images. " if count > 1 else " ")
         + summarize_randomisation(checked),
-        details="The probability is a mean over images. Grey lines: the baselines, a random map and"
-        " a Gaussian in the middle. The training had no pictures with grey patches."
-        f" Best by insertion minus deletion: {best.method}. Above the line at {SAME}, a map hardly"
-        f" depends on what was re-initialised. {describe_randomisation(checked)}",
+        details="The probability is a mean over images, at temperature 1. Grey lines: the"
+        " baselines, a random map and a Gaussian in the middle. The training had no pictures with"
+        f" grey patches. Best by insertion minus deletion: {best.method}. Above the line at {SAME},"
+        f" a map hardly depends on what was re-initialised. {describe_randomisation(checked)}",
         source=source_of(tested, count),
         numbers=faithfulness_document(found)
         | {"randomisation": randomisation_document(checked, mean_gaps(found))},
@@ -95,7 +95,7 @@ def _draw_faithfulness(found: Faithfulness, checked: Randomisation) -> Figure:
     _draw_side(right, found, "insertion")
     left.set_xlabel("patches removed, %")
     right.set_xlabel("patches put back, %")
-    left.set_ylabel("probability of the likeliest class")
+    left.set_ylabel("probability of the likeliest class,\ntemperature 1")
     left.set_ylim(0, min(1.0, 1.05 * max(axes.dataLim.y1 for axes in (left, right))))
     add_legend_beside(right)
     return figure

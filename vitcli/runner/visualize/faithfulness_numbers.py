@@ -57,7 +57,7 @@ class MethodCurves:
 
     method: str
     deletion: Tensor
-    """Probability of the likeliest class, (n, S)."""
+    """Probability of the likeliest class at temperature 1, (n, S)."""
     insertion: Tensor
     """Probability of the likeliest class, (n, S)."""
     deletion_area: Tensor

@@ -24,6 +24,8 @@ class TokenStudent(VisionTransformer):
     probabilities of both heads.
     """
 
+    second_reader = "distillation"
+
     def __init__(self, spec: VitSpec) -> None:
         super().__init__(spec)
         self.head_dist = make(HEADS[spec.head], spec.embed_dim, self.num_classes)

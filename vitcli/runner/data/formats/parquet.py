@@ -52,7 +52,7 @@ def list_parquet(path: Path) -> PictureFolder:
                     shutil.rmtree(place, ignore_errors=True)
                     folder.rename(place)
     facts = _facts(place)
-    found = list_csv(place / TABLE, facts["names"])
+    found = replace(list_csv(place / TABLE, facts["names"]), is_numbered=True)
     left_out = f"left out {quantity(facts['unlabelled'], 'picture')} without a label"
     return replace(found, notes=(left_out,)) if facts["unlabelled"] else found
 
@@ -75,17 +75,27 @@ def _split_of_file(file: Path, root: Path) -> str:
 
 
 def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
-    """Write the pictures and their table into a new folder, and return what is known of them."""
+    """Write the pictures and their table into a new folder, and return what is known of them.
+
+    The classes are those of the first training file.
+
+    Raises:
+        InputError: A file is damaged, or has other classes.
+    """
     folder.mkdir()
-    facts: dict[str, Any] = {"names": [], "unlabelled": 0}
+    facts: dict[str, Any] = {"names": None, "unlabelled": 0}
+    first = sorted(enumerate(splits.items()), key=lambda each: each[1][1] not in ("", "train"))
     with (folder / TABLE).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow([*COLUMNS, *OPTIONAL])
-        for number, (path, split) in enumerate(splits.items()):
+        for number, (path, split) in first:
             own = f"{split or 'all'}-{number}"
             (folder / own).mkdir()
             for row, (content, label, group, names) in enumerate(_rows(path)):
-                facts["names"] = names
+                facts["names"] = names if facts["names"] is None else facts["names"]
+                if strange := sorted({*names} ^ {*facts["names"]}):
+                    what = "is a class of some of the files only; the others have other classes"
+                    raise InputError(f"{printable(path)}: {printable(strange[0])!r} {what}")
                 facts["unlabelled"] += label is None
                 if label is not None:
                     (folder / own / f"{row:08}").write_bytes(content)

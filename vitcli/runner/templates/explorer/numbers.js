@@ -2,8 +2,8 @@
 /* The numbers of a scene: every row of every attention matrix.
 
    Tokens are counted from 0: the prefix (CLS, registers), then the patches in reading order. A query
-   is a token or `scene.readOut`, the input of the classifier. For a model with CLS the read-out is
-   CLS; without CLS it is an extra row after the last token. A layer is an index into `scene.layers`.
+   is a token or `scene.readOut`, the input of the classifier. If that is CLS alone, the read-out is
+   CLS; otherwise it is an extra row after the last token. A layer is an index into `scene.layers`.
    A head is an index, MEAN (over the heads of the layer) or ROLLOUT (the attention rollout up to
    the layer). */
 

@@ -15,7 +15,7 @@ function buttonOf(className, title, act) {
   return made;
 }
 
-/* Buttons of the read-out (for a model without CLS), CLS and registers. A click makes the token the
+/* Buttons of the read-out (unless it is CLS), CLS and registers. A click makes the token the
    query; the swatch shows the attention that the token gets. */
 class Tokens {
   constructor(row, explorer) {

@@ -5,7 +5,7 @@ content-security policy allows one style and one script, both by their hash. The
 ``.explorer`` element show the page's state; the head of explorer.js lists them.
 
 Axes: L layers, h heads, N tokens (prefix first), Q queries. The queries are the tokens, and the
-read-out for a model without CLS.
+read-out if it is not CLS alone.
 """
 
 import base64
@@ -19,7 +19,6 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
-from vitcli.core.spec.slots import POOLS
 from vitcli.runner import pages
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import policy_hash
@@ -129,9 +128,9 @@ def pack_scene(scene: Scene) -> dict[str, Any]:
         "prefix": scene.prefix,
         "layers": scene.layers,
         "heads": scene.attention.shape[1],
-        "readOut": 0 if POOLS[scene.pool].has_cls_token else scene.attention.shape[-1],
+        "readOut": 0 if scene.reads_cls else scene.attention.shape[-1],
         "pool": scene.pool,
-        "reader": POOLS[scene.pool].reads,
+        "reader": scene.reader,
         "reading": [round(float(share), 6) for share in scene.reading],
         "classes": scene.classes,
         "attention": to_base64(attention_bytes),
@@ -168,9 +167,9 @@ def quantise(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
     """Append the read-out's row, the weighted mean of its tokens' rows: (..., N, N) -> (..., Q, N).
 
-    With CLS the read-out is a token, and nothing is appended.
+    If the classifier reads CLS alone, nothing is appended.
     """
-    if POOLS[scene.pool].has_cls_token:
+    if scene.reads_cls:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitcli.core.inspect.rollout import rollouts
 from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.spec.slots import POOLS
 from vitcli.runner.errors import InputError
 
 NUM_CLASSES = 5
@@ -38,10 +39,17 @@ class Scene:
     """(L, N, N): attention rollout from the input to each layer; each row sums to 1."""
     pool: str
     """The pooling before the classifier: cls, mean or seq."""
+    reader: str
+    """The name of the classifier's input."""
     reading: np.ndarray
     """(N,): the weight of each token in the pooling; sums to 1."""
     classes: tuple[tuple[str, float], ...]
     """The likeliest classes with their probabilities, likeliest first."""
+
+    @property
+    def reads_cls(self) -> bool:
+        """Return whether the classifier reads CLS alone, so that a token is the read-out."""
+        return POOLS[self.pool].has_cls_token and bool(self.reading[0] == 1)
 
 
 @torch.no_grad()
@@ -87,6 +95,7 @@ def make_scene(
         attention=as_array(attention),
         rollout=as_array(torch.stack([through[i][0] for i in chosen])),
         pool=model.pool_name,
+        reader=reader_name(model),
         reading=as_array(model.pool_weights(images)[0]),
         classes=tuple((class_names[i], share) for i, share in best),
     )
@@ -94,8 +103,18 @@ def make_scene(
 
 def prefix_names(model: MappedModel) -> tuple[str, ...]:
     """Return the names of the prefix tokens: ``CLS``, ``register 1`` and so on."""
-    cls = () if model.cls_token is None else ("CLS",)
-    return cls + tuple(f"register {i + 1}" for i in range(model.num_prefix_tokens - len(cls)))
+    read = [name for name in (model.cls_token is not None and "CLS", model.second_reader) if name]
+    registers = range(1, model.num_prefix_tokens - len(read) + 1)
+    return (*read, *(f"register {number}" for number in registers))
+
+
+def reader_name(model: MappedModel) -> str:
+    """Return the name of the classifier's input."""
+    reads = POOLS[model.pool_name].reads
+    if model.second_reader is None:
+        return reads
+    first = "CLS" if model.cls_token is not None else reads.removeprefix("read-out, ")
+    return f"read-out, half {first}, half the {model.second_reader} token"
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
