@@ -3,8 +3,6 @@
 torch is imported only for an experiment with a teacher, because a study file is read without it.
 """
 
-import hashlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vitcli.core.spec import ExperimentSpec, TaskSpec
@@ -19,17 +17,6 @@ if TYPE_CHECKING:
     from vitcli.core.objectives.objective import Task
 
 FIELD = "task.teacher"
-
-
-def weights_sha256(weights: Mapping[str, "Tensor"]) -> str:
-    """Return the SHA-256 of tensors: of their names, types, shapes and bytes."""
-    import torch
-
-    found = hashlib.sha256()
-    for name, tensor in sorted(weights.items()):
-        found.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
-        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
 
 
 def teacher_of(task: TaskSpec) -> TeacherSpec | None:
@@ -58,7 +45,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         asked = teacher_of(spec.task)
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
-        run, weights = _read(asked)
+        run, _, sha256 = _read(asked)
     except ConfigError:
         if required:
             raise
@@ -71,7 +58,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         )
     teacher = TeacherSpec(
         run=asked.run,
-        sha256=weights_sha256(weights),
+        sha256=sha256,
         model=theirs.model,
         class_names=theirs.data.class_names if theirs.task.row.classifies else (),
         mean=theirs.data.mean,
@@ -93,7 +80,7 @@ def load_teacher(task: "Task") -> None:
     asked, model = teacher_of(task.spec.task), task.teacher
     if model is None or asked is None or asked.sha256 is None:
         return
-    run, weights = _read(asked)
+    run, weights, _ = _read(asked)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -101,13 +88,13 @@ def load_teacher(task: "Task") -> None:
     move_module(model, next(model.parameters()).device, model.spec)
 
 
-def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"]]:
-    """Return the run of a teacher, and the weights of its encoder.
+def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"], str]:
+    """Return the run of a teacher, the weights of its encoder and their SHA-256.
 
     Raises:
         ConfigError: There is no such run, or it has no undamaged checkpoint, or other weights.
     """
-    from vitcli.runner.evaluate.weights import encoder_weights
+    from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
 
     try:
         run = find_run(asked.run)
@@ -123,4 +110,4 @@ def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"]]:
             f" {asked.sha256[:12]}); restore them, or train a new run with them:"
             f" -s {FIELD}={asked.run}"
         )
-    return run, weights
+    return run, weights, found

@@ -1,16 +1,17 @@
 """Weights of trained runs."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError, UserError
-from vitcli.runner.evaluate.teacher import weights_sha256
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.own_code import FOLDER, missing_code, needed
@@ -115,6 +116,15 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
         for key, value in run_weights(run).items()
         if key.startswith(prefix)
     }
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of tensors: of their names, types, shapes and bytes."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def start_sha256(run: RunDir) -> str:
