@@ -127,6 +127,36 @@ PLANTED = r"""
 = trains on test pictures without a word | vitcli/runner/train/images.py | tests/runner/train/test_own_pictures.py
 -    if data.leaks and not spec.data.allow_leaks:
 +    if False:
+= does not scale the scores | vitcli/core/ops/backend.py | tests/core/nn/test_attention.py
+-    scale = query.shape[-1] ** -0.5 if scale is None else scale
++    scale = 1.0 if scale is None else scale
+= normalises after the sum | vitcli/core/nn/block.py | tests/core/models/test_vit.py
+-        return self.join(x, self.after(branch))
++        return self.norm(self.join(x, self.after(branch)))
+= labels a mixed image by its drawn share | vitcli/core/data/augment.py | tests/core/data
+-    return lam * (1 - area / (size[0] * size[1]))
++    return lam
+= counts equal captions as found | vitcli/core/metrics/retrieval.py | tests/core/test_metrics.py -k retrieve_nothing
+-((similar >= best) & ~is_own)
++((similar > best) & ~is_own)
+= takes negative gradients | vitcli/core/inspect/rollout.py | tests/core/inspect/test_maps.py
+-.clamp(min=0).mean(1) @ relevance
++.mean(1) @ relevance
+= trains a student on the labels alone | vitcli/core/objectives/distil/distil.py | tests/core/objectives/distil
+-            loss = (1 - task.share) * found["loss"] + task.share * distance
++            loss = found["loss"]
+= adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_significance.py
+-min(1.0, (m - rank) * p)
++p
+= tests a winner twice | vitcli/runner/search/final.py | tests/runner/search
+-        if {(trial.config_hash, trial.spec.seed) for trial in earlier} != allowed:
++        if False:
+= sends a trial to a machine without its GPUs | vitcli/runner/engines/ray.py | tests/runner/engines/test_ray.py
+-            and resources.get("GPU", 0) >= self.gpus
++            and True
+= reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py tests/runner/data/test_picture_metadata.py
+-        if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
++        if False:
 """  # noqa: E501
 """Each bug: its name, its file, and what must notice it, a campaign or pytest's arguments; then the
 lines that are replaced, and those that replace them."""
