@@ -56,7 +56,7 @@ PLANTED = r"""
 = does not restore the average of the weights | vitcli/core/train/training.py | kills
 -            self.ema.model.load_state_dict(part("ema"))
 +            pass
-= begins the schedule anew | vitcli/core/train/training.py | kills
+= begins the schedule anew | vitcli/core/train/training.py | stops
 -            rates = self.rates(self.step)
 +            rates = self.rates(self.step - first)
 = draws other random numbers after a resume | vitcli/core/train/training.py | kills

@@ -26,12 +26,8 @@ from vitcli.runner.text import ignore_message
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")
 """Experiments that the stub cannot take: it has no cuFFT, which makes spectrograms."""
-NO_TEACHER = "speedrun-94"
-"""An experiment whose teacher has to be trained before."""
 EXPERIMENTS = [
-    path.stem
-    for path in FILES
-    if listing.kind_of(path) == "experiment" and path.stem not in (*NO_FFT, NO_TEACHER)
+    path.stem for path in FILES if listing.kind_of(path) == "experiment" and path.stem not in NO_FFT
 ]
 OWN_VIEWS: dict[str, Any] = {"data.augment": {}}
 NEEDS: dict[str, dict[str, Any]] = {"dino": OWN_VIEWS, "lejepa": OWN_VIEWS}

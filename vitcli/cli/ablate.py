@@ -25,7 +25,7 @@ from vitcli.cli.options import (
     Sets,
     Status,
     exclude,
-    exclude_each,
+    exclude_useless,
 )
 from vitcli.cli.study_output import (
     announce_saved,
@@ -120,6 +120,15 @@ Checklist = Annotated[
 ]
 
 
+USELESS = {
+    "--status": ("--first", "--rerun", "--format", "--checklist", "--details"),
+    "--table-only": ("--first", "--rerun"),
+    "--dry-run": ("--format", "--checklist", "--details"),
+    "--first": ("--only", "--format", "--checklist", "--details"),
+}
+"""Options that have no effect beside another one."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A study, and what is to be done with its results."""
@@ -178,16 +187,11 @@ def ablate(
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    shape = None if form is Format.text else form
-    other = None if form is Format.json else shape
-    shown = {"--checklist": checklist, "--details": details}
-    exclude_each("--status", status, {"--rerun": rerun, "--first": first, "--format": other})
-    exclude_each("--table-only", table_only, {"--rerun": rerun, "--first": first})
-    exclude_each("--dry-run", dry_run, {"--format": other})
-    exclude_each("--first", first, {"--only": only or None})
-    exclude_each("--first", first and not dry_run, {"--json": json, "--format": shape})
-    for option, is_given in (("--status", status), ("--dry-run", dry_run), ("--first", first)):
-        exclude_each(option, is_given, shown)
+    exclude({"--first": first and not dry_run, "--json": json})
+    has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
+    given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only, "--first": first}
+    given |= {"--only": bool(only), "--rerun": rerun, "--checklist": bool(checklist)}
+    exclude_useless(given | {"--format": has_shape, "--details": details}, USELESS)
     check_folders(output, save)
     check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}

@@ -4,7 +4,7 @@ import ast
 import inspect
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import wraps
@@ -239,14 +239,15 @@ def exclude(given: Mapping[str, object]) -> None:
         raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
 
 
-def exclude_each(option: str, is_given: bool, others: Mapping[str, object]) -> None:
-    """Refuse each of ``others`` beside an option that makes it useless.
+def exclude_useless(given: Mapping[str, object], useless: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options that another one makes useless: ``useless`` names them for each option.
 
     Raises:
-        ConfigError: The option and one of the others are given.
+        ConfigError: Both are given.
     """
-    for name, value in others.items():
-        exclude({option: is_given, name: value})
+    for option, others in useless.items():
+        for other in others:
+            exclude({option: given[option], other: given[other]})
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:

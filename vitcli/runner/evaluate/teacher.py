@@ -45,13 +45,13 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         asked = teacher_of(spec.task)
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
-        run, _, sha256 = _read(asked)
+        run, weights, sha256 = _read(asked)
     except ConfigError:
         if required:
             raise
         return spec
     theirs = run.spec()
-    if getattr(theirs.task, "kind", None) == "token":
+    if any(name.startswith("head_dist.") for name in weights):
         raise ConfigError(
             f"{FIELD}: {run.name} predicts with a distillation token, which a teacher cannot have;"
             " take a run of another task.kind"

@@ -97,7 +97,7 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return ""
     what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
     equal = ""
-    if any(row.num_pairs >= MIN_PAIRS and row.ci_low is None for row in rows):
+    if doc.folds and any(row.num_pairs >= MIN_PAIRS and row.ci_low is None for row in rows):
         equal = " A row whose differences are all equal has neither an interval nor a p-value."
     if not any(row.ci_low is not None for row in rows):
         return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs.{equal}"
