@@ -4,6 +4,7 @@ One pair of processes trains all cases, because starting a process takes longer 
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,9 @@ def main() -> None:
             found[name] = {str(error): []}
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+    # A thread of gloo may still hold a tensor, and abort the process while Python ends:
+    # https://github.com/pytorch/pytorch/pull/179291
+    os._exit(0)
 
 
 if __name__ == "__main__":
