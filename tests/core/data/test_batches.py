@@ -167,6 +167,17 @@ def test_each_epoch_is_the_data_set_in_an_order_of_its_own():
     assert len({tuple(order.tolist()) for order in orders}) == 3
 
 
+def test_copies_repeat_their_pixels_in_another_order():
+    spec = AugmentSpec(crop_padding=4, flip="random", policy="rand_augment", erasing=0.5, copies=2)
+    found = [by_image(spec, epoch=epoch) for epoch in range(4)]
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(epoch_order(40, 0, 0), epoch_order(40, 0, 2))
+    with pytest.raises(ValueError, match="copies: mixup and cutmix"):
+        AugmentSpec(mixup=0.2, copies=2)
+
+
 def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
     parts = list(eval_batches(images(), mean=MEAN, std=STD, batch_size=16))
     assert [len(part["images"]) for part in parts] == [16, 16, 8]

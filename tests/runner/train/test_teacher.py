@@ -9,6 +9,8 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.cli import commands
+from tests.runner.train.conftest import stops_after
+from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
@@ -131,6 +133,22 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
     assert run.read("meta.json")["teacher"]["run"] == "teacher"
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny, count):
+    fields = {"train.epochs": 4, "data.augment.copies": 2, "data.augment.flip": "random"}
+    experiment = tiny.experiment(fields | {"task.teacher": "teacher"})
+    calm = start(experiment, Request(output=Path("calm"))).run
+    result, plain = calm.read("result.json"), tiny.experiment(fields).spec.train
+    images, labelled = 4 * 3 * plain.batch_size, 2 * 48
+    each = result["forward_flops"]  # teacher and student have the same architecture
+    assert result["teacher_flops"] == labelled * each
+    assert abs(result["train_flops"] - (3 * images + labelled) * each) < 0.3 * images * each
+    with stops_after(count):
+        start(experiment, Request(output=Path("stopped")))
+    resumed = start(experiment, Request(output=Path("stopped"), resume=True)).run
+    assert_same_run(calm, resumed)
 
 
 def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):

@@ -81,11 +81,13 @@ def epoch_rows(
 ) -> Rows:
     """Return the order and all random parameters of an epoch, on the CPU.
 
-    Epochs with and without mixing have different tables, and therefore different targets. With
+    Epochs with and without mixing have different tables, and therefore different targets. Epochs
+    of the same copy (``augment.copies``) have different orders, but the same parameters. With
     ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs.
     """
     order = epoch_order(num_images, seed, epoch)
-    draws = _draw_all(augment, num_images, size, seed, epoch, at_once)
+    copy = epoch % augment.copies if augment.copies else epoch
+    draws = _draw_all(augment, num_images, size, seed, copy, at_once)
     return {"index": order} | {name: table[order] for name, table in draws.items()}
 
 

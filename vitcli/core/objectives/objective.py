@@ -66,6 +66,8 @@ class Task(ABC):
         """The module, compiled or not, that ``losses`` calls."""
         self.augmented_batch = augmented_batch
         """The function of ``core.data``, compiled or not, that makes the training batches."""
+        self.autocast: torch.dtype | None = None
+        """Type of the forward pass in the training; None is fp32."""
         self._ahead = DrawnAhead(self.draw_rows)
 
     @property
@@ -79,6 +81,11 @@ class Task(ABC):
 
         Its weights are those of the run in ``task.teacher``, which the caller loads.
         """
+        return None
+
+    @property
+    def labelled_copies(self) -> int | None:
+        """Return how often ``teacher`` sees each image before its labels are only read; or None."""
         return None
 
     @classmethod

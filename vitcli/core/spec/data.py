@@ -64,11 +64,21 @@ class AugmentSpec(Spec):
     """Probability of CutMix instead of MixUp, if both are on."""
     mix_off_epoch: int | None = Field(None, ge=0)
     """First epoch without MixUp and CutMix, counted from 0; unset mixes in all epochs."""
+    copies: int | None = Field(None, ge=1, le=10_000)
+    """Number of augmented copies of each image: after so many epochs, the copies are repeated. A
+    teacher of task ``distil`` then labels each copy only once. Unset repeats none."""
 
     @property
     def mixes(self) -> bool:
         """Return whether MixUp or CutMix is on."""
         return self.mixup > 0 or self.cutmix > 0
+
+    @model_validator(mode="after")
+    def _check_copies(self) -> Self:
+        """Refuse copies of images that are mixed with others in each epoch."""
+        if self.copies and self.mixes:
+            raise ValueError("copies: mixup and cutmix make no copies that can be repeated")
+        return self
 
 
 GENERATED = ("scenes", "shapes", "gratings")

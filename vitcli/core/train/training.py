@@ -79,7 +79,7 @@ class Training:
         on_message: Callable[[str], None] = warnings.warn,
     ) -> None:
         self.spec, self.task, self.data, self.autocast = spec, task, data, autocast
-        self.module = task.module
+        self.module, task.autocast = task.module, autocast
         self.device = data.train.pixels.device
         count = num_batches(len(data.train), spec.train.batch_size)
         self.steps_per_epoch = min(count, spec.train.limit_batches or count)

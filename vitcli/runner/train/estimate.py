@@ -27,11 +27,11 @@ from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
-    count_step_flops,
+    count_flops,
     image_flops,
     quick_spec,
     random_batch,
-    teacher_flops,
+    teacher_cost,
 )
 from vitcli.runner.train.rehearsal import Measurement, image_bytes, measure_steps
 
@@ -67,6 +67,8 @@ class Estimate:
     """Floating-point operations of all training steps."""
     teacher_flops: int = 0
     """Operations of a teacher's forward pass of one image; the training contains them."""
+    taught_flops: int = 0
+    """Operations of the teacher in the training."""
     first: "Estimate | None" = None
     """The estimate of the pre-training, if there is one."""
     hardware: str
@@ -150,8 +152,7 @@ class Estimate:
         """Return the share of a teacher in the operations of the training, if there is one."""
         if not self.teacher_flops:
             return []
-        images = self.steps_per_epoch * self.spec.train.epochs * self.spec.train.batch_size
-        share = self.teacher_flops * images / self.train_flops if images else 0.0
+        share = self.taught_flops / self.train_flops if self.train_flops else 0.0
         return [
             f"teacher        {self.teacher_flops / 1e9:.3f} GFLOP per image more,"
             f" {100 * share:.0f} % of the training's {self.train_flops / 1e12:.3g} TFLOP"
@@ -212,9 +213,13 @@ def make_estimate(
     else:
         memory = measured.peak_bytes + image_bytes(spec, images)
         source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
-    own, teacher = forward_flops(encoder, encoder.image_shape), teacher_flops(spec)
-    # A training step is about three forward passes, and one of a teacher.
-    forward = each_step / spec.train.batch_size * own / (3 * own + teacher)
+    own, teacher = forward_flops(encoder, encoder.image_shape), teacher_cost(spec)
+    # A training step is about three forward passes, and one of a teacher that it calls.
+    in_step = 0 if teacher.copies else teacher.each
+    forward = each_step / spec.train.batch_size * own / (3 * own + in_step)
+    images_seen = steps * spec.train.epochs * spec.train.batch_size
+    taught = teacher.of(images_seen, num_train)
+    labelling = forward / own * taught if teacher.copies else 0.0
     return Estimate(
         experiment=experiment,
         spec=spec,
@@ -223,14 +228,17 @@ def make_estimate(
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
         forward_flops=own,
-        teacher_flops=teacher,
+        teacher_flops=teacher.each,
+        taught_flops=taught,
         memory_bytes=memory,
         memory_source=source,
         startup_seconds=measured.first_seconds,
         compiled=measured.compiled,
-        train_seconds=each_step * steps * spec.train.epochs,
+        train_seconds=labelling + each_step * steps * spec.train.epochs,
         evaluation_seconds=forward * evaluated_images(spec, num_test),
-        train_flops=steps * spec.train.epochs * count_step_flops(spec, random_batch(spec, module)),
+        train_flops=count_flops(
+            spec, random_batch(spec, module), steps * spec.train.epochs, num_train
+        ),
         first=make_estimate(replace(experiment, spec=first), device_name) if first else None,
         hardware=hardware(device),
         steps_per_epoch=steps,
@@ -302,7 +310,7 @@ def training_flops(spec: ExperimentSpec) -> int:
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     batch = random_batch(spec, new_module(spec))
-    return steps * spec.train.epochs * count_step_flops(spec, batch)
+    return count_flops(spec, batch, steps * spec.train.epochs, num_train)
 
 
 def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:

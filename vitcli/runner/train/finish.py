@@ -23,7 +23,7 @@ from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_step_flops, teacher_flops
+from vitcli.runner.train.flops import count_flops, teacher_cost
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def build_result(
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
     pre-training, or of the teacher's own training, are not part of ``train_flops`` and
-    ``train_seconds``; ``teacher_flops``, the teacher's operations in the steps, is. With
+    ``train_seconds``; ``teacher_flops``, the teacher's operations in them, is. With
     ``train.early_stopping``, ``epochs`` and ``steps`` are those of the kept weights, and
     ``stopped_at`` is the last step.
     """
@@ -146,7 +146,8 @@ def build_result(
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
-        flops = taken and taken * count_step_flops(spec, batch)
+        flops = count_flops(spec, batch, taken, len(trainer.data.train))
+    taught = teacher_cost(spec).of(images, len(trainer.data.train))
     meta = trainer.run.read("meta.json")
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
@@ -159,7 +160,7 @@ def build_result(
         "parameters": trainer.built.parameters,
         "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
         "train_flops": flops,
-        **({"teacher_flops": images * each} if (each := teacher_flops(spec)) else {}),
+        **({"teacher_flops": taught} if taught else {}),
         **describe_first(meta.get("pretrained") or {}),
         **describe_first(meta.get("teacher") or {}, "teacher_train"),
         "epochs": trainer.step // trainer.training.steps_per_epoch,

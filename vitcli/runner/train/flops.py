@@ -1,5 +1,8 @@
 """The operations of a training step, and a training whose steps are quick enough to measure."""
 
+import math
+from dataclasses import dataclass
+
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -21,8 +24,8 @@ PROBE_PATCHES = 8
 def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     """Return the floating-point operations of a step on a batch, forward and backward.
 
-    With gradient checkpointing, the recomputed operations are counted again. What is frozen below
-    all that is trained needs no backward pass.
+    A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
+    are counted again. What is frozen below all that is trained needs no backward pass.
 
     Raises:
         ConfigError: ``train.freeze`` names nothing or everything.
@@ -39,13 +42,39 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     return parts * step_flops(task_class(spec)(spec, module).losses, part)
 
 
-def teacher_flops(spec: ExperimentSpec) -> int:
-    """Return the operations of the teacher's forward pass of one image; 0 without a teacher.
+@dataclass(frozen=True)
+class TeacherCost:
+    """The operations of a teacher; 0 without a teacher."""
 
-    ``count_step_flops`` contains them.
-    """
-    teacher = task_class(spec)(spec, abstract_module(spec)).teacher
-    return forward_flops(teacher, teacher.image_shape) if teacher else 0
+    each: int = 0
+    """Operations of a forward pass of one image."""
+    copies: int | None = None
+    """Number of copies of each image that it labels before the steps; None is in each step."""
+
+    def of(self, images: int, per_epoch: int) -> int:
+        """Return the operations for the steps of ``images`` images, with ``per_epoch`` in all."""
+        if self.copies is None:
+            return self.each * images
+        return self.each * per_epoch * min(self.copies, math.ceil(images / per_epoch))
+
+
+def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
+    """Return the operations of an experiment's teacher."""
+    task = task_class(spec)(spec, abstract_module(spec))
+    if not task.teacher:
+        return TeacherCost()
+    return TeacherCost(forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies)
+
+
+def count_flops(
+    spec: ExperimentSpec, batch: dict[str, Tensor], num_steps: int, num_train: int
+) -> int:
+    """Return the floating-point operations of a training's steps, with those of a teacher."""
+    if not num_steps:
+        return 0
+    cost = teacher_cost(spec)
+    before = 0 if cost.copies is None else cost.of(num_steps * spec.train.batch_size, num_train)
+    return num_steps * count_step_flops(spec, batch) + before
 
 
 def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:

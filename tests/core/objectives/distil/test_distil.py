@@ -16,6 +16,7 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.distil.distil import Distil, soft_loss, standardized
 from vitcli.core.objectives.distil.teacher import Teacher
 from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.torch_use import autocast_to
 
 RESNET = {"family": "resnet18", "img_size": 16, "in_chans": 3, "num_classes": 5}
 KINDS: dict[str, dict[str, Any]] = {
@@ -219,6 +220,45 @@ def test_the_teacher_sees_images_as_in_its_own_training():
     expected = normalize(pixels, torch.tensor(mean), torch.tensor(std))
     expected = nn.functional.interpolate(expected, (size, size), mode="bilinear")
     assert_close(seen[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["logits", "token"])
+def test_copies_are_labelled_once_with_what_the_teacher_says_of_the_images(kind, autocast):
+    fields = changes(KINDS[kind]) | {"augment": {"crop_padding": 2, "flip": "random", "copies": 2}}
+    state = train_state(fields, autocast)
+    task, data = state.task, data_set(70)  # the last batch is not full
+    assert isinstance(task, Distil)
+    tolerance = {"rtol": 0.01, "atol": 0.01} if autocast else {}
+    seen: list[int] = []
+    task.teacher.register_forward_hook(lambda *_: seen.append(1))
+    for epoch, labelled in enumerate((70, 140, 140, 140)):
+        for number, batch in enumerate(task.batches(data, epoch)):
+            if number == 0:
+                assert len(seen) == 5 * labelled // 70
+            with autocast_to(batch["images"].device, autocast):
+                wanted = Teacher.logits(task._teacher, batch["images"])
+            seen.pop()
+            assert_close(batch["teacher"], wanted, **tolerance)
+            if autocast:
+                continue
+            kept = task.losses(batch)
+            asked = task.losses({k: v for k, v in batch.items() if k != "teacher"})
+            seen.pop()
+            assert_close(kept["loss"], asked["loss"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"task": {"name": "distil"} | KINDS["features"]},
+        {"train": {"limit_batches": 1}},
+    ],
+)
+def test_only_whole_copies_are_labelled_before_their_steps(fields):
+    task = new_task(changes({}) | {"augment": {"copies": 2}} | fields)
+    assert isinstance(task, Distil)
+    assert "teacher" not in batch_of(task)
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,21 @@ Axes: B batch, C channels, H W pixels, D width, h w grid, K classes.
 from collections.abc import Sequence
 from functools import cached_property
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch
+from vitcli.core.data.batches import Batch, Rows, rows_on_device
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.distil.model import Student
 from vitcli.core.objectives.distil.teacher import Teacher, distil_spec
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.torch_use import autocast_to
 
+TEACHER = "teacher"
+"""Name of the table with the teacher's logits."""
 EPS = 1e-7
 """Added to the standard deviation of logits, as in the code of Sun et al."""
 
@@ -60,7 +64,9 @@ class Distil(Classify):
     """Cross-entropy with the labels, together with a loss that compares student and teacher.
 
     The teacher sees the augmented images of the step. Its outputs therefore are functions of
-    (seed, epoch, image), and nothing of it is trained, averaged or saved.
+    (seed, epoch, image), and nothing of it is trained, averaged or saved. With
+    ``data.augment.copies``, it labels each copy of an image only once, before the first epoch that
+    needs it; a resumed training labels the copies that it still needs again.
 
     Logits: Hinton et al. 2015, https://arxiv.org/abs/1503.02531, and standardised by Sun et al.
     2024, https://arxiv.org/abs/2403.01427. A distillation token that learns the teacher's most
@@ -82,6 +88,45 @@ class Distil(Classify):
     @property
     def teacher(self) -> ImageModel:
         return self._teacher.model
+
+    @cached_property
+    def _labels(self) -> dict[int, Tensor]:
+        """The teacher's logits for each labelled copy of the training images, (N, K) in fp32."""
+        return {}
+
+    @property
+    def labelled_copies(self) -> int | None:
+        is_whole = self.spec.train.limit_batches is None
+        has_logits = distil_spec(self.spec).kind != "features"
+        return self.spec.data.augment.copies if is_whole and has_logits else None
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the rows of an epoch; of labelled copies also the teacher's logits (N, K)."""
+        rows, copies = super().rows(data, epoch), self.labelled_copies
+        if copies is None:
+            return rows
+        copy = epoch % copies
+        if copy not in self._labels:
+            # In the order of this epoch also after a resume, because batches change the last bits.
+            own = rows if epoch == copy else super().rows(data, copy)
+            self._labels[copy] = self._label(data, own)
+        return rows | {TEACHER: self._labels[copy][rows["index"]]}
+
+    def _label(self, data: DataSet, rows: Rows) -> Tensor:
+        """Return the teacher's logits for an epoch's images, in the order of the data set."""
+        device, index = data.train.pixels.device, rows["index"]
+        tables, found = rows_on_device(rows, device), torch.empty(len(index), data.num_classes)
+        for part in torch.arange(len(index)).split(self.spec.train.batch_size):
+            own = slice(int(part[0]), int(part[-1]) + 1)
+            batch = super().make_batch(data, {name: table[own] for name, table in tables.items()})
+            with autocast_to(device, self.autocast):
+                found[index[own]] = self._teacher.logits(batch["images"]).cpu()
+        return found
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return the batch; of labelled copies also ``teacher``, the teacher's logits (B, K)."""
+        kept = {TEACHER: rows[TEACHER]} if TEACHER in rows else {}
+        return super().make_batch(data, rows) | kept
 
     def check_data(self, data: DataSet) -> None:
         """Refuse a teacher of other classes or channels than those of the data set."""
@@ -113,7 +158,7 @@ class Distil(Classify):
             distance = feature_loss(others, self._teacher.maps(images, task.teacher_layers))
             loss = found["loss"] + task.feature_weight * distance
         else:
-            wanted = self._teacher.logits(images)
+            wanted = batch[TEACHER] if TEACHER in batch else self._teacher.logits(images)
             if task.kind == "token":
                 distance = F.cross_entropy(others[0].float(), wanted.argmax(-1))
             else:
