@@ -114,14 +114,15 @@ class Distil(Classify):
 
     def _label(self, data: DataSet, rows: Rows) -> Tensor:
         """Return the teacher's logits for an epoch's images, in the order of the data set."""
-        device, index = data.train.pixels.device, rows["index"]
-        tables, found = rows_on_device(rows, device), torch.empty(len(index), data.num_classes)
-        for part in torch.arange(len(index)).split(self.spec.train.batch_size):
-            own = slice(int(part[0]), int(part[-1]) + 1)
-            batch = super().make_batch(data, {name: table[own] for name, table in tables.items()})
+        device, size = data.train.pixels.device, self.spec.train.batch_size
+        tables = rows_on_device(rows, device)
+        found = torch.empty(len(data.train), data.num_classes, device=device)
+        for start in range(0, len(found), size):
+            part = {name: table[start : start + size] for name, table in tables.items()}
             with autocast_to(device, self.autocast):
-                found[index[own]] = self._teacher.logits(batch["images"]).cpu()
-        return found
+                logits = self._teacher.logits(super().make_batch(data, part)["images"])
+            found[part["index"]] = logits
+        return found.cpu()
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch; of labelled copies also ``teacher``, the teacher's logits (B, K)."""
