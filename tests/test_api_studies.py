@@ -96,7 +96,7 @@ def test_a_study_in_this_process_has_the_bits_of_a_worker(study):
 
 def test_seeds_are_any_whole_numbers():
     fields = {"base": "quickstart", "variants": {"a": {}, "b": {"optim.lr": np.float32(0.5)}}}
-    for seeds in (2, np.int64(2), range(2), [np.int64(0), 1]):
+    for seeds in (2, np.int64(2), range(2), [np.int64(0), 1], np.arange(2)):
         found = define_study(**fields, seeds=seeds, name="s", given={})
         assert (found.seeds, found.variants[1].spec.optim.lr) == ((0, 1), 0.5)
         given = dict.fromkeys(("name", "code", *FIELDS)) | fields | {"seeds": seeds}

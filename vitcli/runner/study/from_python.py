@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,8 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, Integral):  # of NumPy, too
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
+    if not isinstance(value, type) and hasattr(value, "tolist"):  # of NumPy, torch or pandas
+        return plain(value.tolist())
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Hashable) and value in PARTS:
