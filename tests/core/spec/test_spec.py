@@ -1,10 +1,8 @@
 """Specs: fields of a family, rows of tables, and what is refused."""
 
 import json
-import re
 import subprocess
 import sys
-from importlib import import_module
 from typing import Annotated, Literal
 
 import pytest
@@ -63,14 +61,11 @@ def test_a_pretraining_is_refused_as_a_training_is():
     assert (spec.refusal or "").startswith("pretrain.train.accumulate: task 'clip'")
 
 
-COMPLETE = [pytest.param(family, id=family) for family in FAMILIES]
-
-
 def some(family: str, **fields):
     return model_spec(family=family, **{**REQUIRED[family], **fields})
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_only_the_fields_of_its_class(family):
     spec = some(family)
     assert type(spec) is FAMILIES[family].spec
@@ -82,7 +77,7 @@ def test_a_family_has_only_the_fields_of_its_class(family):
     assert experiment.replace(seed=1).model == spec
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
     own = FAMILIES[family].spec.model_fields
     foreign = {name: value for name, value in DEFAULTS.items() if name not in own}
@@ -90,15 +85,11 @@ def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
     assert some(family, **foreign) == some(family)
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_field_of_another_family_with_another_value_is_refused(family):
     own = FAMILIES[family].spec.model_fields
     for name in sorted(DEFAULTS.keys() - own.keys()):
-        hint = "" if DEFAULTS[name] is None else f" or set it to {DEFAULTS[name]}"
-        message = f"family '{family}' has no {name}; leave it out{hint}"
-        with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
-            some(family, **{name: "another"})
-        with pytest.raises(ValidationError, match=re.escape(message)) as caught:
+        with pytest.raises(ValidationError, match=f"family '{family}' has no {name}; ") as caught:
             ExperimentSpec.model_validate({"model": {"family": family, name: "another"}})
         assert caught.value.errors()[0]["loc"] == ("model",)
 
@@ -115,11 +106,9 @@ def test_all_families_have_the_same_default_of_a_field():
     [
         ({"family": "swim"}, ("model", "family")),
         ({"family": None}, ("model", "family")),
-        ({"depth": "six"}, ("model", "depth")),
         ({"dept": 6}, ("model", "dept")),
         ({"family": "resnet18", "in_chans": 0}, ("model", "in_chans")),
         (3, ("model",)),
-        ([], ("model",)),
     ],
 )
 def test_an_error_names_the_field(model, loc):
@@ -177,7 +166,7 @@ class Basket(Spec):
     fruit: Annotated[str, RowOf(FRUIT)] = "apple"
 
 
-@pytest.mark.parametrize("name", ["plum", "", 1, None, ["apple"]])
+@pytest.mark.parametrize("name", ["plum", None, ["apple"]])
 def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     with pytest.raises(ValidationError) as caught:
         Basket(fruit=name)
@@ -209,9 +198,7 @@ def test_the_target_of_a_row_exists_in_the_core(row):
     targets = [row.build, getattr(row, "heads", None)]
     for target in filter(None, targets):
         assert callable(load_target(target))
-        module = target.partition(":")[0]
-        assert module.startswith(("vitcli.core.", "torch")), "a row must not look upward"
-        assert import_module(module)
+        assert target.startswith(("vitcli.core.", "torch")), "a row must not look upward"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
