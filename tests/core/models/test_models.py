@@ -10,7 +10,7 @@ import torchvision
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED
+from tests.core.specs import REQUIRED, changed
 from vitcli.core.inspect.cost import (
     activation_bytes,
     forward_flops,
@@ -20,7 +20,7 @@ from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import resize_positions
-from vitcli.core.spec import FAMILIES, VitSpec, model_spec
+from vitcli.core.spec import FAMILIES, model_spec
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
 PARTS = {
@@ -44,8 +44,7 @@ def abstract(**fields: Any) -> ResNet18:
 
 
 def test_parameters_belong_to_stem_stages_and_head():
-    assert parameters_by_part(abstract()) == PARTS
-    assert list(parameters_by_part(abstract())) == list(PARTS)
+    assert [*parameters_by_part(abstract()).items()] == [*PARTS.items()]
 
 
 @pytest.mark.parametrize("size", [(32, 32), (8, 8)])
@@ -91,7 +90,7 @@ def test_logits_and_gradients_equal_torchvision(training):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (1, 16, 16)])
+@pytest.mark.parametrize("shape", [(3, 16, 20), (1, 16, 16)])
 def test_images_of_another_size_are_refused(family, shape):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
     model = build_model(model_spec(family=family, **sizes, **REQUIRED[family]))
@@ -122,11 +121,8 @@ TABLES = ("none", "learned", "sincos1d", "sincos2d")
 
 
 def vit(**fields: Any) -> VisionTransformer:
-    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
-    small = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4}
-    spec = VitSpec(**sizes | small | fields)
-    model = build_vit(spec, 0).eval()
-    if spec.pos_embed == "learned":
+    model = build_vit(changed(**fields), 0).eval()
+    if fields.get("pos_embed") == "learned":
         torch.nn.init.normal_(model.get_parameter("pos_embed.table"))
     return model
 
