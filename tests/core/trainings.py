@@ -99,16 +99,16 @@ def training_on(
 ) -> Training:
     """Return a training of one epoch on batches, with a constant learning rate.
 
-    ``fields`` are dotted fields of the experiment, such as ``optim.max_grad_norm``.
+    ``fields`` are fields of ``optim`` and ``train``, such as ``optim.max_grad_norm``.
     """
     sections: dict[str, Any] = {
         "optim": {"lr": 0.01, "schedule": "constant", "warmup_epochs": 0.0},
         "train": {"batch_size": 1, "limit_batches": len(batches)},
     }
     for name, value in fields.items():
-        section, _, field = name.rpartition(".")
-        sections.setdefault(section, {})[field] = value
-    spec = ExperimentSpec.model_validate(sections.pop("", {}) | sections)
+        section, field = name.split(".")
+        sections[section][field] = value
+    spec = ExperimentSpec.model_validate(sections)
     data = data_set(spec.train.batch_size * len(batches))
     vars(task).update(batches=lambda _data, _epoch, first: iter(batches[first:]), has_rows=False)
     return Training(spec, task, data, **options)

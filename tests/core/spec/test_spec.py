@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pytest
 from pydantic import ValidationError
 
 from tests.core.specs import REQUIRED
-from vitcli.core.models.image_model import build_model
-from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import (
     FAMILIES,
     OPTIMIZERS,
@@ -21,7 +19,7 @@ from vitcli.core.spec import (
     VitSpec,
     model_spec,
 )
-from vitcli.core.spec.families import DEFAULTS, FamilyRow
+from vitcli.core.spec.families import DEFAULTS
 from vitcli.core.spec.rows import Row, RowOf, load_target, table_of
 from vitcli.core.spec.slots import SLOTS
 
@@ -117,27 +115,6 @@ def test_an_error_names_the_field(model, loc):
     assert caught.value.errors()[0]["loc"] == loc
 
 
-class OtherSpec(VitSpec):
-    """A family of another package."""
-
-    family: Literal["other"] = "other"  # type: ignore[assignment]
-    twist: int = 1
-
-
-def test_a_family_can_be_added_at_run_time(monkeypatch):
-    row = FamilyRow(about="another", build=VisionTransformer, spec=OtherSpec)
-    with pytest.raises(ValidationError, match="'pit' or 'timm'"):
-        ExperimentSpec.model_validate({"model": {"family": "other"}})
-    monkeypatch.setitem(FAMILIES, "other", row)
-    sizes = {"img_size": 16, "in_chans": 3, "num_classes": 2, "depth": 1}
-    spec = ExperimentSpec.model_validate({"model": {"family": "other", "twist": 2, **sizes}})
-    assert isinstance(spec.model, OtherSpec)
-    assert ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec
-    assert isinstance(build_model(spec.model), VisionTransformer)
-    with pytest.raises(ValueError, match=r"family 'vit' has no twist; leave it out$"):
-        model_spec(twist=1)
-
-
 def test_the_specs_need_neither_torch_nor_yaml():
     code = (
         "import json, sys, vitcli.core.spec as s; s.ExperimentSpec.model_json_schema();"
@@ -175,15 +152,6 @@ def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     assert error["loc"] == ("fruit",)
     assert error["msg"] == "Input should be 'apple' or 'pear'"
     assert error["input"] == name
-
-
-def test_an_added_row_is_valid_and_in_the_schema(monkeypatch):
-    monkeypatch.setitem(FRUIT, "plum", Row(about="a third"))
-    assert Basket(fruit="plum").fruit == "plum"
-    described = Basket.model_json_schema()["properties"]["fruit"]["oneOf"]
-    assert {"const": "plum", "description": "a third"} in described
-    with pytest.raises(ValidationError, match="'apple', 'pear' or 'plum'"):
-        Basket(fruit="fig")
 
 
 @pytest.mark.parametrize(("slot", "takes_own_parts"), [("attention", True), ("residual", False)])
