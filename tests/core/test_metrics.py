@@ -153,7 +153,7 @@ def test_neighbours_vote_as_in_a_double_loop():
         votes = torch.zeros(3)
         for i in similar.argsort(descending=True)[:4].tolist():
             votes[labels[i]] += ((similar[i] - 1) / 0.5).exp()
-        torch.testing.assert_close(row.exp(), votes.clamp(min=torch.finfo(torch.float32).tiny))
+        assert_close(row.exp(), votes.clamp(min=torch.finfo(torch.float32).tiny))
 
 
 def test_an_image_does_not_vote_for_itself():

@@ -175,7 +175,6 @@ SKIPPED = [
     {"residual": "none"},
     {"ffn": "none"},
     {"ffn": "depthwise"},
-    {"attn_mask_diagonal": True},
     {"attn_mask_diagonal": True, "pos_embed": "relative", "reg_tokens": 1},
     {"depth": 1},
     {"depth": 0},
