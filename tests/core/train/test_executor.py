@@ -65,6 +65,11 @@ CASES: dict[str, tuple[Changes, torch.dtype | None]] = {
     "recomputed": ({"train": {"grad_checkpointing": True}}, None),
     "mixed at first": ({"augment": {"mixup": 0.8, "mix_off_epoch": 1}}, None),
     "teacher": ({"task": {"name": "distil", "standardize": True}}, HALF),
+    "masked": ({"task": {"name": "mae"}}, None),
+    "masked beside labels": (
+        {"task": {"name": "ssat"}, "augment": {"crop_padding": 2, "flip": "random"}},
+        None,
+    ),
     "augmented": ({"augment": {"crop_padding": 2, "flip": "random", "erasing": 0.5}}, None),
     "new random features": (
         {"model": {"attention": "performer", "performer_redraw": 2}, "train": {"ema_decay": 0.9}},

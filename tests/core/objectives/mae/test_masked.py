@@ -8,14 +8,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.specs import REQUIRED
-from tests.core.train.test_executor import Direct, NoReading, joined
-from tests.core.trainings import data_set, experiment, new_task, train_state
+from tests.core.trainings import data_set, experiment, new_task
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.objectives.mae.mae import BASELINES, baseline_errors, hide, reconstruct
 from vitcli.core.objectives.mae.model import MaskedModel, split_patches, take
 from vitcli.core.objectives.ssat.ssat import Ssat
-from vitcli.core.train import training as states
 
 PREFIXES = [{}, {"pool": "mean"}, {"reg_tokens": 2, "pos_embed_prefix": True}]
 
@@ -206,26 +204,3 @@ def test_the_other_images_come_from_the_whole_training_set():
     rows, batch = both.rows(data, 1), next(both.batches(data, 1))
     wanted = data.normalize(data.all_train.pixels[rows["others.index"][:8]])
     assert_close(batch["others"], wanted)
-
-
-CASES = {
-    "mae": ({"name": "mae"}, data_set),
-    "ssat with few labels": ({"name": "ssat"}, with_labels),
-}
-AUGMENT = {"crop_padding": 2, "flip": "random"}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
-    task, data = CASES[case]
-    changes = {"task": task, "augment": AUGMENT, "train": {"batch_size": 8}}
-    plain, start = (train_state(changes, data=data()) for _ in range(2))
-    monkeypatch.setattr(states, "Graphs", Direct)
-    graphed = train_state(changes, data=data(), graphs=True)
-    for epoch in range(2):
-        with NoReading():
-            plain_steps = [step.step for step in plain.run_epoch(epoch)]
-        assert [step.step for step in graphed.run_epoch(epoch)] == plain_steps
-        assert_close(plain.take_means(), graphed.take_means(), rtol=1e-3, atol=1e-5)
-    ends, begin = joined(plain, "model."), joined(start, "model.")
-    assert (joined(graphed, "model.") - ends).norm() < 0.002 * (ends - begin).norm()
