@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tests.core.specs import REQUIRED
-from tests.core.trainings import HALF, SIZES, data_set, experiment
+from tests.core.trainings import data_set, experiment
 from vitcli.core import ranks
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import LostRankError
@@ -69,25 +69,11 @@ DRAWN: dict[str, Changes] = {
 
 def spec_of(changes: Changes) -> ExperimentSpec:
     model = dict(changes.get("model", {}))
-    family = model.get("family", "vit")
-    sizes = SIZES if family == "vit" else {k: SIZES[k] for k in SIZES if k != "family"}
-    fields = experiment({}).model_dump()
-    if family != "resnet18":
-        fields["model"] = sizes | REQUIRED[family] | model
-    else:
-        fields["model"] = model | {k: SIZES[k] for k in ("img_size", "in_chans", "num_classes")}
-    fields["data"] = {
-        "mean": HALF,
-        "std": HALF,
-        "class_names": tuple("abcde"),
-        "augment": changes.get("augment", {}),
-    }
-    fields["task"] = changes.get("task", {"name": "classify"})
-    if fields["task"]["name"] in ("dino", "lejepa"):
-        fields["model"]["pool"] = "mean"
-    fields["train"] = {"batch_size": 16, "epochs": 2} | changes.get("train", {})
-    fields["optim"] = {"warmup_epochs": 1.0} | changes.get("optim", {})
-    return ExperimentSpec.model_validate(fields)
+    model = REQUIRED[model.get("family", "vit")] | model
+    if changes.get("task", {}).get("name") in ("dino", "lejepa"):
+        model["pool"] = "mean"
+    train = {"epochs": 2} | changes.get("train", {})
+    return experiment(changes | {"model": model, "train": train})
 
 
 def remove_batch_norms(module: nn.Module) -> None:

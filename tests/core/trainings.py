@@ -43,7 +43,6 @@ def epoch_batches(
     batch_size: int = 16,
     seed: int = 0,
     epoch: int = 0,
-    first_batch: int = 0,
     prepare: Callable[..., Batch] = augmented_batch,
 ) -> list[Batch]:
     """Return the training batches of an epoch of a classification."""
@@ -54,7 +53,7 @@ def epoch_batches(
     task = Classify(spec, torch.nn.Linear(1, 1).to(images.pixels.device))
     task.augmented_batch = prepare
     data = replace(data_set(1), class_names=names, train=images)
-    return list(task.batches(data, epoch, first_batch))
+    return list(task.batches(data, epoch))
 
 
 def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
@@ -84,14 +83,12 @@ def train_state(
     changes: dict[str, dict[str, Any]],
     device: str = "cpu",
     autocast: torch.dtype | None = None,
-    data: DataSet | None = None,
     **options: Any,
 ) -> Training:
     """Return a new training of ``experiment``."""
     task = new_task(changes, device)
     task.encoder(task.module).grad_checkpointing = task.spec.train.grad_checkpointing
-    data = data_set() if data is None else data
-    return Training(task.spec, task, data.to(device), autocast, **options)
+    return Training(task.spec, task, data_set().to(device), autocast, **options)
 
 
 def training_on(
@@ -99,16 +96,16 @@ def training_on(
 ) -> Training:
     """Return a training of one epoch on batches, with a constant learning rate.
 
-    ``fields`` are dotted fields of the experiment, such as ``optim.max_grad_norm``.
+    ``fields`` are fields of ``optim`` and ``train``, such as ``optim.max_grad_norm``.
     """
     sections: dict[str, Any] = {
         "optim": {"lr": 0.01, "schedule": "constant", "warmup_epochs": 0.0},
         "train": {"batch_size": 1, "limit_batches": len(batches)},
     }
     for name, value in fields.items():
-        section, _, field = name.rpartition(".")
-        sections.setdefault(section, {})[field] = value
-    spec = ExperimentSpec.model_validate(sections.pop("", {}) | sections)
+        section, field = name.split(".")
+        sections[section][field] = value
+    spec = ExperimentSpec.model_validate(sections)
     data = data_set(spec.train.batch_size * len(batches))
     vars(task).update(batches=lambda _data, _epoch, first: iter(batches[first:]), has_rows=False)
     return Training(spec, task, data, **options)

@@ -184,15 +184,6 @@ def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
     assert_close(torch.cat([part["images"] for part in parts]), normal(images().pixels))
 
 
-@pytest.mark.parametrize("spec", [FULL, FULL.replace(policy="trivial_augment", flip="alternating")])
-def test_a_resumed_epoch_continues_with_the_same_pixels(spec):
-    whole, tail = batches(spec, epoch=3), batches(spec, epoch=3, first_batch=2)
-    assert len(tail) == len(whole) - 2
-    for one, other in zip(whole[2:], tail, strict=True):
-        assert torch.equal(one["images"], other["images"])
-        assert torch.equal(one["targets"], other["targets"])
-
-
 def test_augmented_pixels_do_not_depend_on_the_batch():
     spec = FULL.replace(mixup=0.0, cutmix=0.0)
     assert torch.equal(by_image(spec), by_image(spec, batch_size=20))

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from torch.testing import assert_close
 from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms.autoaugment import _apply_op
 
@@ -21,12 +22,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.spec import AugmentSpec
 from vitcli.runner.train.build import compiled_batch
 
-THEIRS = {
-    "identity": "Identity", "shear_x": "ShearX", "shear_y": "ShearY", "rotate": "Rotate",
-    "translate_x": "TranslateX", "translate_y": "TranslateY", "brightness": "Brightness",
-    "color": "Color", "contrast": "Contrast", "sharpness": "Sharpness", "posterize": "Posterize",
-    "solarize": "Solarize", "auto_contrast": "AutoContrast", "equalize": "Equalize",
-}  # fmt: skip
+THEIRS = {name: name.title().replace("_", "") for name in OPS}  # shear_x -> ShearX
 STRENGTHS: dict[str, list[float]] = {
     "shear_x": [-0.37, 0.23], "shear_y": [-0.23, 0.37], "rotate": [-25, 40],
     "translate_x": [-5, 3], "translate_y": [-2, 6], "brightness": [0.4, 1.7], "color": [0.1, 1.8],
@@ -145,7 +141,7 @@ def test_every_magnitude_equals_torchvision(policy):
             continue
         expected = magnitudes.float() + (name in FACTORS)
         assert op.is_signed == is_signed, name
-        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0, msg=name)
+        assert_close(ours, expected, atol=1e-4, rtol=0, msg=name)
 
 
 SIZES = [(3, 32, 32), (3, 9, 14), (1, 12, 8), (4, 20, 20), (3, 2, 2), (1, 1, 1)]

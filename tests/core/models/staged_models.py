@@ -33,7 +33,3 @@ def build(spec: ModelSpec) -> StagedModel:
     model = scrambled(build_model(spec))
     assert isinstance(model, StagedModel)
     return model
-
-
-def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
-    return torch.randn(count, 3, *size, dtype=torch.float64)

@@ -10,7 +10,7 @@ import torchvision
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED
+from tests.core.specs import REQUIRED, changed
 from vitcli.core.inspect.cost import (
     activation_bytes,
     forward_flops,
@@ -20,7 +20,7 @@ from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import resize_positions
-from vitcli.core.spec import FAMILIES, VitSpec, model_spec
+from vitcli.core.spec import FAMILIES, model_spec
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
 PARTS = {
@@ -44,8 +44,7 @@ def abstract(**fields: Any) -> ResNet18:
 
 
 def test_parameters_belong_to_stem_stages_and_head():
-    assert parameters_by_part(abstract()) == PARTS
-    assert list(parameters_by_part(abstract())) == list(PARTS)
+    assert [*parameters_by_part(abstract()).items()] == [*PARTS.items()]
 
 
 @pytest.mark.parametrize("size", [(32, 32), (8, 8)])
@@ -91,7 +90,7 @@ def test_logits_and_gradients_equal_torchvision(training):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (1, 16, 16)])
+@pytest.mark.parametrize("shape", [(3, 16, 20), (1, 16, 16)])
 def test_images_of_another_size_are_refused(family, shape):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
     model = build_model(model_spec(family=family, **sizes, **REQUIRED[family]))
@@ -112,7 +111,7 @@ def test_the_family_provides_what_the_runner_needs(family):
     assert model(x).shape == (3, 7)
     features = model.eval().features(x)
     assert features.shape == (3, model.num_features)
-    torch.testing.assert_close(model.head(features), model(x))
+    assert_close(model.head(features), model(x))
     for name in ("img_size", "in_chans", "num_classes"):
         with pytest.raises(ValueError, match="must be set"):
             build_model(spec.replace(**{name: None}))
@@ -122,11 +121,8 @@ TABLES = ("none", "learned", "sincos1d", "sincos2d")
 
 
 def vit(**fields: Any) -> VisionTransformer:
-    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
-    small = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4}
-    spec = VitSpec(**sizes | small | fields)
-    model = build_vit(spec, 0).eval()
-    if spec.pos_embed == "learned":
+    model = build_vit(changed(**fields), 0).eval()
+    if fields.get("pos_embed") == "learned":
         torch.nn.init.normal_(model.get_parameter("pos_embed.table"))
     return model
 
@@ -140,10 +136,10 @@ def images(*shape: int) -> torch.Tensor:
 def test_all_patches_of_the_own_grid_give_the_plain_features(pos_embed, pool):
     model = vit(pos_embed=pos_embed, pool=pool, reg_tokens=1, pos_embed_prefix=True)
     x = images(16, 16)
-    torch.testing.assert_close(model.encode(x), model.forward_features(x))
+    assert_close(model.encode(x), model.forward_features(x))
     everything = torch.arange(16).expand(2, -1)
-    torch.testing.assert_close(model.encode(x, everything), model.forward_features(x))
-    torch.testing.assert_close(model.head(model.features(x)), model(x))
+    assert_close(model.encode(x, everything), model.forward_features(x))
+    assert_close(model.head(model.features(x)), model(x))
 
 
 @pytest.mark.parametrize("pos_embed", TABLES)
@@ -152,7 +148,7 @@ def test_patches_that_are_not_kept_change_nothing(pos_embed):
     x, hidden = images(16, 16), torch.ones(2, 16, dtype=torch.bool).scatter(1, keep, False)
     pixels = hidden.view(2, 1, 4, 1, 4, 1).expand(-1, 3, -1, 4, -1, 4).reshape(2, 3, 16, 16)
     other = torch.where(pixels, images(16, 16).flip(0) * 7, x)
-    torch.testing.assert_close(model.encode(x, keep), model.encode(other, keep))
+    assert_close(model.encode(x, keep), model.encode(other, keep))
     assert not torch.allclose(model.encode(x), model.encode(other)), "the control: they matter"
 
 
@@ -162,7 +158,7 @@ def test_a_kept_patch_has_the_position_of_its_place():
     chosen = torch.stack(
         [tokens[index] for tokens, index in zip(model.encode(x), keep, strict=True)]
     )
-    torch.testing.assert_close(model.encode(x, keep), chosen)
+    assert_close(model.encode(x, keep), chosen)
 
 
 def test_positions_are_resized_like_an_image_and_the_prefix_stays():
@@ -170,8 +166,8 @@ def test_positions_are_resized_like_an_image_and_the_prefix_stays():
     found = resize_positions(table, (4, 4), (2, 3))
     image = table[0, 1:].view(4, 4, 6).permute(2, 0, 1)[None]
     wanted = F.interpolate(image, size=(2, 3), mode="bilinear")[0].permute(1, 2, 0)
-    torch.testing.assert_close(found[0, 1:], wanted.reshape(6, 6))
-    torch.testing.assert_close(found[:, :1], table[:, :1])
+    assert_close(found[0, 1:], wanted.reshape(6, 6))
+    assert_close(found[:, :1], table[:, :1])
 
 
 def test_a_side_that_the_patch_does_not_divide_is_refused():
@@ -180,22 +176,15 @@ def test_a_side_that_the_patch_does_not_divide_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("fields", "name"),
+    ("slot", "name"),
     [
-        ({"pos_embed": "rope2d"}, "rope2d"),
-        ({"pos_embed": "relative"}, "relative"),
-        ({"attention": "linformer"}, "linformer"),
-        ({"attention": "strided"}, "strided"),
-        ({"attention": "local"}, "local"),
-        ({"ffn": "depthwise"}, "depthwise"),
+        *(("pos_embed", "rope2d"), ("pos_embed", "relative"), ("ffn", "depthwise")),
+        *(("attention", "linformer"), ("attention", "strided"), ("attention", "local")),
     ],
 )
-def test_a_model_that_needs_its_grid_refuses_another(fields, name):
-    model = vit(**fields)
-    model.encode(images(16, 16))
-    for call in (lambda: model.encode(images(8, 8)), lambda: model.encode(images(16, 16), KEEP)):
+def test_a_model_that_needs_its_grid_refuses_another(slot, name):
+    model, own = vit(**{slot: name}), images(16, 16)
+    model.encode(own)
+    for other in ((images(8, 8),), (own, torch.tensor([[0], [1]]))):
         with pytest.raises(ValueError, match=f"'{name}' needs all patches of the grid"):
-            call()
-
-
-KEEP = torch.tensor([[0], [1]])
+            model.encode(*other)

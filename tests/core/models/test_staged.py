@@ -13,7 +13,8 @@ from torchvision.models.swin_transformer import PatchMerging as TheirMerging
 from torchvision.models.swin_transformer import ShiftedWindowAttention, SwinTransformer
 
 from tests.core.models.published import PUBLISHED, parameters_of
-from tests.core.models.staged_models import COATNET, FAMILIES, PIT, SWIN, build, pictures, scrambled
+from tests.core.models.staged_models import COATNET, FAMILIES, PIT, SWIN, build, scrambled
+from tests.core.specs import pictures
 from vitcli.core.models.image_model import build_model
 from vitcli.core.nn.attention import Softmax, TokenShape
 from vitcli.core.nn.block import DropPath

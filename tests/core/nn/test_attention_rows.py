@@ -31,7 +31,6 @@ from vitcli.core.ops.backend import attention
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema
 
-GRIDS = [(4, 4), (3, 5), (1, 6), (8, 8)]
 ROWS = [name for name in ATTENTIONS if name != "softmax"]
 
 
@@ -196,9 +195,9 @@ def test_an_average_of_weights_copies_the_features():
 
 
 @pytest.mark.parametrize("name", ["strided", "local"])
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("prefix", [0, 1, 3])
-@pytest.mark.parametrize("window", [1, 3, 5])
+@pytest.mark.parametrize("grid", [(3, 5), (1, 6), (8, 8)])
+@pytest.mark.parametrize("prefix", [0, 3])
+@pytest.mark.parametrize("window", [1, 5])
 def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
     shape = shape_of(grid, prefix)
     found = rule_of(name, shape, attn_window=window).eval()
@@ -249,12 +248,11 @@ def test_attention_of_the_first_token_alone_is_equal(name, prefix):
     assert_close(layer.forward_first(x), layer(x)[:, :1], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [row for row in ROWS if row not in ("performer", "linear")])
 def test_gradients_equal_finite_differences(name):
+    """Performer and linear attention are left out because they compute in float."""
     shape = shape_of((2, 3), 1, dim=8)
     rule = rule_of(name, shape, linformer_rank=3).double()
-    if name in ("performer", "linear"):  # these compute in float
-        return
     inputs = tuple(part[:1].detach().requires_grad_() for part in qkv(shape))
     assert torch.autograd.gradcheck(rule, inputs)
 

@@ -24,20 +24,16 @@ def make(init: str, **fields) -> VisionTransformer:
 
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize(
-    "fields",
+    ("ffn", "patch_embed"),
     [
-        {"ffn": "gelu"},
-        {"ffn": "swiglu"},
-        {"ffn": "depthwise"},
-        {"patch_embed": "conv"},
-        {"patch_embed": "conv_stem"},
-        {"patch_embed": "conv_tokenizer"},
-        {"patch_embed": "shifted"},
+        ("swiglu", "conv_stem"),
+        ("depthwise", "shifted"),
+        ("gelu", "conv_tokenizer"),
+        ("gelu", "conv"),
     ],
-    ids=str,
 )
-def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, fields):
-    model = make(init, reg_tokens=2, **fields)
+def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, ffn, patch_embed):
+    model = make(init, reg_tokens=2, ffn=ffn, patch_embed=patch_embed)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
             assert module.bias.abs().max() == 0
@@ -87,7 +83,7 @@ def test_mimetic_positions_start_as_sines():
 
 
 @pytest.mark.parametrize("init", ["trunc_normal", "xavier_normal"])
-@pytest.mark.parametrize("family", ["vit", "swin", "coatnet", "pit"])
+@pytest.mark.parametrize("family", ["swin", "coatnet", "pit"])
 def test_biases_start_at_zero_in_every_family(family, init):
     model = build_model(changed(family=family, init=init, **REQUIRED[family]))
     biases = {n: p for n, p in model.named_parameters() if n.endswith("bias")}

@@ -80,17 +80,15 @@ def kernel_calls(model: nn.Module) -> dict[str, int]:
     return {name: found[f"{name}Backward"] for name in names} | {"add": found["AddBackward0"]}
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_kernels_compute_the_supported_ops(native, checkpointing):
+def test_kernels_compute_the_supported_ops(native):
     """In the last of two blocks, torch computes attention and sum for CLS only."""
     model = build_vit(changed(**WIDE)).train()
     assert set(kernel_calls(model).values()) == {0, 5}  # five sums: two per block, and positions
     use_backend(model, native)
     all_calls = {"Linear": 9, "Gelu": 2, "AddNorm": 5, "Attention": 1, "add": 2}
     assert kernel_calls(model) == all_calls  # not the head: 5 classes are no multiple of 16
-    assert kernel_calls(model.eval()) == all_calls | {
-        "add": 5
-    }  # only a training model uses streams
+    # Only a training model uses streams.
+    assert kernel_calls(model.eval()) == all_calls | {"add": 5}
 
 
 @pytest.mark.parametrize(
@@ -122,8 +120,7 @@ def test_torch_computes_the_ops_that_kernels_do_not_support(fields, calls, nativ
 VARIANTS = [
     {},
     {"pool": "mean", "pos_embed": "rope2d"},
-    {"pos_embed": "relative"},
-    {"norm": "rms_norm"},
+    {"norm": "rms_norm", "pos_embed": "relative"},
     {"norm_position": "post", "final_norm": True},
     {"residual": "none", "ffn": "relu"},
     {"norm": "none", "ffn": "swiglu"},

@@ -174,16 +174,7 @@ def to_double(weights: Weights) -> Weights:
     ("op", "sizes"), [(op, sizes) for op, (_, table) in BRANCHES.items() for sizes in table]
 )
 def test_a_branch_equals_the_plain_definition(backend, op, sizes):
-    compare_with_plain(backend, *BRANCHES[op][0](*sizes))
-
-
-def compare_with_plain(
-    backend: Backend,
-    x: Tensor,
-    weights: Weights,
-    call: Callable[..., Any],
-    truth: Callable[..., Any],
-) -> None:
+    x, weights, call, truth = BRANCHES[op][0](*sizes)
     exact = truth(x.double(), to_double(weights))
     grad = torch.randn(exact.shape)
     true = gradients_of(truth, x.double(), to_double(weights), grad)
@@ -249,13 +240,6 @@ def test_scores_of_any_size_have_the_weights_and_gradients_of_torch(backend, lar
     x = torch.zeros(1, tokens, width)
     x[0, :, :tokens] = torch.eye(tokens) * largest**0.5 * torch.linspace(1, 2, tokens)
     *_, call, truth = attention(1, tokens, 1, width, tokens, False, False, False)
-    compare_closely(backend, x, weights, call, truth)
-
-
-def compare_closely(
-    backend: Backend, x: Tensor, weights: Weights, call: Callable[..., Any], truth: Any
-) -> None:
-    """Compare output and gradients with torch, element by element relative to the largest."""
     grad = torch.randn(truth(x, weights).shape)
     ours = gradients_of(lambda *given: call(backend, *given), x, weights, grad)
     exact = gradients_of(truth, x.double(), to_double(weights), grad)

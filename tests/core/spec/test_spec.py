@@ -1,18 +1,14 @@
 """Specs: fields of a family, rows of tables, and what is refused."""
 
 import json
-import re
 import subprocess
 import sys
-from importlib import import_module
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pytest
 from pydantic import ValidationError
 
 from tests.core.specs import REQUIRED
-from vitcli.core.models.image_model import build_model
-from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import (
     FAMILIES,
     OPTIMIZERS,
@@ -23,7 +19,7 @@ from vitcli.core.spec import (
     VitSpec,
     model_spec,
 )
-from vitcli.core.spec.families import DEFAULTS, FamilyRow
+from vitcli.core.spec.families import DEFAULTS
 from vitcli.core.spec.rows import Row, RowOf, load_target, table_of
 from vitcli.core.spec.slots import SLOTS
 
@@ -63,14 +59,11 @@ def test_a_pretraining_is_refused_as_a_training_is():
     assert (spec.refusal or "").startswith("pretrain.train.accumulate: task 'clip'")
 
 
-COMPLETE = [pytest.param(family, id=family) for family in FAMILIES]
-
-
 def some(family: str, **fields):
     return model_spec(family=family, **{**REQUIRED[family], **fields})
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_only_the_fields_of_its_class(family):
     spec = some(family)
     assert type(spec) is FAMILIES[family].spec
@@ -82,7 +75,7 @@ def test_a_family_has_only_the_fields_of_its_class(family):
     assert experiment.replace(seed=1).model == spec
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
     own = FAMILIES[family].spec.model_fields
     foreign = {name: value for name, value in DEFAULTS.items() if name not in own}
@@ -90,15 +83,11 @@ def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
     assert some(family, **foreign) == some(family)
 
 
-@pytest.mark.parametrize("family", COMPLETE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_field_of_another_family_with_another_value_is_refused(family):
     own = FAMILIES[family].spec.model_fields
     for name in sorted(DEFAULTS.keys() - own.keys()):
-        hint = "" if DEFAULTS[name] is None else f" or set it to {DEFAULTS[name]}"
-        message = f"family '{family}' has no {name}; leave it out{hint}"
-        with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
-            some(family, **{name: "another"})
-        with pytest.raises(ValidationError, match=re.escape(message)) as caught:
+        with pytest.raises(ValidationError, match=f"family '{family}' has no {name}; ") as caught:
             ExperimentSpec.model_validate({"model": {"family": family, name: "another"}})
         assert caught.value.errors()[0]["loc"] == ("model",)
 
@@ -115,38 +104,15 @@ def test_all_families_have_the_same_default_of_a_field():
     [
         ({"family": "swim"}, ("model", "family")),
         ({"family": None}, ("model", "family")),
-        ({"depth": "six"}, ("model", "depth")),
         ({"dept": 6}, ("model", "dept")),
         ({"family": "resnet18", "in_chans": 0}, ("model", "in_chans")),
         (3, ("model",)),
-        ([], ("model",)),
     ],
 )
 def test_an_error_names_the_field(model, loc):
     with pytest.raises(ValidationError) as caught:
         ExperimentSpec.model_validate({"model": model})
     assert caught.value.errors()[0]["loc"] == loc
-
-
-class OtherSpec(VitSpec):
-    """A family of another package."""
-
-    family: Literal["other"] = "other"  # type: ignore[assignment]
-    twist: int = 1
-
-
-def test_a_family_can_be_added_at_run_time(monkeypatch):
-    row = FamilyRow(about="another", build=VisionTransformer, spec=OtherSpec)
-    with pytest.raises(ValidationError, match="'pit' or 'timm'"):
-        ExperimentSpec.model_validate({"model": {"family": "other"}})
-    monkeypatch.setitem(FAMILIES, "other", row)
-    sizes = {"img_size": 16, "in_chans": 3, "num_classes": 2, "depth": 1}
-    spec = ExperimentSpec.model_validate({"model": {"family": "other", "twist": 2, **sizes}})
-    assert isinstance(spec.model, OtherSpec)
-    assert ExperimentSpec.model_validate(spec.model_dump(mode="json")) == spec
-    assert isinstance(build_model(spec.model), VisionTransformer)
-    with pytest.raises(ValueError, match=r"family 'vit' has no twist; leave it out$"):
-        model_spec(twist=1)
 
 
 def test_the_specs_need_neither_torch_nor_yaml():
@@ -177,7 +143,7 @@ class Basket(Spec):
     fruit: Annotated[str, RowOf(FRUIT)] = "apple"
 
 
-@pytest.mark.parametrize("name", ["plum", "", 1, None, ["apple"]])
+@pytest.mark.parametrize("name", ["plum", None, ["apple"]])
 def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     with pytest.raises(ValidationError) as caught:
         Basket(fruit=name)
@@ -186,15 +152,6 @@ def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     assert error["loc"] == ("fruit",)
     assert error["msg"] == "Input should be 'apple' or 'pear'"
     assert error["input"] == name
-
-
-def test_an_added_row_is_valid_and_in_the_schema(monkeypatch):
-    monkeypatch.setitem(FRUIT, "plum", Row(about="a third"))
-    assert Basket(fruit="plum").fruit == "plum"
-    described = Basket.model_json_schema()["properties"]["fruit"]["oneOf"]
-    assert {"const": "plum", "description": "a third"} in described
-    with pytest.raises(ValidationError, match="'apple', 'pear' or 'plum'"):
-        Basket(fruit="fig")
 
 
 @pytest.mark.parametrize(("slot", "takes_own_parts"), [("attention", True), ("residual", False)])
@@ -209,9 +166,7 @@ def test_the_target_of_a_row_exists_in_the_core(row):
     targets = [row.build, getattr(row, "heads", None)]
     for target in filter(None, targets):
         assert callable(load_target(target))
-        module = target.partition(":")[0]
-        assert module.startswith(("vitcli.core.", "torch")), "a row must not look upward"
-        assert import_module(module)
+        assert target.startswith(("vitcli.core.", "torch")), "a row must not look upward"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -3,11 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.trainings import data_set, new_task
-from vitcli.core.data.batches import balanced_order
+from vitcli.core.data.batches import Batch, balanced_order
 from vitcli.core.models.image_model import count_layers
+from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
@@ -93,27 +95,25 @@ def test_an_image_that_is_drawn_twice_is_augmented_twice():
     assert sampled["crop"].equal(plain["crop"])
 
 
-def test_weights_make_every_class_count_the_same():
+def weighted(**augment: float) -> tuple[Task, Batch, Tensor]:
+    """Return a task, its first batch and the weights of its classes, of which class 0 is large."""
     images = data_set()
     images.train.labels[:40] = 0
-    task = new_task({"train": {"class_balance": "weights"}})
-    batch = next(task.batches(images, 0))
+    task = new_task({"train": {"class_balance": "weights"}, "augment": augment})
     counts = images.train.labels.bincount(minlength=5).float()
-    table = len(images.train) / (5 * counts)
+    return task, next(task.batches(images, 0)), len(images.train) / (5 * counts)
+
+
+def test_weights_make_every_class_count_the_same():
+    task, batch, table = weighted()
     assert_close(batch["weights"], table[batch["targets"]])
-    assert_close((table[images.train.labels]).mean().item(), 1.0)
     logits = task.module(batch["images"])
     expected = F.cross_entropy(logits, batch["targets"], table, reduction="sum") / len(logits)
     assert_close(task.losses(batch)["loss"], expected)
 
 
 def test_a_mixed_image_has_the_weight_of_both_classes():
-    changes = {"train": {"class_balance": "weights"}, "augment": {"mixup": 1.0}}
-    images = data_set()
-    images.train.labels[:40] = 0
-    task = new_task(changes)
-    batch = next(task.batches(images, 0))
-    table = len(images.train) / (5 * images.train.labels.bincount(minlength=5).float())
+    _, batch, table = weighted(mixup=1.0)
     assert_close(batch["weights"], (batch["targets"] * table).sum(-1))
 
 

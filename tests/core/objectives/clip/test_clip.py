@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
+from tests.core.trainings import data_set as small_set
 from vitcli.core.data.batches import epoch_rows
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.clip.captions import CHANGES, CIFAR10, KINDS
@@ -93,15 +94,8 @@ def data_set(count: int = 40) -> DataSet:
     texts = [f"number {i}\nthe {i}".encode().ljust(16, b"\0") for i in range(count)]
     captions = torch.tensor([list(text) for text in texts], dtype=torch.uint8)
     images = Images(pixels, torch.arange(count) % 10, {"caption": captions})
-    return DataSet(
-        name="levels",
-        class_names=NAMES,
-        train=images,
-        test=images,
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
-        data_hash="",
-    )
+    mean, std = (0.5,) * 3, (0.25,) * 3
+    return replace(small_set(), train=images, test=images, class_names=NAMES, mean=mean, std=std)
 
 
 def new_task(cls=ContrastiveTask, **fields) -> ContrastiveTask:
@@ -164,7 +158,7 @@ def test_an_image_has_the_transformation_that_its_caption_names():
     task, data = new_task(captions="transformations", batch_size=40), data_set()
     levels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
     images = Images(levels, data.train.labels)
-    (batch,) = task.batches(DataSet(**(vars(data) | {"train": images})), 0)
+    (batch,) = task.batches(replace(data, train=images), 0)
     pixels = task.to_pixels(batch["images"]).float()
     spread = (pixels.amax(1) - pixels.amin(1)).amax((1, 2))
     is_grey = batch["subject"] % len(CHANGES) == list(CHANGES).index("grey")

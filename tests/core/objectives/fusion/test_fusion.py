@@ -9,11 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import BASE
-from tests.core.trainings import HALF, data_set
+from tests.core.trainings import data_set, new_task
 from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.data.keys import content_keys
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
-from vitcli.core.data.source import DataSet
 from vitcli.core.generated import sound as sounds
 from vitcli.core.objectives.fusion.fusion import Fusion
 from vitcli.core.objectives.fusion.model import (
@@ -24,21 +23,15 @@ from vitcli.core.objectives.fusion.model import (
 )
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
 from vitcli.core.spec import (
-    AugmentSpec,
-    DataSpec,
     ExperimentSpec,
     SwinSpec,
     TrainSpec,
 )
 
 
-def layer_and_inputs() -> tuple[CrossAttention, torch.Tensor, torch.Tensor]:
-    layer = CrossAttention(12, 3).double()
-    return layer, torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
-
-
 def test_it_equals_torchs_multihead_attention():
-    layer, tokens, others = layer_and_inputs()
+    layer = CrossAttention(12, 3).double()
+    tokens, others = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
     theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
     parts = [layer.query, layer.key, layer.value]
     with torch.no_grad():
@@ -157,25 +150,12 @@ def test_similarities_are_computed_in_fp32_under_autocast():
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
 
-def task_of(augment: dict[str, Any] | None = None, seed: int = 0, **fields: Any) -> Fusion:
-    options: dict[str, Any] = {"sound_patch_size": 16, "fusion": "late"} | fields
-    name = "imagefolder:mine" if options.get("sound") == "folder" else "scenes"
-    spec = ExperimentSpec(
-        model=BASE,
-        data=DataSpec(name=name, mean=HALF, std=HALF, augment=AugmentSpec(**(augment or {}))),
-        train=TrainSpec(batch_size=16, epochs=2),
-        task=FusionSpec(**options),
-        seed=seed,
-    )
-    return Fusion(spec, Fusion.make_module(spec))
-
-
-def epoch_of(task: Fusion, data: DataSet, epoch: int = 0) -> dict[str, torch.Tensor]:
-    """All batches of an epoch in one, in the order of the data set."""
-    batches = list(task.batches(data, epoch))
-    whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
-    order = task.rows(data, epoch)["index"].argsort()
-    return {name: values[order] for name, values in whole.items()}
+def task_of(augment: dict[str, Any] | None = None, **fields: Any) -> Fusion:
+    task = {"name": "fusion", "sound_patch_size": 16, "fusion": "late"} | fields
+    name = "imagefolder:mine" if task.get("sound") == "folder" else "scenes"
+    made = new_task({"task": task, "augment": augment or {}, "data": {"name": name}})
+    assert isinstance(made, Fusion)
+    return made
 
 
 def test_an_evaluation_hears_the_same_in_any_order_and_other_speakers(monkeypatch):
@@ -239,10 +219,9 @@ def test_sounds_of_files_follow_their_images():
     waves = torch.randint(-9999, 9999, (64, NUM_SAMPLES), dtype=torch.int16)
     heard = replace(data, train=replace(data.train, extra={"sound": waves}))
     task = task_of(sound="folder")
-    assert_close(epoch_of(task, heard)["sounds"], spectrograms(unit_rms(waves.float())))
-    task.check_data(heard)
-    with pytest.raises(ValueError, match=r"task\.sound: random has no sounds; add NAME\.wav"):
-        task.check_data(data)
+    found = torch.cat([batch["sounds"] for batch in task.batches(heard, 0)])
+    index = task.rows(heard, 0)["index"]
+    assert_close(found, spectrograms(unit_rms(waves.float()))[index])
 
 
 @pytest.mark.parametrize(

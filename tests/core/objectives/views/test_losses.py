@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
+from torch.testing import assert_close
 
 from tests.core.objectives.views.viewing import a_batch, view_spec, view_task
 from tests.core.trainings import data_set
@@ -39,7 +40,7 @@ def test_the_teacher_is_the_closed_form_of_the_average_after_three_steps():
         share = (1 - momenta[i]) * math.prod(momenta[i + 1 :])
         wanted = [left + share * right for left, right in zip(wanted, student, strict=True)]
     for found, tensor in zip(task.module.teacher.parameters(), wanted, strict=True):
-        torch.testing.assert_close(found.detach(), tensor)
+        assert_close(found.detach(), tensor)
     moved = [(a - b).abs().max() for a, b in zip(start, wanted, strict=True)]
     assert max(moved) > 1e-4, "the test would pass without an average"
 
@@ -66,12 +67,12 @@ def test_the_centre_is_the_average_of_the_teachers_outputs():
     outputs = task.module.teacher(batch["images"])
     task.losses(batch)
     task.after_step()
-    torch.testing.assert_close(task.module.center, 0.3 * outputs.mean((0, 1)))
+    assert_close(task.module.center, 0.3 * outputs.mean((0, 1)))
     before = task.module.center.clone()
     outputs = task.module.teacher(batch["images"])
     task.losses(batch)
     task.after_step()
-    torch.testing.assert_close(task.module.center, 0.7 * before + 0.3 * outputs.mean((0, 1)))
+    assert_close(task.module.center, 0.7 * before + 0.3 * outputs.mean((0, 1)))
 
 
 def reference_loss(student, teacher, center, student_temperature, teacher_temperature):
@@ -92,7 +93,7 @@ def test_the_loss_is_the_mean_over_all_pairs_of_different_views():
     wanted, pairs = reference_loss(student, teacher, center, 0.1, 0.04)
     assert pairs == 2 * 6 - 2
     targets = ((teacher - center) / 0.04).softmax(-1)
-    torch.testing.assert_close(cross_view_loss(student / 0.1, targets), wanted)
+    assert_close(cross_view_loss(student / 0.1, targets), wanted)
 
 
 def test_the_task_takes_centre_and_temperatures_from_its_fields():
@@ -101,7 +102,7 @@ def test_the_task_takes_centre_and_temperatures_from_its_fields():
     batch = a_batch(task)
     student, teacher = task.module(batch["images"], batch["local"], batch["learns"][0])
     wanted, _ = reference_loss(student, teacher, task.module.center, 0.3, 0.05)
-    torch.testing.assert_close(task.losses(batch)["loss"], wanted)
+    assert_close(task.losses(batch)["loss"], wanted)
 
 
 def test_prototypes_are_frozen_in_the_first_epoch_only():
@@ -135,7 +136,7 @@ def test_local_crops_have_the_resized_positions():
     image = table.mT.unflatten(-1, (4, 4))
     small = F.interpolate(image, size=(2, 2), mode="bilinear").flatten(2).mT
     wanted = encoder.patch_embed(local) + small
-    torch.testing.assert_close(encoder.embed_patches(local, (2, 2)), wanted)
+    assert_close(encoder.embed_patches(local, (2, 2)), wanted)
     assert encoder.encode(local).shape == (3, 4, 24)
 
 
@@ -211,13 +212,13 @@ def test_each_view_is_compared_with_the_mean_of_the_global_views():
         for b in range(4)
         for v in range(5)
     ]
-    torch.testing.assert_close(invariance(embeddings, 2), sum(terms) / 20)
+    assert_close(invariance(embeddings, 2), sum(terms) / 20)
 
 
 def test_the_loss_is_the_weighted_sum_of_its_parts():
     task = view_task("lejepa", {"task": {"sigreg_weight": 0.3}})
     found = task.losses(a_batch(task))
     wanted = 0.7 * found["invariance"] + 0.3 * found["sigreg"]
-    torch.testing.assert_close(found["loss"].detach(), wanted)
+    assert_close(found["loss"].detach(), wanted)
     found["loss"].backward()
     assert task.module.encoder.blocks[0].attn.inner.qkv.weight.grad.abs().max() > 0

