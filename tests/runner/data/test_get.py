@@ -122,7 +122,7 @@ def test_both_sums_are_checked(server, monkeypatch, kind):
 
 def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(server, cache):
     server("/missing", "/wrong")
-    with pytest.raises(InputError, match="/missing/.*/wrong/"):
+    with pytest.raises(InputError, match=r"/missing/.*/wrong/"):
         get_data("cifar10")
     assert not list(cache.rglob("*.gz*"))
 

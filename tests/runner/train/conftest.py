@@ -29,6 +29,11 @@ def train(
     return start(load_experiment(str(experiment), changes), request, **heard)
 
 
+def files(folder: Path) -> dict[Path, bytes]:
+    """Return the contents of the files below a folder, without those of locks."""
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
 @contextmanager
 def stops_after(count: int) -> Iterator[None]:
     """Stop the training in the block after its flag has been read ``count`` times."""

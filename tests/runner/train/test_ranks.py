@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from tests import torchrun
 from tests.same_run import assert_same_run
-from tests.task_table import ADDED, TinyTask, add_to_workers, row_of
+from tests.task_table import TinyTask
 from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError
-from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
@@ -189,10 +189,8 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
 
 
 @pytest.fixture
-def places(here, monkeypatch, tmp_path_factory):
-    """Return the folder of the tiny tasks; other processes know the added row, too."""
-    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
-    add_to_workers(monkeypatch, here / "plugin")
+def places(here, tmp_path_factory):
+    """Return the folder of the tiny task, shared by these tests."""
     place = tmp_path_factory.getbasetemp() / "rank-tasks"
     place.mkdir(exist_ok=True)
     return place
@@ -210,14 +208,8 @@ def same_numbers(one: RunDir, two: RunDir) -> None:
 
 @pytest.mark.ci
 def test_two_ranks_give_the_numbers_of_one_process(places):
-    check_task("classify", places)
-
-
-def check_task(name: str, place) -> None:
-    task = TinyTask(name, place)
+    task = TinyTask("classify", places)
     changes = {"train.precision": "fp32", "model.proj_drop": 0.0, "model.drop_path": 0.0}
-    if name == "fusion":
-        changes["task.modality_dropout"] = 0.0
     one = task.train("runs/one", changes)
     words = [word for field, value in changes.items() for word in ("-s", f"{field}={value}")]
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")

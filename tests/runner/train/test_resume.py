@@ -5,14 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.patience import HANG
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import files, stops_after, train
 from tests.same_run import assert_same_run, final_tensors
+from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError
 from vitcli.runner.evaluate.weights import load_model
@@ -27,30 +26,17 @@ from vitcli.runner.train.start import Request, resume_experiment, start
 OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def launch(tiny: Path, folder: str, environment: dict, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", folder, *options]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
-    """Wait for the first checkpoint."""
-    deadline = time.monotonic() + HANG
-    while not steps(folder / "checkpoints"):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.ci) for n in OTHER_SIGNALS)]
 )
 def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     tiny, here, environment, number
 ):
-    process = launch(tiny, "stopped", environment, "--epochs", "2000")
-    wait_for_step(process, here / "stopped")
+    command = [sys.executable, "-m", "vitcli", "train", tiny, "-o", "stopped", "--epochs", "2000"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_checkpoint(process, here / "stopped")
     process.send_signal(number)
     _, talk = process.communicate(timeout=HANG)
     assert process.returncode == 128 + number
@@ -110,10 +96,6 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
     assert steps(killed.checkpoints)[0] in range(5, 5 * epoch + 1, 5)
     train(tiny, "killed", resume=True)
     assert_same_run(calm, killed)
-
-
-def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):

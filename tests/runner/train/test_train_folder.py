@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import files, stops_after, train
 from tests.same_run import assert_same_run
 from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
@@ -19,10 +19,6 @@ from vitcli.runner.train.start import Request, resume_experiment, start
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
     return train(tiny, folder, {"train.epochs": 1} | (changes or {}), **options)
-
-
-def files(folder: Path) -> dict[Path, bytes]:
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 def test_rerun_removes_only_the_run(calm):
