@@ -124,19 +124,15 @@ def test_a_study_fits_and_keeps_every_word_and_every_cell(width):
             assert set(ascii_cell.split()) <= set(words(text))
     for interval in re.findall(r"\[[^\]]+\]", render(study(), "text")):
         assert interval in text, "an interval is broken"
+    flat = "".join(text.split())
+    for note in table.notes:
+        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
 
 
 def test_without_a_width_a_row_is_one_line():
     names = [line.split()[0] for line in render(study(), "text").splitlines()]
     assert [name for name in names if name in SCORES] == list(SCORES)
     assert max(map(len, render(study(), "text").splitlines())) > 150
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_each_note_is_printed_once(width):
-    flat = "".join(render(study(), "text", width).split())
-    for note in build(study()).notes:
-        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
 
 
 def lines(*cells: str, width: int | None) -> list[str]:

@@ -75,7 +75,6 @@ def test_what_torch_reports_is_read(monkeypatch, cpu, has_all):
         ("Darwin", "x86_64", "AVX512", True, "avx512"),
         ("Linux", "aarch64", "SVE256", False, "neon"),
         ("Darwin", "arm64", "DEFAULT", False, "neon"),
-        ("Linux", "ppc64le", "VSX", False, "other"),
     ],
 )
 def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
