@@ -141,15 +141,9 @@ def lines(*cells: str, width: int | None) -> list[str]:
     return lay_out(make_table(header, [cells], range(1, len(cells))), width)
 
 
-def test_numbers_are_aligned_right():
+def test_a_row_is_aligned_or_a_list_or_has_a_shortened_word():
     assert lines("name", "11", "22", width=12) == ["a      b   c", "name  11  22"]
-
-
-def test_a_table_that_cannot_fit_is_a_list():
     assert lines("name", "11111", "22222", width=11) == ["a", "name", "  b  11111", "  c  22222"]
-
-
-def test_only_a_word_longer_than_the_line_is_shortened_and_keeps_both_ends():
     shown = lines("a-long-name", "a-longer-word-than-that", width=20)
     assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
 

@@ -121,18 +121,6 @@ def test_the_changed_fields_make_the_experiment_again(family):
     assert check({"model": model}, Document("", "x")) == spec
 
 
-def test_variants_of_a_study_may_be_of_other_families(here):
-    Path("vit.yaml").write_text("model: {embed_dim: 24}\n")
-    Path("mine.yaml").write_text(
-        "base: ./vit.yaml\nseeds: [0]\nvariants:\n  vit: {}\n"
-        "  pit: {model.family: pit, model.depths: [1, 1]}\n"
-        "  resnet: {experiment: cifar10-resnet18, data.name: shapes, data.val_split: 0}\n"
-    )
-    models = [variant.spec.model for variant in load_study("mine.yaml").variants]
-    assert [model.family for model in models] == ["vit", "pit", "resnet18"]
-    assert [type(model) for model in models] == [FAMILIES[m.family].spec for m in models]
-
-
 def test_a_part_that_only_one_has_differs_in_its_own_fields():
     first = {"pretrain.task.name": "mae", "pretrain.train.epochs": 2}
     plain = load_experiment("quickstart").spec

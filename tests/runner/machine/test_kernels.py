@@ -52,15 +52,11 @@ def test_the_backend_follows_from_processor_and_precision(kind, autocast, backen
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: False)
     assert native_backend_of(kind, autocast) == backend
+    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
+    is_half = (kind, autocast) == ("avx512", BF16)
+    assert native_backend_of(kind, autocast) == ("half" if is_half else backend)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert native_backend_of(kind, autocast) is None
-
-
-@pytest.mark.parametrize(("kind", "backend"), [("avx512", "half"), ("amx", "amx"), ("avx2", None)])
-def test_bf16_instructions_of_avx512_are_used_where_amx_is_missing(kind, backend, monkeypatch):
-    monkeypatch.setattr("platform.system", lambda: "Linux")
-    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
-    assert native_backend_of(kind, BF16) == backend
 
 
 @pytest.mark.parametrize("kind", SIMD)

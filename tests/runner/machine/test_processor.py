@@ -33,7 +33,6 @@ from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_i
 @pytest.mark.parametrize(
     ("cpu", "computes", "prefers"),
     [
-        (AVX2, False, False),
         (processors.AVX512, False, False),
         (ZEN4, True, True),
         (SAPPHIRE_RAPIDS, True, True),
@@ -69,7 +68,6 @@ def test_what_torch_reports_is_read(monkeypatch, cpu, has_all):
     [
         ("Linux", "x86_64", "AVX512", True, "amx"),
         ("Linux", "x86_64", "AVX512", False, "avx512"),
-        ("Linux", "x86_64", "AVX2", False, "avx2"),
         ("Linux", "x86_64", "AVX2", True, "avx2"),  # ATEN_CPU_CAPABILITY=avx2 on a CPU with AMX
         ("Linux", "x86_64", "DEFAULT", True, "other"),
         ("Darwin", "x86_64", "AVX512", True, "avx512"),
@@ -85,8 +83,6 @@ def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
     assert cpu_kind() == kind
 
 
-# Cores
-
 AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
 
 
@@ -101,7 +97,6 @@ AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
         ({}, "avx2 fma avx512f", None),  # Skylake: one or two units
         ({}, "avx2 fma avx_vnni", None),  # Alder Lake: large or small cores
         ({}, "avx2 fma avx512f avx_vnni amx_tile", 64),  # Sapphire Rapids
-        ({"vendor_id": "CentaurHauls"}, "avx2 fma", None),
     ],
 )
 def test_the_peak_is_computed_where_the_processor_is_known(fields, flags, per_cycle):
@@ -166,9 +161,6 @@ def test_without_linux_nothing_is_pinned(monkeypatch):
     assert divide_cores(2, 1) == [[], []]
 
 
-# Products
-
-
 def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
     """Let products have these speeds; return a list that receives the calls."""
     calls = []
@@ -224,9 +216,6 @@ def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, is_to
     warn_if_emulated(precision, "cpu", said.append)
     assert len(said) == is_told
     assert bool(calls) == ((cpu, precision) == (AVX2, "bf16")), "nothing is measured in vain"
-
-
-# Obstacles
 
 
 def seen(**changes) -> Circumstances:

@@ -238,11 +238,8 @@ def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
 
 def test_validation_images_give_the_thresholds_of_prediction_sets(tiny):
     found = train_early(tiny, "run", None)
-    trained = load_trained_run(
-        *("run",),
-        **{"step": None, "device": "cpu", "data_dir": None, "offline": True},
-        **{"limit_batches": None, "on_message": print},
-    )
+    options: Any = {"device": "cpu", "data_dir": None, "offline": True, "limit_batches": None}
+    trained = load_trained_run("run", step=None, on_message=print, **options)
     held_out = trained.task().outputs(trained.module, trained.images("val")).values()
     stored = [found.result[f"set_threshold_{share}"] for share in COVERAGES]
     assert stored == pytest.approx([set_threshold(*held_out, share) for share in COVERAGES])

@@ -43,9 +43,6 @@ def tiny_run(tmp_path) -> RunDir:
     return run
 
 
-# Which process this is
-
-
 def test_torchrun_says_which_rank_a_process_is():
     assert read_launch(STARTED) == Launch(1, 2, 1, 2)
     assert read_launch(STARTED | {"WORLD_SIZE": "1", "RANK": "0"}) is None
@@ -69,9 +66,6 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch):
         ResourceError, match="rank 1 needs a GPU of its own, but this machine has 1"
     ):
         ranks.device_name("auto")
-
-
-# What is refused
 
 
 def test_a_batch_must_be_divisible_among_the_ranks():
@@ -111,9 +105,6 @@ def test_ranks_that_compute_otherwise_are_refused():
     one._set("facts/0/1", {"torch": "2.11", "threads": 1})
     with pytest.raises(ConfigError, match=r"rank 1 has torch 2.11, rank 0 has 2.15"):
         zero.compare({"torch": "2.15", "threads": 1})
-
-
-# Waiting, and ranks that are lost
 
 
 def test_a_rank_that_waits_ends_when_rank_0_ends():
@@ -183,9 +174,6 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
         raise LostRankError("closed")
     assert caught.value.exit_code == 8
     assert tiny_run.status()["state"] == "running"
-
-
-# Through torchrun
 
 
 @pytest.fixture

@@ -65,16 +65,6 @@ def resume(stopped: RunDir, **options):
     return start(experiment, Request(output=path, resume=True, **options))
 
 
-@pytest.mark.parametrize("count", [5, 13])
-def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(tiny, here, calm, count):
-    with stops_after(count):
-        train(tiny, "stopped")
-    stopped = RunDir(here / "stopped")
-    assert stopped.status()["state"] == "interrupted"
-    assert train(tiny, "stopped", resume=True).trained
-    assert_same_run(calm, stopped)
-
-
 class Killed(BaseException):
     """An exception that no part of a training handles, like SIGKILL."""
 
