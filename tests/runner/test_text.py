@@ -10,13 +10,7 @@ from tests.fabricated_study import make_reference, make_study
 from vitcli.runner.figure_style import encode
 from vitcli.runner.study.table import build, render
 from vitcli.runner.tables import lay_out, make_table
-from vitcli.runner.text import (
-    closest,
-    did_you_mean,
-    portable,
-    without_folders,
-    wrap_line,
-)
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders, wrap_line
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]

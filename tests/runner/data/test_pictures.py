@@ -52,9 +52,7 @@ def test_exif_rotation_is_applied(picture, orientation):
 @pytest.mark.parametrize("suffix", ["png", "tiff"])
 def test_a_turned_picture_has_its_upright_size(picture, suffix):
     """Pillow turns the size of a TIFF file by itself, in some versions before it is loaded."""
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
-    path = picture(Image.new("RGB", (20, 40), "white"), f"x.{suffix}", exif=exif)
+    path = picture(Image.new("RGB", (20, 40), "white"), f"x.{suffix}", exif=EXIF_6)
     assert picture_size(path) == (20, 40)
     shown = read_picture(path, size=(40, 40), fit="pad")[0]
     assert (shown.amax(1) > 0).sum() == 20
@@ -240,16 +238,6 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     ]:
         with pytest.raises(InputError, match=reason):
             read_picture(path, size=(8, 8))
-
-
-@pytest.mark.parametrize(("name", "told"), [("my", True), ("dir/my", True), ("mine", False)])
-def test_half_a_name_with_spaces_is_told_from_a_missing_file(tmp_path, monkeypatch, name, told):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("my photos", "dir/my photos"):
-        (tmp_path / folder).mkdir(parents=True)
-    with pytest.raises(InputError) as caught:
-        read_picture(name, size=(8, 8))
-    assert ("quotes" in str(caught.value)) is told
 
 
 def test_names_are_shown_without_their_control_characters(tmp_path):

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.core.specs import changed
-from tests.stopping import stop_after
+from tests.runner.train.conftest import stops_after
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.runner.errors import ResourceError, StoppedError
+from vitcli.runner.errors import ResourceError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import kernels
 from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, native_backend_of
@@ -171,10 +171,8 @@ def test_a_run_goes_on_with_the_kernels_it_began_with(
         patch.setattr(kernels, "cpu_kind", lambda: "amx" if has_kernels else "other")
         return start(experiment, Request(output=folder, **options))
 
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            on_a_machine(began_native, patch)
+    with monkeypatch.context() as patch, stops_after(6):
+        on_a_machine(began_native, patch)
     stored = latest_checkpoint(RunDir(folder).checkpoints, print)
     assert stored.state["kernels"] == ("native" if began_native else "torch")
     if began_native:

@@ -21,12 +21,7 @@ from vitcli.runner.machine.cores import (
 )
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.obstacles import Circumstances, obstacles
-from vitcli.runner.machine.processor import (
-    computes_bf16,
-    cpu_kind,
-    prefers_bf16,
-    this_processor,
-)
+from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16, this_processor
 from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
 
 

@@ -160,8 +160,7 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
 
 
 @pytest.mark.parametrize(
-    ("values", "steps_before"),
-    [((0.7, 0.6, 0.6), 5), ((0.5, 0.5, 0.6, 0.6, 0.4), 3)],
+    ("values", "steps_before"), [((0.7, 0.6, 0.6), 5), ((0.5, 0.5, 0.6, 0.6, 0.4), 3)]
 )
 def test_a_killed_training_from_a_probe_has_the_same_bits(from_probe, script, values, steps_before):
     script(*values)

@@ -6,20 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.runner.train.conftest import files, stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train import exactness
-from vitcli.runner.train.start import Request, resume_experiment, start
-
-
-def continue_run(run: RunDir, *, allow: bool = False, on_message=print, **changes: object):
-    experiment, path = resume_experiment(str(run.path), changes)
-    request = Request(output=path, resume=True, allow_inexact=allow)
-    return start(experiment, request, on_message=on_message)
 
 
 @pytest.mark.parametrize(

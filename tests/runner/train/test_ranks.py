@@ -93,10 +93,9 @@ def test_cuda_graphs_need_a_single_process(monkeypatch):
 
 
 def test_another_number_of_ranks_is_refused_with_the_command():
-    with pytest.raises(ConfigError, match=r"ranks 4 -> 2\); start it with torchrun .*-node 4"):
-        refuse_inexact("run", {"ranks": (4, 2)})
-    with pytest.raises(ConfigError, match=r"\(ranks 1 -> 2\); start it without torchrun"):
-        refuse_inexact("run", {"ranks": (1, 2)})
+    for count, command in ((4, "with torchrun .*-node 4"), (1, "without torchrun")):
+        with pytest.raises(ConfigError, match=rf"ranks {count} -> 2\); start it {command}"):
+            refuse_inexact("run", {"ranks": (count, 2)})
 
 
 def test_ranks_that_compute_otherwise_are_refused():

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.patience import HANG
-from tests.runner.train.conftest import files, stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train
 from tests.same_run import assert_same_run, final_tensors
 from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
@@ -21,7 +21,7 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
 from vitcli.runner.train.signals import STOPPING, StopFlag
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import Request, start
 
 OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -59,12 +59,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number):
         signal.signal(number, before)
 
 
-def resume(stopped: RunDir, **options):
-    """Continue a run as its folder says."""
-    experiment, path = resume_experiment(str(stopped.path))
-    return start(experiment, Request(output=path, resume=True, **options))
-
-
 class Killed(BaseException):
     """An exception that no part of a training handles, like SIGKILL."""
 
@@ -90,7 +84,7 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
 
 def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
     before = files(calm.path)
-    assert not resume(calm).trained
+    assert not continue_run(calm).trained
     assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
         train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
@@ -125,11 +119,11 @@ def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
     text = config.read_text().replace("seed: 0", "seed: 3", 1)
     config.write_text(text.replace("weight_decay: 0.05", "weight_decay: 0.01", 1))
     with pytest.raises(ConfigError, match=r"optim\.weight_decay 0\.05 -> 0\.01, .*seed 0 -> 3"):
-        resume(stopped)
-    marked = resume(stopped, allow_inexact=True)
+        continue_run(stopped)
+    marked = continue_run(stopped, allow=True)
     assert not marked.result["exact"]
     assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
-    assert not resume(stopped).trained
+    assert not continue_run(stopped).trained
 
 
 @pytest.mark.parametrize("recorded", [None, 5, {"seed": "x"}, {"seed": 3}])
@@ -143,13 +137,13 @@ def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, 
         stopped.path / "meta.json", meta | ({} if recorded is None else {"config": recorded})
     )
     with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}"):
-        resume(stopped)
+        continue_run(stopped)
 
 
 def test_a_damaged_meta_file_is_not_an_empty_one(stopped):
     (stopped.path / "meta.json").write_text("{")
     with pytest.raises(InputError, match=r"meta\.json: damaged"):
-        resume(stopped)
+        continue_run(stopped)
 
 
 @pytest.mark.parametrize("was_renamed", [True, False])
@@ -192,6 +186,6 @@ def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, he
     other = RunDir(copy_of_run(here / "other", change))
     shutil.rmtree(stopped.checkpoints)
     shutil.copytree(other.checkpoints, stopped.checkpoints)
-    for attempt in (lambda: resume(stopped), lambda: load_model("stopped")):
+    for attempt in (lambda: continue_run(stopped), lambda: load_model("stopped")):
         with pytest.raises(InputError, match="another model"):
             attempt()
