@@ -133,7 +133,6 @@ def test_unreadable_files_are_listed_and_counted(root):
     assert "train/cat/ä b.png" in lines[1]
     assert "test/dog/b.png" in lines[2]
     assert "--skip-bad" in lines[3]
-    assert caught.value.exit_code == 4
     for i in range(25):
         (root / "train" / "cat" / f"{i}.png").write_text("hello")
     with pytest.raises(InputError, match=r"27 of 47 .*(\n  t.*){20}\n  \.\.\. and 7 more\n"):

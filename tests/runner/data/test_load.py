@@ -59,9 +59,8 @@ def no_network(monkeypatch):
 
 @pytest.mark.usefixtures("no_network")
 def test_offline_opens_no_socket_and_says_what_to_type(monkeypatch):
-    with pytest.raises(InputError, match="vitcli data get cifar10") as caught:
+    with pytest.raises(InputError, match="vitcli data get cifar10"):
         load_data(CIFAR, offline=True)
-    assert caught.value.exit_code == 4
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     with pytest.raises(InputError):
         load_data(CIFAR)
@@ -119,8 +118,6 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     spec = DataSpec(name="cifar10", val_split=37)
     one = load_data(spec, data_dir=write_batches(tmp_path / "a", contents))
     other = load_data(spec, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
-    assert one.val is not None
-    assert other.val is not None
     assert torch.equal(one.val.pixels, other.val.pixels)
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7

@@ -80,16 +80,9 @@ def test_every_family_is_recorded():
 
 def test_of_a_teacher_with_a_known_hash_nothing_else_is_in_the_hash():
     spec = load_experiment("distil-quickstart").spec
-    hashed = [
-        config_hash(
-            spec.replace(task=spec.task.replace(teacher=spec.task.teacher.replace(**known)))
-        )
-        for known in (
-            {"run": "here", "sha256": "a" * 64},
-            {"run": "there", "sha256": "a" * 64},
-            {"run": "here", "sha256": "b" * 64},
-        )
-    ]
+    named = (("here", "a" * 64), ("there", "a" * 64), ("here", "b" * 64))
+    teachers = [spec.task.teacher.replace(run=run, sha256=digest) for run, digest in named]
+    hashed = [config_hash(spec.replace(task=spec.task.replace(teacher=t))) for t in teachers]
     assert hashed[0] == hashed[1] != hashed[2]
 
 

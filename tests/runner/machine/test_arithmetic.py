@@ -134,7 +134,6 @@ FAILURES = {
 @pytest.mark.parametrize(("error", "message"), FAILURES.items(), ids=str)
 def test_a_failed_gpu_is_one_line_that_says_what_to_type(error, message):
     found = as_resource_error(error)
-    assert found is not None
     assert found.exit_code == 5
     assert message in str(found)
     assert "\n" not in str(found)
