@@ -95,9 +95,8 @@ def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch)
 
 def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
     images = Images(torch.arange(48, dtype=torch.uint8).view(4, 3, 2, 2), torch.arange(4))
-    assert data_hash([images]) == (
-        "637a7c23709865a856999caa116e3ea29f8c0b919b6326714474ef1eb8480769"
-    )
+    wanted = "637a7c23709865a856999caa116e3ea29f8c0b919b6326714474ef1eb8480769"
+    assert data_hash([images]) == wanted
     described = [replace(images, extra={"caption": torch.full((4, 1), each)}) for each in (97, 98)]
     assert len({data_hash([each]) for each in (images, *described)}) == 3
 

@@ -136,8 +136,7 @@ def test_the_quota_of_control_groups(tmp_path, files, group, quota):
         ({0, 1, 2, 3}, 2, 2, [[0, 1], [2, 3]]),
         ({0, 1, 2, 3, 4}, 2, 1, [[0, 1], [2, 3]]),
         ({0, 1}, 1, 2, [[]]),  # one worker uses all cores
-        ({0, 1}, 4, 1, [[], [], [], []]),  # fewer cores than threads
-        ({0, 1, 2}, 2, 2, [[], []]),
+        ({0, 1, 2}, 2, 2, [[], []]),  # fewer cores than threads
     ],
 )
 def test_each_worker_has_cores_of_its_own(monkeypatch, usable, count, threads, divided):

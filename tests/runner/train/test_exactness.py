@@ -15,19 +15,12 @@ from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train import exactness
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "hint"),
-    [("threads", 7, "OMP_NUM_THREADS="), ("torch", "1.0", "in its original environment")],
-)
-def test_another_environment_is_refused_and_changes_no_file(
-    stopped, monkeypatch, name, value, hint
-):
+@pytest.mark.parametrize(("name", "value"), [("threads", 7), ("torch", "1.0")])
+def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch, name, value):
     before, real = files(stopped.path), exactness.numerical_environment(torch.device("cpu"), False)
     assert {"threads", "torch", "cpu_capability", "hardware", "vitcli"} <= real.keys()
     monkeypatch.setattr(exactness, "numerical_environment", lambda *_: real | {name: value})
-    with pytest.raises(
-        ConfigError, match=f"{re.escape(f'({name} {real[name]} -> {value})')}.*{hint}"
-    ):
+    with pytest.raises(ConfigError, match=re.escape(f"({name} {real[name]} -> {value})")):
         continue_run(stopped)
     assert files(stopped.path) == before
     assert continue_run(stopped, allow=True).result["exact"] is False
@@ -46,23 +39,18 @@ def fail_to_compile(module: nn.Module, **_):
     return forward
 
 
-@pytest.mark.parametrize(
-    ("begun", "continued", "change"),
-    [
-        (compile_nothing, fail_to_compile, "compiled True -> False"),
-        (fail_to_compile, compile_nothing, "compiled False -> True"),
-    ],
-)
-def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, continued, change):
-    monkeypatch.setattr(torch, "compile", begun)
+@pytest.mark.parametrize("was_compiled", [True, False])
+def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, was_compiled):
+    compilers = {True: compile_nothing, False: fail_to_compile}
+    monkeypatch.setattr(torch, "compile", compilers[was_compiled])
     with stops_after(6):
         train(tiny, here / "stopped", {"train.compile": True})
     run = RunDir(here / "stopped")
-    assert run.read("meta.json")["compiled"] is (begun is compile_nothing)
-    monkeypatch.setattr(torch, "compile", continued)
-    with pytest.raises(ConfigError, match=change):
+    assert run.read("meta.json")["compiled"] is was_compiled
+    monkeypatch.setattr(torch, "compile", compilers[not was_compiled])
+    with pytest.raises(ConfigError, match=f"compiled {was_compiled} -> {not was_compiled}"):
         continue_run(run)
-    monkeypatch.setattr(torch, "compile", begun)
+    monkeypatch.setattr(torch, "compile", compilers[was_compiled])
     assert continue_run(run).result["exact"] is True
 
 
@@ -72,8 +60,7 @@ def change_state(run: RunDir, change) -> None:
     save_checkpoint(run.checkpoints, checkpoint)
 
 
-def test_checkpoints_of_earlier_versions(stopped):
-    """One that does not say whether it was compiled continues; one without environment does not."""
+def test_a_checkpoint_that_does_not_say_whether_it_was_compiled_is_continued(stopped):
     change_state(stopped, lambda state: state["circumstances"].pop("compiled"))
     assert continue_run(stopped).result["exact"] is True
     assert "inexact" not in stopped.read("meta.json")

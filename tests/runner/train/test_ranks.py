@@ -56,15 +56,12 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch):
     assert ranks.device_name("auto") == "auto"
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 2)
-    assert [ranks.device_name(name) for name in ("auto", "cuda", "cpu")] == [
-        *("cuda:1", "cuda:1", "cpu")
-    ]
-    with pytest.raises(ConfigError, match="--device cuda:0: on several ranks write auto, cpu or"):
+    for name, device in (("auto", "cuda:1"), ("cuda", "cuda:1"), ("cpu", "cpu")):
+        assert ranks.device_name(name) == device
+    with pytest.raises(ConfigError, match="--device cuda:0"):
         ranks.device_name("cuda:0")
     monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(
-        ResourceError, match="rank 1 needs a GPU of its own, but this machine has 1"
-    ):
+    with pytest.raises(ResourceError, match="rank 1 needs a GPU of its own"):
         ranks.device_name("auto")
 
 

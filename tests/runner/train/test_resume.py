@@ -90,11 +90,6 @@ def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
         train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
 
 
-def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
-    with pytest.raises(ConfigError, match="vitcli train --resume"):
-        train(stopped.path / "config.yaml", "stopped")
-
-
 def test_other_pictures_are_refused(tiny, here, pictures):
     with stops_after(6):
         train(tiny, "stopped")
@@ -140,7 +135,9 @@ def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, 
         continue_run(stopped)
 
 
-def test_a_damaged_meta_file_is_not_an_empty_one(stopped):
+def test_an_unfinished_run_is_not_trained_from_the_start_nor_without_its_meta_file(stopped):
+    with pytest.raises(ConfigError, match="vitcli train --resume"):
+        train(stopped.path / "config.yaml", "stopped")
     (stopped.path / "meta.json").write_text("{")
     with pytest.raises(InputError, match=r"meta\.json: damaged"):
         continue_run(stopped)
