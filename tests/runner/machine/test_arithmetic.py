@@ -120,10 +120,7 @@ FAILURES = {
     gpu_error("no kernel image is available for execution on the device"): "install a torch that",
     gpu_error("out of memory"): "out of memory; try -s train.accumulate=2",
     gpu_error("CUDA driver version is insufficient for CUDA runtime version"): "update NVIDIA's",
-    RuntimeError(
-        "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU"
-        " driver by downloading and installing a new version."
-    ): "too old (found version 11040); update NVIDIA's driver",
+    RuntimeError("The NVIDIA driver is too old (11040). Please update"): "(11040); update NVIDIA's",
     RuntimeError("No CUDA GPUs are available"): "No CUDA GPUs are available; nvidia-smi lists",
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling a library"): "out of memory",
     RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"): "CUDNN_STATUS_INTERNAL_ERROR",
