@@ -10,13 +10,7 @@ from tests.fabricated_study import make_reference, make_study
 from vitcli.runner.figure_style import encode
 from vitcli.runner.study.table import build, render
 from vitcli.runner.tables import lay_out, make_table
-from vitcli.runner.text import (
-    closest,
-    did_you_mean,
-    portable,
-    without_folders,
-    wrap_line,
-)
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders, wrap_line
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
@@ -124,6 +118,9 @@ def test_a_study_fits_and_keeps_every_word_and_every_cell(width):
             assert set(ascii_cell.split()) <= set(words(text))
     for interval in re.findall(r"\[[^\]]+\]", render(study(), "text")):
         assert interval in text, "an interval is broken"
+    flat = "".join(text.split())
+    for note in table.notes:
+        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
 
 
 def test_without_a_width_a_row_is_one_line():
@@ -132,28 +129,15 @@ def test_without_a_width_a_row_is_one_line():
     assert max(map(len, render(study(), "text").splitlines())) > 150
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_each_note_is_printed_once(width):
-    flat = "".join(render(study(), "text", width).split())
-    for note in build(study()).notes:
-        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
-
-
 def lines(*cells: str, width: int | None) -> list[str]:
     """A table of one row; the headers are a, b, c ..."""
     header = [chr(97 + i) for i, _ in enumerate(cells)]
     return lay_out(make_table(header, [cells], range(1, len(cells))), width)
 
 
-def test_numbers_are_aligned_right():
+def test_a_row_is_aligned_or_a_list_or_has_a_shortened_word():
     assert lines("name", "11", "22", width=12) == ["a      b   c", "name  11  22"]
-
-
-def test_a_table_that_cannot_fit_is_a_list():
     assert lines("name", "11111", "22222", width=11) == ["a", "name", "  b  11111", "  c  22222"]
-
-
-def test_only_a_word_longer_than_the_line_is_shortened_and_keeps_both_ends():
     shown = lines("a-long-name", "a-longer-word-than-that", width=20)
     assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
 

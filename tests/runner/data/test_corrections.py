@@ -4,10 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from tests.runner.data.conftest import load, spec
-from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.data.own import list_pictures
@@ -85,7 +83,6 @@ def test_a_second_copy_in_the_training_set_is_still_a_leak(root):
         (["train/cat/20-0.pn,"], r"line 2: no picture .*did you mean 'train/cat/20-0.png'"),
         (["train/cat/20-0.png,dogs"], r"line 2: unknown class 'dogs'; did you mean 'dog'"),
         (["train/cat/20-0.png,"] * 2, "line 3: .* was named before"),
-        (["train/cat/20-0.png"], "line 2: 1 columns"),
         ([f"train/cat/20-{i}.png," for i in range(8)], "no training picture of 'cat'"),
         ([f"test/{c}/20-{i}.png," for c in ("cat", "dog") for i in (0, 1)], "no test picture"),
     ],
@@ -93,15 +90,6 @@ def test_a_second_copy_in_the_training_set_is_still_a_leak(root):
 def test_a_line_that_does_not_fit_is_refused(root, lines, said):
     with pytest.raises(InputError, match=said):
         load(root, corrections=write(*lines))
-
-
-def test_another_file_and_a_named_data_set_are_refused(root):
-    for text, said in (("a;b\n", "the first line must be file,label"), ("\xff", "not UTF-8")):
-        Path("other.csv").write_text(text, encoding="latin-1")
-        with pytest.raises(InputError, match=said):
-            load(root, corrections="other.csv")
-    with pytest.raises(ValidationError, match="corrections is for your own pictures"):
-        DataSpec(name="shapes", corrections="mine.csv")
 
 
 def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
@@ -123,12 +111,9 @@ def test_a_file_that_has_moved_is_found_beside_the_pictures(root, tmp_path):
         ("b.png,cat,test,", "line 3: there is no picture .*b.png"),
         ("a.png,dog,train,", "line 3: a.png was named before"),
         ("../x/a.png,cat,test,", "line 3: ../x/a.png is outside the folder"),
-        ("/etc/passwd,cat,test,", "line 3: /etc/passwd is outside the folder"),
         ("c.png,,test,", "line 3: the label is empty"),
-        (",cat,test,", "line 3: the path is empty"),
         ("c.png,cat,tset,", "line 3: unknown split 'tset'; did you mean 'test'"),
         ("c.png,cat,,", "line 3: either each line has a split, or none"),
-        ("c.png,cat,test", "line 3: 3 columns, not 4"),
         ("c.png,owl,test,", "class 'owl' has no training picture"),
         ("c.png,cat,train,", "only one class, 'cat'"),
     ],
@@ -143,14 +128,10 @@ def test_a_csv_file_names_the_wrong_line(line, said, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [("path,lable", "no column 'label'"), ("path,label,colour", "unknown column 'colour'"),
-     ("path,label,label", "twice the column 'label'")],
-)  # fmt: skip
-def test_a_csv_file_has_known_columns(header, said, tmp_path):
-    (tmp_path / "x.csv").write_text(f"{header}\n")
-    with pytest.raises(InputError, match=f"line 1: {said}"):
+@pytest.mark.parametrize("strange", ["colour", "label"])
+def test_a_csv_file_has_known_columns_once_each(strange, tmp_path):
+    (tmp_path / "x.csv").write_text(f"path,label,{strange}\n")
+    with pytest.raises(InputError, match=f"line 1: .* column '{strange}'"):
         list_pictures(f"csv:{tmp_path / 'x.csv'}")
 
 

@@ -111,7 +111,6 @@ def test_a_test_set_of_its_own_is_left_out(tmp_path):
 
 def test_validation_images_come_from_the_other_parts(pets):
     data = fold(pets, 2, val_split=4)
-    assert data.val is not None
     both = sorted(contents(data.train) + contents(data.val))
     assert both == contents(fold(pets, 2).train)
     info = describe_data(spec(pets, folds=3, val_split=4))

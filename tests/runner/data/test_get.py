@@ -14,7 +14,7 @@ import pytest
 import torchvision.datasets
 from PIL import Image
 
-from tests.runner.data.original_files import ARCHIVE, CIFAR, FOLDER, md5, write_archive
+from tests.runner.data.original_files import ARCHIVE, CIFAR, md5, write_archive, write_batches
 from vitcli.runner.data import find, load
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data
@@ -122,11 +122,8 @@ def test_both_sums_are_checked(server, monkeypatch, kind):
 
 def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(server, cache):
     server("/missing", "/wrong")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=r"/missing/.*/wrong/"):
         get_data("cifar10")
-    assert caught.value.exit_code == 4
-    for part in ("/missing", "/wrong", "--from URL|PATH", "vitcli train"):
-        assert part in str(caught.value)
     assert not list(cache.rglob("*.gz*"))
 
 
@@ -159,9 +156,7 @@ def test_from_a_url_an_archive_file_and_a_folder(server, archive, contents, tmp_
     mine.write_bytes(archive)
     assert get_data("cifar10", str(mine), offline=True).kind == "archive"
     assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
-    (tmp_path / FOLDER).mkdir()
-    for name, content in contents.items():
-        (tmp_path / FOLDER / name).write_bytes(content)
+    write_batches(tmp_path, contents)
     assert get_data("cifar10", str(tmp_path), offline=True).kind == "files"
 
 

@@ -89,19 +89,6 @@ def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, chan
     assert load(root, skip_bad=True).data_hash == data.data_hash
 
 
-def test_copies_of_a_picture_stay_on_one_side(tmp_path):
-    generator = np.random.default_rng(0)
-    for name in ("a", "b"):
-        add(tmp_path / "x" / name, 10, generator)
-        for path in [*(tmp_path / "x" / name).iterdir()]:
-            path.with_name(f"copy-{path.name}").write_bytes(path.read_bytes())
-    data = load(tmp_path / "x")
-    train = {image.numpy().tobytes() for image in data.train.pixels}
-    test = {image.numpy().tobytes() for image in data.test.pixels}
-    assert (len(data.train), len(data.test)) == (32, 8)
-    assert not train & test
-
-
 def test_pictures_that_look_alike_stay_on_one_side(tmp_path):
     scenes = load_data(DataSpec(name="scenes")).train.pixels
     for label, name in enumerate(("a", "b")):
@@ -146,7 +133,6 @@ def test_unreadable_files_are_listed_and_counted(root):
     assert "train/cat/ä b.png" in lines[1]
     assert "test/dog/b.png" in lines[2]
     assert "--skip-bad" in lines[3]
-    assert caught.value.exit_code == 4
     for i in range(25):
         (root / "train" / "cat" / f"{i}.png").write_text("hello")
     with pytest.raises(InputError, match=r"27 of 47 .*(\n  t.*){20}\n  \.\.\. and 7 more\n"):

@@ -28,9 +28,6 @@ from vitcli.runner.errors import ConfigError, InputError
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-# One data set, whatever it is read from
-
-
 def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_batches, contents):
     batches = load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents))
     archive = load_data(CIFAR, data_dir=write_archive(tmp_path / "b", contents))
@@ -44,9 +41,6 @@ def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_b
     wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
     cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
-
-
-# Where it is looked for
 
 
 class NetworkTouchedError(Exception):
@@ -65,11 +59,8 @@ def no_network(monkeypatch):
 
 @pytest.mark.usefixtures("no_network")
 def test_offline_opens_no_socket_and_says_what_to_type(monkeypatch):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="vitcli data get cifar10"):
         load_data(CIFAR, offline=True)
-    assert caught.value.exit_code == 4
-    for advice in ("vitcli data get cifar10", "--from URL|PATH", "--data-dir", "vitcli train"):
-        assert advice in str(caught.value)
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     with pytest.raises(InputError):
         load_data(CIFAR)
@@ -83,22 +74,18 @@ def test_an_explicit_folder_is_the_only_place_searched(tmp_path, contents, monke
     monkeypatch.setenv("VITCLI_DATA", str(write_batches(tmp_path / "a", contents)))
     assert len(load_data(CIFAR).train) == 200
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"cifar10 is not in .*empty") as caught:
+    with pytest.raises(InputError, match=r"cifar10 is not in .*empty"):
         load_data(CIFAR, data_dir=tmp_path / "empty")
-    assert caught.value.exit_code == 4
-
-
-# The cache of decoded arrays
 
 
 @pytest.mark.parametrize("part", ["safetensors", "json"])
-@pytest.mark.parametrize("damage", [lambda b: b[:-9] + b"!" + b[-8:], lambda b: b[:50], bytes])
+@pytest.mark.parametrize("damage", [lambda b: b[:-9] + b"!" + b[-8:], lambda b: b[:50]])
 def test_a_damaged_cache_is_rebuilt(tmp_path, contents, cache, part, damage):
     root, messages = write_batches(tmp_path / "a", contents), []
     first = load_data(CIFAR, data_dir=root)
     (path,) = (cache / "arrays").glob(f"*.{part}")
     good = path.read_bytes()
-    path.write_bytes(damage(good)[: len(good)] if damage is not bytes else b"")
+    path.write_bytes(damage(good))
     assert same(first, load_data(CIFAR, data_dir=root, on_message=messages.append))
     assert any("is damaged" in text for text in messages)
     assert path.read_bytes() == good
@@ -111,9 +98,6 @@ def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, contents, monkeyp
     root = write_batches(tmp_path / "a", contents)
     assert len(load_data(CIFAR, data_dir=root, on_message=messages.append).train) == 200
     assert any("cannot be written" in text for text in messages)
-
-
-# What the spec asks for
 
 
 def test_resize_keeps_the_order_and_doubles_exactly(tmp_path, contents):
@@ -134,8 +118,6 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     spec = DataSpec(name="cifar10", val_split=37)
     one = load_data(spec, data_dir=write_batches(tmp_path / "a", contents))
     other = load_data(spec, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
-    assert one.val is not None
-    assert other.val is not None
     assert torch.equal(one.val.pixels, other.val.pixels)
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
@@ -205,25 +187,16 @@ def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name
     assert facts == (info.img_size, info.in_chans, info.class_names, info.num_train, info.num_test)
 
 
-def images(count: int = 40, classes: int = 4) -> Images:
-    generator = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (count, 3, 4, 4), dtype=torch.uint8, generator=generator)
-    labels = torch.randint(classes, (count,), generator=generator)
-    return in_order(Images(pixels, labels))
-
-
-def kept(count: int) -> set[bytes]:
-    return {image.numpy().tobytes() for image in keep_labels(images(), count)[0].pixels}
-
-
 def test_the_labels_are_balanced_and_nested():
-    labelled, everything = keep_labels(images(), 12)
+    images = images_of([10] * 4)
+    labelled, everything = keep_labels(images, 12)
     assert torch.bincount(labelled.labels).tolist() == [3, 3, 3, 3]
-    assert kept(4) < kept(12) < kept(20)
+    kept = [{*keep_labels(images, count)[0].pixels.flatten().tolist()} for count in (4, 12, 20)]
+    assert kept[0] < kept[1] < kept[2]
     assert everything.labels.tolist() == [-1] * 40
     for count in (3, 41):
         with pytest.raises(ConfigError, match=r"data\.labels"):
-            keep_labels(images(), count)
+            keep_labels(images, count)
 
 
 def test_a_held_out_image_does_not_change_which_images_are_labelled(monkeypatch):

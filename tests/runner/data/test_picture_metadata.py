@@ -116,7 +116,8 @@ def exif(*entries: tuple[int, int, int, bytes], tail: bytes = b"") -> bytes:
     return b"II*\0\x08\0\0\0" + count + b"".join(packed) + b"\0\0\0\0" + tail
 
 
-ON_ITS_SIDE = (0x112, 3, 1, struct.pack("<HH", 6, 0))
+ON_ITS_SIDE = (ORIENTATION, 3, 1, struct.pack("<HH", 6, 0))
+OVER_ZERO = struct.pack("<ii", -1, 0)
 ROW = bytes(COLOUR) * SIDE
 BIG = b"x" * 3_000_000
 TEXTS = {
@@ -141,38 +142,23 @@ def assert_is_read(tmp_path, content: bytes, size: tuple[int, int]) -> None:
     assert (torch.from_numpy(drawn[4, 4].astype(int)) - middle).abs().max() <= 3
 
 
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_unreadable_metadata_of_a_png_file_is_ignored(tmp_path, name, place):
-    extra = {"extra": (TEXTS[name],)} if place == "before" else {"after": TEXTS[name]}
-    assert_is_read(
-        tmp_path, png(ROW, *extra.get("extra", ()), after=extra.get("after", b"")), (16, 16)
-    )
-
-
-@pytest.mark.parametrize("name", [None, *TEXTS])
-def test_damaged_pixels_are_refused_with_and_without_metadata(name):
-    content = png(ROW, *([TEXTS[name]] if name else []), broken=True)
-    with pytest.raises(InputError, match="damaged"), quiet_pillow():
-        decode(content, "x", (8, 8), 3)
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_unreadable_metadata_of_a_png_file_is_ignored_but_no_damaged_pixels(tmp_path, text):
+    assert_is_read(tmp_path, png(ROW, text), (SIDE, SIDE))
+    assert_is_read(tmp_path, png(ROW, after=text), (SIDE, SIDE))
+    for content in (png(ROW, text, broken=True), png(ROW, broken=True)):
+        with pytest.raises(InputError, match="damaged"), quiet_pillow():
+            decode(content, "x", (8, 8), 3)
 
 
 @pytest.mark.parametrize(
     ("data", "turned"),
     [
-        (exif(ON_ITS_SIDE), True),
-        (
-            exif(
-                ON_ITS_SIDE, (0x11A, 10, 1, struct.pack("<I", 38)), tail=struct.pack("<ii", -1, 0)
-            ),
-            True,
-        ),
+        (exif(ON_ITS_SIDE, (0x11A, 10, 1, struct.pack("<I", 38)), tail=OVER_ZERO), True),
         (exif(ON_ITS_SIDE, (0x8769, 3, 1, struct.pack("<HH", 9, 0))), True),
         (exif(ON_ITS_SIDE, (0x10F, 2, 500, struct.pack("<I", 90_000))), True),
-        (exif((0x112, 2, 2, b"1\0\0\0")), False),
-        (exif((0x112, 2, 2, b"z\0\0\0")), False),
-        (exif((0x112, 3, 1, struct.pack("<HH", 77, 0))), False),
-        (b"junkjunkjunk", False),
+        (exif((ORIENTATION, 2, 2, b"z\0\0\0")), False),
+        (exif((ORIENTATION, 3, 1, struct.pack("<HH", 77, 0))), False),
         (b"II*\0\x08\0\0\0\x05\0\x12\x01", False),
     ],
 )
@@ -189,7 +175,6 @@ WIDE = struct.pack(">HHH", 0xC000, 0x4000, 0x2000)
         (b"\x40\x00" * SIDE, 16, 0, b"\x40\x00", 255),
         (b"\x40\x00" * SIDE, 16, 0, b"\x40\x01", 64),
         (b"\x40" * SIDE, 8, 0, b"\x00\x40", 255),
-        (b"\x55" * (SIDE // 2), 4, 0, b"\x00\x05", 255),
         (b"\xaa" * (SIDE // 4), 2, 0, b"\x00\x02", 255),
         (b"\x00" * (SIDE // 8), 1, 0, b"\x00\x00", 255),
         (b"\x00" * (SIDE // 8), 1, 0, b"\x00\x01", 0),

@@ -32,9 +32,6 @@ from vitcli.runner.errors import InputError
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-# What is not the published file is refused before it is read
-
-
 class Canary:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,9 +71,6 @@ def test_an_archive_whose_paths_escape_writes_nothing(tmp_path, contents, cache,
         load_data(CIFAR, data_dir=root)
     written = {p for p in tmp_path.rglob("*") if p.is_file() and cache not in p.parents}
     assert written == {root / ARCHIVE}
-
-
-# The other readers, on tiny_batches files in the original formats
 
 
 def tiny_mnist(monkeypatch, reader, root: Path) -> dict[str, np.ndarray]:

@@ -68,17 +68,10 @@ def test_channels_are_averaged_long_sounds_cut_and_short_ones_padded(tmp_path):
 def header(path: Path, **fields: int) -> None:
     """Write a file whose header claims other things than its 100 samples."""
     claims = {"format": 1, "channels": 1, "rate": RATE, "bits": 16, "bytes": 200} | fields
-    block = claims["channels"] * claims["bits"] // 8
-    path.write_bytes(
-        b"RIFF"
-        + struct.pack("<I", 36 + claims["bytes"])
-        + b"WAVEfmt "
-        + struct.pack("<IHHII", 16, claims["format"], claims["channels"], claims["rate"], 0)
-        + struct.pack("<HH", block, claims["bits"])
-        + b"data"
-        + struct.pack("<I", claims["bytes"])
-        + bytes(200)
-    )
+    kind, channels, rate, bits, size = claims.values()
+    numbers = struct.pack("<IHHIIHH", 16, kind, channels, rate, 0, channels * bits // 8, bits)
+    length, whole = struct.pack("<I", size), struct.pack("<I", 36 + size)
+    path.write_bytes(b"RIFF" + whole + b"WAVEfmt " + numbers + b"data" + length + bytes(200))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +84,6 @@ def header(path: Path, **fields: int) -> None:
         ({"rate": 4_000_000_000}, "has 4,000,000,000 samples per second"),
         ({"bytes": 2_000_000_000}, "is cut off"),
         ({"bytes": 0}, "holds no samples"),
-        ({"channels": 0}, "not a WAV file of samples"),
     ],
     ids=str,
 )

@@ -94,6 +94,9 @@ def test_what_is_written_is_read_back(value):
     assert Document(text, "config.yaml", FAST_LOADER).data == {"a": value}
 
 
+RESNET = {"model.family": "resnet18", "optim.name": "sgd"}
+
+
 def failure(changes: dict) -> str:
     with pytest.raises(ConfigError) as caught:
         load_experiment("quickstart", changes)
@@ -106,18 +109,13 @@ def failure(changes: dict) -> str:
         ({"search.trials": 3}, "--set: unknown field 'search'; only a file can have it"),
         ({"hypothesis": "x"}, "--set: unknown field 'hypothesis'; "),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
-        (
-            {"data.val_split": "x"},
-            "--set: data.val_split: should be an integer or a number, got 'x'",
-        ),
+        ({"data.val_split": "x"}, "data.val_split: should be an integer or a number, got 'x'"),
         ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
-        ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
         ({"data.mean": "0.5, 0.4,.5"}, "got '0.5, 0.4,.5'; write [0.5,0.4,.5]"),
         ({"data.mean": "(0.5, 0.5)"}, "; write [0.5,0.5]"),
         ({"data.mean": [127.5]}, "--set: data.mean: a value is above 1"),
         ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
         ({"data.resize": "None"}, "got 'None'; write null"),
-        ({"data.class_names": "fox,cat"}, "; write [fox,cat]"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
         ({"data.labels": 0.2}, "got 0.2; it is the number"),
         ({"train.deterministic": "True"}, "got 'True'; write true"),
@@ -125,15 +123,8 @@ def failure(changes: dict) -> str:
         ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),
         ({"data.name": "cifar11"}, "'cifar11' is not one of scenes, shapes"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
-        ({"model.residual": "none", "model.drop_path": 0.1}, "model"),
-        ({"model.family": "resnet18", "model.embed_dim": 96}, "has no embed_dim"),
-        (
-            {"model.family": "resnet18", "optim.name": "sgd", "train.grad_checkpointing": True},
-            "no blocks to recompute",
-        ),
-        ({"optim.name": "muon", "model.depth": 0}, "--set: optim.name: muon"),
-        ({"task.mask_ratio": 0.5}, "'task.mask_ratio'; task.name=classify does not have it"),
-        ({"pretrain.task.sigreg_weight": 0.1}, "; pretrain.task.name=classify does not have it"),
+        (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
+        (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
     ],
     ids=str,
 )
@@ -222,26 +213,11 @@ def test_a_one_letter_typo_in_any_field_suggests_it(field):
     assert f"did you mean '{name}'?" in failure(having(field) | {typo: 1})
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        3,
-        1e-5,
-        0.1,
-        1e16,
-        None,
-        True,
-        "cls",
-        "true",
-        "3",
-        "1e3",
-        "a b",
-        "",
-        (1, 2),
-        "a: b",
-        "\U0001f600!",
-    ],
-)
+NUMBERS = (3, 1e-5, 0.1, 1e16, None, True, (1, 2))
+TEXTS = ("cls", "true", "3", "1e3", "a b", "", "a: b", "\U0001f600!")
+
+
+@pytest.mark.parametrize("value", NUMBERS + TEXTS)
 def test_set_reads_back_what_was_written(value):
     back = parse_set(f"field={format_value(value)}")["field"]
     assert back == (list(value) if isinstance(value, tuple) else value)

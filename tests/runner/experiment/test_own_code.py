@@ -18,16 +18,13 @@ CANARY = "from pathlib import Path\nPath('canary').write_text('ran')\n"
 
 
 READING = (
-    "runs ls",
-    "runs show own",
-    "runs page",
-    "runs export own --format csv -o table",
-    "experiments ls",
-    "runs verify own",
+    *("runs ls", "runs show own", "runs page", "runs export own --format csv -o table"),
+    *("experiments ls", "runs verify own"),
 )
-RUNNING = ("eval own", "visualize own", "export own --format safetensors",
-           "predict own photo.jpg",
-           "attn-map own photo.jpg", "train --resume own")  # fmt: skip
+RUNNING = (
+    *("eval own", "visualize own", "export own --format safetensors", "predict own photo.jpg"),
+    *("attn-map own photo.jpg", "train --resume own"),
+)
 
 
 @pytest.fixture
@@ -81,7 +78,9 @@ def test_code_is_trusted_or_named_again(downloaded):
     assert "No such file" in vitcli("eval own --trust-code", 2)
 
 
-@pytest.mark.parametrize(("file", "has_marks"), [("e.yaml", True), ("sub/e.yaml", False)])
+@pytest.mark.parametrize(
+    ("file", "has_marks"), [("e.yaml", True), ("sub/e.yaml", False), ("config.yaml", True)]
+)
 def test_no_file_in_a_run_folder_names_code(downloaded, tiny, file, has_marks):
     (downloaded / "sub").mkdir()
     (downloaded / file).write_text(f"code: [{downloaded.resolve()}/code/own.py]\nbase: {tiny}\n")
@@ -124,49 +123,25 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
     assert not Path("canary").exists()
 
 
-def test_an_experiment_file_in_a_run_folder_names_no_code(downloaded, tiny):
-    (downloaded / "config.yaml").write_text(f"code: [code/own.py]\nbase: {tiny}\n")
-    assert "a file in a run folder cannot name code" in vitcli("train runs/own/config.yaml", 2)
-    assert not Path("canary").exists()
+PART = "from vitcli.parts import schedule\n@schedule"
+TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
 
 
 @pytest.mark.parametrize(
     ("name", "body", "problem"),
     [
         ("ends.py", "import sys\nsys.exit(0)\n", "ends.py:2: in <module>: SystemExit"),
-        (
-            "default.py",
-            "from vitcli.parts import schedule\n@schedule\n"
-            "def s(progress, steps: int = 'three'): ...\n",
-            "s: default of 'steps': Input should be a valid integer",
-        ),
-        (
-            "word.py",
-            "from vitcli.parts import schedule\n@schedule(name='null')\ndef s(progress): ...\n",
-            "no word of YAML: 'null'",
-        ),
+        ("default.py", f"{PART}\ndef s(p, n: int = 'three'): ...\n", "s: default of 'n'"),
+        ("word.py", f"{PART}(name='null')\ndef s(p): ...\n", "no word of YAML: 'null'"),
         ("missing.py", None, "missing.py: No such file"),
         ("notes.txt", "", "notes.txt is not a Python file"),
         ("random.py", "", "random.py has the name of another module"),
         ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
         ("raises.py", "x = 1\nraise KeyError('y')\n", "raises.py:2: in <module>: KeyError"),
         ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
-        (
-            "shadow.py",
-            "from vitcli.parts import attention\n@attention(name='softmax')\nclass S: ...\n",
-            "vitcli has a part 'softmax' already",
-        ),
-        (
-            "twice.py",
-            "from vitcli.parts import schedule\n@schedule\ndef s(progress): ...\n"
-            "@schedule(name='s')\ndef t(progress): ...\n",
-            r"twice.py:4: in <module>: ValueError: \S*twice.py:2 has a part 's' already",
-        ),
-        (
-            "untyped.py",
-            "from vitcli.parts import schedule\n@schedule\ndef s(progress, steps): ...\n",
-            "'steps' of s needs a type or a default",
-        ),
+        ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
+        ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
+        ("untyped.py", f"{PART}\ndef s(p, steps): ...\n", "'steps' of s needs a type or a default"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
@@ -179,7 +154,7 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
 
 def test_parts_of_one_name_in_two_files_are_refused(here):
     for name in ("one.py", "two.py"):
-        Path(name).write_text("from vitcli.parts import schedule\n@schedule\ndef s(p): ...\n")
+        Path(name).write_text(f"{PART}\ndef s(p): ...\n")
     talk = vitcli("experiments check --code one.py --code two.py", 2)
     assert re.search(r"two.py:2: in <module>: ValueError: \S*one.py:2 has a part 's'", talk)
 

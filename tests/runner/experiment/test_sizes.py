@@ -101,16 +101,13 @@ def test_an_experiment_gives_the_fields(tiny):
     )
     changes = {"pretrain.experiment": "./first.yaml", "pretrain.train.batch_size": 8}
     spec = load_experiment(str(tiny), changes).spec
-    assert spec.pretrain is not None
     assert (spec.pretrain.optim.lr, spec.pretrain.train.epochs) == (0.5, 3)
     assert (spec.pretrain.train.batch_size, spec.pretrain.augment.flip) == (8, "random")
     first = spec.pretraining
-    assert first is not None
     assert (first.model, first.data.name, first.seed) == (spec.model, spec.data.name, spec.seed)
     assert config_hash(spec) != config_hash(load_experiment(str(tiny)).spec)
     Path("plain.yaml").write_text("question: x\ntrain: {epochs: 3}\n")
     plain = load_experiment(str(tiny), {"pretrain.experiment": "./plain.yaml"}).spec
-    assert plain.pretrain is not None
     assert (plain.pretrain.augment.flip, plain.data.augment.flip) == ("none", "random")
 
 
@@ -119,7 +116,6 @@ def test_only_a_task_with_labels_is_limited_to_the_labelled_images(tiny, monkeyp
     spec = load_experiment(str(tiny), FIRST | {"data.labels": 20}).spec
     monkeypatch.setitem(TASKS, "classify", replace(TASKS["classify"], uses_labels=uses_labels))
     first = spec.pretraining
-    assert first is not None
     assert first.data.labels == (20 if uses_labels else None)
 
 

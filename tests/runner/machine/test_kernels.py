@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.core.specs import changed
-from tests.stopping import stop_after
+from tests.runner.train.conftest import stops_after
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.runner.errors import ResourceError, StoppedError
+from vitcli.runner.errors import ResourceError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import kernels
 from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, native_backend_of
@@ -52,15 +52,11 @@ def test_the_backend_follows_from_processor_and_precision(kind, autocast, backen
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: False)
     assert native_backend_of(kind, autocast) == backend
+    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
+    is_half = (kind, autocast) == ("avx512", BF16)
+    assert native_backend_of(kind, autocast) == ("half" if is_half else backend)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert native_backend_of(kind, autocast) is None
-
-
-@pytest.mark.parametrize(("kind", "backend"), [("avx512", "half"), ("amx", "amx"), ("avx2", None)])
-def test_bf16_instructions_of_avx512_are_used_where_amx_is_missing(kind, backend, monkeypatch):
-    monkeypatch.setattr("platform.system", lambda: "Linux")
-    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
-    assert native_backend_of(kind, BF16) == backend
 
 
 @pytest.mark.parametrize("kind", SIMD)
@@ -175,10 +171,8 @@ def test_a_run_goes_on_with_the_kernels_it_began_with(
         patch.setattr(kernels, "cpu_kind", lambda: "amx" if has_kernels else "other")
         return start(experiment, Request(output=folder, **options))
 
-    with monkeypatch.context() as patch:
-        stop_after(patch, 6)
-        with pytest.raises(StoppedError):
-            on_a_machine(began_native, patch)
+    with monkeypatch.context() as patch, stops_after(6):
+        on_a_machine(began_native, patch)
     stored = latest_checkpoint(RunDir(folder).checkpoints, print)
     assert stored.state["kernels"] == ("native" if began_native else "torch")
     if began_native:

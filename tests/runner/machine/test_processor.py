@@ -21,19 +21,13 @@ from vitcli.runner.machine.cores import (
 )
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.obstacles import Circumstances, obstacles
-from vitcli.runner.machine.processor import (
-    computes_bf16,
-    cpu_kind,
-    prefers_bf16,
-    this_processor,
-)
+from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16, this_processor
 from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
 
 
 @pytest.mark.parametrize(
     ("cpu", "computes", "prefers"),
     [
-        (AVX2, False, False),
         (processors.AVX512, False, False),
         (ZEN4, True, True),
         (SAPPHIRE_RAPIDS, True, True),
@@ -69,13 +63,11 @@ def test_what_torch_reports_is_read(monkeypatch, cpu, has_all):
     [
         ("Linux", "x86_64", "AVX512", True, "amx"),
         ("Linux", "x86_64", "AVX512", False, "avx512"),
-        ("Linux", "x86_64", "AVX2", False, "avx2"),
         ("Linux", "x86_64", "AVX2", True, "avx2"),  # ATEN_CPU_CAPABILITY=avx2 on a CPU with AMX
         ("Linux", "x86_64", "DEFAULT", True, "other"),
         ("Darwin", "x86_64", "AVX512", True, "avx512"),
         ("Linux", "aarch64", "SVE256", False, "neon"),
         ("Darwin", "arm64", "DEFAULT", False, "neon"),
-        ("Linux", "ppc64le", "VSX", False, "other"),
     ],
 )
 def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
@@ -85,8 +77,6 @@ def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_tiles, raising=False)
     assert cpu_kind() == kind
 
-
-# Cores
 
 AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
 
@@ -102,7 +92,6 @@ AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
         ({}, "avx2 fma avx512f", None),  # Skylake: one or two units
         ({}, "avx2 fma avx_vnni", None),  # Alder Lake: large or small cores
         ({}, "avx2 fma avx512f avx_vnni amx_tile", 64),  # Sapphire Rapids
-        ({"vendor_id": "CentaurHauls"}, "avx2 fma", None),
     ],
 )
 def test_the_peak_is_computed_where_the_processor_is_known(fields, flags, per_cycle):
@@ -147,8 +136,7 @@ def test_the_quota_of_control_groups(tmp_path, files, group, quota):
         ({0, 1, 2, 3}, 2, 2, [[0, 1], [2, 3]]),
         ({0, 1, 2, 3, 4}, 2, 1, [[0, 1], [2, 3]]),
         ({0, 1}, 1, 2, [[]]),  # one worker uses all cores
-        ({0, 1}, 4, 1, [[], [], [], []]),  # fewer cores than threads
-        ({0, 1, 2}, 2, 2, [[], []]),
+        ({0, 1, 2}, 2, 2, [[], []]),  # fewer cores than threads
     ],
 )
 def test_each_worker_has_cores_of_its_own(monkeypatch, usable, count, threads, divided):
@@ -165,9 +153,6 @@ def test_without_linux_nothing_is_pinned(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert allowed_cores() == [0, 1, 2, 3]
     assert divide_cores(2, 1) == [[], []]
-
-
-# Products
 
 
 def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
@@ -225,9 +210,6 @@ def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, is_to
     warn_if_emulated(precision, "cpu", said.append)
     assert len(said) == is_told
     assert bool(calls) == ((cpu, precision) == (AVX2, "bf16")), "nothing is measured in vain"
-
-
-# Obstacles
 
 
 def seen(**changes) -> Circumstances:

@@ -49,12 +49,8 @@ def test_a_run_is_found_by_folder_by_name_and_by_experiment(here):
 
 
 def test_what_is_no_run_is_said(here):
-    named = (
-        ("unknown", "'unknown'"),
-        ("x" * 300, r"'x{49}\.{3}x{48}'"),
-        ("a.pth", "vitcli import a.pth"),
-    )
-    for text, told in (("", "empty"), *named):
+    long = ("x" * 300, r"'x{49}\.{3}x{48}'")
+    for text, told in (("", "empty"), ("unknown", "'unknown'"), long, ("a.pth", "vitcli import")):
         with pytest.raises(UserError, match=told):
             find_run(text)
     Path("nothing").mkdir()

@@ -12,7 +12,7 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import FinishedTraining, Request, start
+from vitcli.runner.train.start import FinishedTraining, Request, resume_experiment, start
 
 LISTENERS = ("on_event", "on_message", "load")
 
@@ -27,6 +27,18 @@ def train(
     heard = {name: options.pop(name) for name in LISTENERS if name in options}
     request = Request(output=Path(folder), **options)
     return start(load_experiment(str(experiment), changes), request, **heard)
+
+
+def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> FinishedTraining:
+    """Continue a run as its folder says; ``given`` are listeners, and changes of fields."""
+    heard = {name: given.pop(name) for name in LISTENERS if name in given}
+    experiment, path = resume_experiment(str(run.path), given)
+    return start(experiment, Request(output=path, resume=True, allow_inexact=allow), **heard)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    """Return the contents of the files below a folder, without those of locks."""
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 @contextmanager

@@ -84,20 +84,6 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
             Explainer(predictor)
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        *(({"model.patch_size": 8}, "has no patch_size"), ({"optim.name": "muon"}, "optim.name")),
-        *(({"model.family": "resnet19"}, "model.family"), ({"train.accumulate": 8}, "accumulate")),
-        ({"train.batch_size": 1}, "2 images at a time"),
-    ],
-    ids=str,
-)
-def test_an_impossible_setting_of_a_resnet_is_refused(load, changes, field):
-    with pytest.raises(ConfigError, match=field):
-        load(KINDS["resnet18"] | changes)
-
-
 @pytest.fixture
 def mapped(monkeypatch):
     monkeypatch.setenv(arrays.MAP_VARIABLE, "1")

@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from tests import torchrun
 from tests.same_run import assert_same_run
-from tests.task_table import ADDED, TinyTask, add_to_workers, row_of
+from tests.task_table import TinyTask
 from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError
-from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
@@ -43,9 +43,6 @@ def tiny_run(tmp_path) -> RunDir:
     return run
 
 
-# Which process this is
-
-
 def test_torchrun_says_which_rank_a_process_is():
     assert read_launch(STARTED) == Launch(1, 2, 1, 2)
     assert read_launch(STARTED | {"WORLD_SIZE": "1", "RANK": "0"}) is None
@@ -59,19 +56,13 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch):
     assert ranks.device_name("auto") == "auto"
     monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 2)
-    assert [ranks.device_name(name) for name in ("auto", "cuda", "cpu")] == [
-        *("cuda:1", "cuda:1", "cpu")
-    ]
-    with pytest.raises(ConfigError, match="--device cuda:0: on several ranks write auto, cpu or"):
+    for name, device in (("auto", "cuda:1"), ("cuda", "cuda:1"), ("cpu", "cpu")):
+        assert ranks.device_name(name) == device
+    with pytest.raises(ConfigError, match="--device cuda:0"):
         ranks.device_name("cuda:0")
     monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(
-        ResourceError, match="rank 1 needs a GPU of its own, but this machine has 1"
-    ):
+    with pytest.raises(ResourceError, match="rank 1 needs a GPU of its own"):
         ranks.device_name("auto")
-
-
-# What is refused
 
 
 def test_a_batch_must_be_divisible_among_the_ranks():
@@ -99,10 +90,9 @@ def test_cuda_graphs_need_a_single_process(monkeypatch):
 
 
 def test_another_number_of_ranks_is_refused_with_the_command():
-    with pytest.raises(ConfigError, match=r"ranks 4 -> 2\); start it with torchrun .*-node 4"):
-        refuse_inexact("run", {"ranks": (4, 2)})
-    with pytest.raises(ConfigError, match=r"\(ranks 1 -> 2\); start it without torchrun"):
-        refuse_inexact("run", {"ranks": (1, 2)})
+    for count, command in ((4, "with torchrun .*-node 4"), (1, "without torchrun")):
+        with pytest.raises(ConfigError, match=rf"ranks {count} -> 2\); start it {command}"):
+            refuse_inexact("run", {"ranks": (count, 2)})
 
 
 def test_ranks_that_compute_otherwise_are_refused():
@@ -111,9 +101,6 @@ def test_ranks_that_compute_otherwise_are_refused():
     one._set("facts/0/1", {"torch": "2.11", "threads": 1})
     with pytest.raises(ConfigError, match=r"rank 1 has torch 2.11, rank 0 has 2.15"):
         zero.compare({"torch": "2.15", "threads": 1})
-
-
-# Waiting, and ranks that are lost
 
 
 def test_a_rank_that_waits_ends_when_rank_0_ends():
@@ -185,14 +172,9 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
     assert tiny_run.status()["state"] == "running"
 
 
-# Through torchrun
-
-
 @pytest.fixture
-def places(here, monkeypatch, tmp_path_factory):
-    """Return the folder of the tiny tasks; other processes know the added row, too."""
-    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
-    add_to_workers(monkeypatch, here / "plugin")
+def places(here, tmp_path_factory):
+    """Return the folder of the tiny task, shared by these tests."""
     place = tmp_path_factory.getbasetemp() / "rank-tasks"
     place.mkdir(exist_ok=True)
     return place
@@ -210,14 +192,8 @@ def same_numbers(one: RunDir, two: RunDir) -> None:
 
 @pytest.mark.ci
 def test_two_ranks_give_the_numbers_of_one_process(places):
-    check_task("classify", places)
-
-
-def check_task(name: str, place) -> None:
-    task = TinyTask(name, place)
+    task = TinyTask("classify", places)
     changes = {"train.precision": "fp32", "model.proj_drop": 0.0, "model.drop_path": 0.0}
-    if name == "fusion":
-        changes["task.modality_dropout"] = 0.0
     one = task.train("runs/one", changes)
     words = [word for field, value in changes.items() for word in ("-s", f"{field}={value}")]
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")

@@ -5,14 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from tests.patience import HANG
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train
 from tests.same_run import assert_same_run, final_tensors
+from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError
 from vitcli.runner.evaluate.weights import load_model
@@ -22,25 +21,9 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
 from vitcli.runner.train.signals import STOPPING, StopFlag
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import Request, start
 
 OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-
-def launch(tiny: Path, folder: str, environment: dict, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", folder, *options]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
-    """Wait for the first checkpoint."""
-    deadline = time.monotonic() + HANG
-    while not steps(folder / "checkpoints"):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +32,11 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
 def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     tiny, here, environment, number
 ):
-    process = launch(tiny, "stopped", environment, "--epochs", "2000")
-    wait_for_step(process, here / "stopped")
+    command = [sys.executable, "-m", "vitcli", "train", tiny, "-o", "stopped", "--epochs", "2000"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_checkpoint(process, here / "stopped")
     process.send_signal(number)
     _, talk = process.communicate(timeout=HANG)
     assert process.returncode == 128 + number
@@ -71,22 +57,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number):
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
-
-
-def resume(stopped: RunDir, **options):
-    """Continue a run as its folder says."""
-    experiment, path = resume_experiment(str(stopped.path))
-    return start(experiment, Request(output=path, resume=True, **options))
-
-
-@pytest.mark.parametrize("count", [5, 13])
-def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(tiny, here, calm, count):
-    with stops_after(count):
-        train(tiny, "stopped")
-    stopped = RunDir(here / "stopped")
-    assert stopped.status()["state"] == "interrupted"
-    assert train(tiny, "stopped", resume=True).trained
-    assert_same_run(calm, stopped)
 
 
 class Killed(BaseException):
@@ -112,21 +82,12 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
     assert_same_run(calm, killed)
 
 
-def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
     before = files(calm.path)
-    assert not resume(calm).trained
+    assert not continue_run(calm).trained
     assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
         train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
-
-
-def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
-    with pytest.raises(ConfigError, match="vitcli train --resume"):
-        train(stopped.path / "config.yaml", "stopped")
 
 
 def test_other_pictures_are_refused(tiny, here, pictures):
@@ -153,11 +114,11 @@ def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
     text = config.read_text().replace("seed: 0", "seed: 3", 1)
     config.write_text(text.replace("weight_decay: 0.05", "weight_decay: 0.01", 1))
     with pytest.raises(ConfigError, match=r"optim\.weight_decay 0\.05 -> 0\.01, .*seed 0 -> 3"):
-        resume(stopped)
-    marked = resume(stopped, allow_inexact=True)
+        continue_run(stopped)
+    marked = continue_run(stopped, allow=True)
     assert not marked.result["exact"]
     assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
-    assert not resume(stopped).trained
+    assert not continue_run(stopped).trained
 
 
 @pytest.mark.parametrize("recorded", [None, 5, {"seed": "x"}, {"seed": 3}])
@@ -171,13 +132,15 @@ def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, 
         stopped.path / "meta.json", meta | ({} if recorded is None else {"config": recorded})
     )
     with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}"):
-        resume(stopped)
+        continue_run(stopped)
 
 
-def test_a_damaged_meta_file_is_not_an_empty_one(stopped):
+def test_an_unfinished_run_is_not_trained_from_the_start_nor_without_its_meta_file(stopped):
+    with pytest.raises(ConfigError, match="vitcli train --resume"):
+        train(stopped.path / "config.yaml", "stopped")
     (stopped.path / "meta.json").write_text("{")
     with pytest.raises(InputError, match=r"meta\.json: damaged"):
-        resume(stopped)
+        continue_run(stopped)
 
 
 @pytest.mark.parametrize("was_renamed", [True, False])
@@ -220,6 +183,6 @@ def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, he
     other = RunDir(copy_of_run(here / "other", change))
     shutil.rmtree(stopped.checkpoints)
     shutil.copytree(other.checkpoints, stopped.checkpoints)
-    for attempt in (lambda: resume(stopped), lambda: load_model("stopped")):
+    for attempt in (lambda: continue_run(stopped), lambda: load_model("stopped")):
         with pytest.raises(InputError, match="another model"):
             attempt()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runner.train.conftest import stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train
 from tests.same_run import assert_same_run
 from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
@@ -14,15 +14,10 @@ from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sh
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.train.start import Request, resume_experiment, start
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
     return train(tiny, folder, {"train.epochs": 1} | (changes or {}), **options)
-
-
-def files(folder: Path) -> dict[Path, bytes]:
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
 def test_rerun_removes_only_the_run(calm):
@@ -89,8 +84,7 @@ def test_an_explicitly_set_field_is_a_difference(tiny, here, change):
 
 def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
     before = stopped.read("meta.json")
-    experiment, path = resume_experiment("stopped")
-    start(experiment, Request(output=path, resume=True))
+    continue_run(stopped)
     after = stopped.read("meta.json")
     assert len(after.pop("sessions")) == 1
     assert before.pop("sessions") == []
