@@ -133,24 +133,7 @@ CROSSED: dict[str, list[float | str]] = {
     "no-ffn": [0.88, 0.90],
     "no-norm+no-ffn": [0.60, 0.62],
 }
-DOCUMENTS = {
-    "mixed": make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7})),
-    "hostile": make_hostile_study(),
-    "one row": make_study({"baseline": [0.9, 0.8]}),
-    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
-    "one seed": make_study({"baseline": [0.9], "less": [0.8]}),
-    "no rows": make_study({}),
-    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
-    "crossed": make_study(CROSSED, parts=("no-norm", "no-ffn")),
-    "crossed, nothing finished": make_study(
-        {name: ["missing"] for name in CROSSED}, parts=("no-norm", "no-ffn")
-    ),
-}
-
-
-def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
-    """Return (figure, document) for every figure of every document."""
-    return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
+MIXED = make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7}))
 
 
 def points(doc: StudyResult, colour: str) -> list[list[float]]:
@@ -160,7 +143,7 @@ def points(doc: StudyResult, colour: str) -> list[list[float]]:
 
 
 def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
-    doc = DOCUMENTS["mixed"]
+    doc = MIXED
     found = compare(doc)[1]
     assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
     assert len(points(doc, BLUE)) == 3, "no-residual has a mean of one pair and no interval"
@@ -200,7 +183,14 @@ def one_epoch(doc: StudyResult) -> StudyResult:
     return doc.model_copy(update={"rows": tuple(rows)})
 
 
-LEGIBLE = DOCUMENTS | {
+LEGIBLE = {
+    "mixed": MIXED,
+    "hostile": make_hostile_study(),
+    "one row": make_study({"baseline": [0.9, 0.8]}),
+    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
+    "no rows": make_study({}),
+    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
+    "crossed": make_study(CROSSED, parts=("no-norm", "no-ffn")),
     "one epoch": one_epoch(make_study(ROWS)),
     "long names": make_study(
         {
@@ -212,7 +202,10 @@ LEGIBLE = DOCUMENTS | {
 }
 
 
-@pytest.mark.parametrize(("figure", "name"), drawn(LEGIBLE))
+@pytest.mark.parametrize(
+    ("figure", "name"),
+    [(figure, name) for name, doc in LEGIBLE.items() for figure in figures_of(doc)],
+)
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
     assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
 

@@ -95,7 +95,6 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "other threads later": (meta(sessions=[{"threads": 4}]), "4 threads"),
     "another accuracy": (result(test_accuracy=0.99), "0.9900, but its predictions give 0.5000"),
     "empty predictions": (write("predictions.npz", b""), "predictions.npz is missing or damaged"),
-    "no archive": (write("predictions.npz", b"PK\x03\x04nonsense"), "missing or damaged"),
     "pickled": (
         write("predictions.npz", arrays(logits=np.array([{}]), labels=np.zeros(1))),
         "missing or damaged",
@@ -105,14 +104,10 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
         "",
     ),
     "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
-    "no meta": (write("meta.json", {}), ""),
     "sessions are no list": (write("meta.json", {"threads": 1, "sessions": None}), ""),
     "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
     "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
-    **{
-        f"{name} is text": (result(**{name: "0.5"}), "")
-        for name in ("train_seconds", "train_loss", "val_accuracy")
-    },
+    "a number is text": (result(train_loss="0.5"), ""),
 }
 
 
@@ -233,12 +228,11 @@ def test_a_bug_does_not_make_finished_trials_stale(study, monkeypatch):
         trial_states(study, ROOT)
 
 
-@pytest.mark.parametrize("name", ["meta.json", "predictions.npz", "metrics.jsonl"])
-def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
-    path = fabricate("full", 0).path / name
+def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study):
+    path = fabricate("full", 0).path / "metrics.jsonl"
     path.unlink()
     path.mkdir()  # even root cannot read a folder as a file
-    with pytest.raises(InputError, match=name):
+    with pytest.raises(InputError, match=r"metrics\.jsonl"):
         trial_states(study, ROOT)
 
 
@@ -279,16 +273,10 @@ def test_a_rerun_trains_only_the_named_variants(study):
     assert folders == ["no-norm/seed0", "full/seed1", "no-norm/seed1"]
 
 
-@pytest.mark.parametrize(
-    ("trials", "count", "total"),
-    [
-        ([3.0, 3.0, 3.0], 2, 6.0),  # the third trial waits
-        ([4.0, 1.0, 2.0, 1.0], 2, 4.0),  # one worker trains three short trials
-        ([], 1, 0.0),
-    ],
-)
-def test_a_free_worker_takes_the_next_trial(trials, count, total):
-    assert total_seconds(trials, count) == total
+def test_a_free_worker_takes_the_next_trial():
+    assert total_seconds([3.0, 3.0, 3.0], 2) == 6.0, "the third trial waits"
+    assert total_seconds([4.0, 1.0, 2.0, 1.0], 2) == 4.0, "one worker trains three short trials"
+    assert total_seconds([], 1) == 0.0
 
 
 def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
