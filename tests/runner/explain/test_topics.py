@@ -252,14 +252,6 @@ def test_the_page_has_every_topic_and_nothing_active():
     assert set(re.findall(r'href="#(\w+)"', page)) == {*TOPICS}
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
     assert not re.search(r"<script|https?://|@import|javascript:", page)
-    assert set(re.findall(r'(?:src|href)="(.[^"]{0,13})', page)) <= {
-        "data:image/png",
-        *(f"#{name}"[:14] for name in TOPICS),
-    }
-    identifiers = re.findall(r' id="([^"]+)"', page)
-    assert len(identifiers) == len(set(identifiers))
-    for kind in ("section", "table", "figure", "svg"):
-        assert page.count(f"<{kind}") == page.count(f"</{kind}>") > 0
 
 
 def test_names_are_escaped():
