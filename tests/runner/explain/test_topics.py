@@ -3,7 +3,6 @@
 import math
 import re
 import shlex
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import typer
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from tests.runner.explain.made_up import bundled, lessons, make_subject
+from tests.runner.explain.made_up import SIZES, SMALL, bundled, lessons, make_subject
 from vitcli.cli.explain import text
 from vitcli.cli.main import app
 from vitcli.core.data.augment import normalize
@@ -268,16 +267,12 @@ def test_formulas_have_scripts_and_stay_safe():
     assert lesson.formula_text == "a_ij < K^T\nx"
 
 
-SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 3}
-TOKENS: dict[str, Any] = {"embed_dim": 16, "depth": 1, "num_heads": 2, "patch_size": 4}
-
-
 REFUSED = {
     "has no attention": ResNet18Spec(**SIZES),
-    "its attention 'performer'": VitSpec(**SIZES, **TOKENS, attention="performer"),
-    "no layers": VitSpec(**SIZES, **TOKENS | {"depth": 0}),
-    "attn_mask_diagonal": VitSpec(**SIZES, **TOKENS, attn_mask_diagonal=True),
-    "one token": VitSpec(**SIZES, **TOKENS | {"patch_size": 16}, pool="mean"),
+    "its attention 'performer'": VitSpec(**SMALL, attention="performer"),
+    "no layers": VitSpec(**SMALL | {"depth": 0}),
+    "attn_mask_diagonal": VitSpec(**SMALL, attn_mask_diagonal=True),
+    "one token": VitSpec(**SMALL | {"patch_size": 16}, pool="mean"),
 }
 
 

@@ -22,11 +22,10 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.estimate import estimate_search
-from vitcli.runner.search.judge import INVALID, Judge
+from vitcli.runner.search.judge import INVALID
 from vitcli.runner.search.objective import REPEATED
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, run_search
-from vitcli.runner.search.trial import trial_folder
 from vitcli.runner.study.plan import Options
 from vitcli.runner.train.events import EpochDone, Stopping, TrialEvent
 
@@ -130,17 +129,6 @@ def test_searches_in_two_folders_share_a_database_and_no_trial(made):
     for place in places:
         assert len(search_all(**place, trials=3).results) == 3, "it continues"
     assert len(Engine.trained) == 6, "and trains nothing twice"
-
-
-def test_a_result_in_a_run_folder_is_told_and_not_trained_again(made):
-    judge = Judge(load_search(made), sizes)
-    for point in load_search(made).space.points():
-        if (spec := judge(point).spec) and spec.model.num_heads == 1:
-            write_run(ROOT / trial_folder(spec), spec, config_hash(spec))
-    objective = search_all(trials=10)
-    assert len(objective.results) == 10
-    assert 0 < len(Engine.trained) < 10
-    assert {objective.results[folder].point["model.num_heads"] for folder in Engine.trained} == {2}
 
 
 def test_a_run_of_another_configuration_in_the_folder_is_no_result(made):

@@ -40,16 +40,6 @@ def test_a_variant_is_the_base_with_its_changes_only(here):
     assert other.spec.train.epochs == 50, "another experiment brings its own length"
 
 
-def test_trials_are_paired_seed_by_seed(here):
-    trials = load_study(study(STUDY, here)).trials()
-    assert [trial.folder for trial in trials] == [
-        "full/seed0", "no-norm/seed0", "other/seed0",
-        "full/seed3", "no-norm/seed3", "other/seed3",
-    ]  # fmt: skip
-    assert [trial.spec.seed for trial in trials] == [0, 0, 0, 3, 3, 3]
-    assert len({config_hash(trial.spec) for trial in trials}) == 3, "the seed names the folder"
-
-
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
     loaded = load_study(study(STUDY, here), typed={"data.name": "imagefolder:some/pets"})
     assert {variant.spec.data.name for variant in loaded.variants} == {"imagefolder:some/pets"}

@@ -1,13 +1,10 @@
 """The page, figures and checklist of a study: complete, inert, and always the same bytes."""
 
-import itertools
 import re
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.fabricated_study import HOSTILE, make_hostile_study, make_reference, make_row, make_study
 from tests.figure_checks import faults
@@ -22,8 +19,6 @@ from vitcli.runner.study.figures import (
     curves,
     figures_of,
     forest,
-    keep_between,
-    spread,
 )
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
@@ -208,12 +203,3 @@ LEGIBLE = {
 )
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
     assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
-def test_names_are_apart_and_stay_beside_the_curves(values):
-    assert spread([50.0], 1) == [50.0]
-    step = 100 / 11
-    places = keep_between(spread(sorted(values), step), step, 0, 100)
-    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
-    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +103,7 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
         "",
     ),
     "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
+    "another seed's meta": (meta(seed=1), ""),
     "sessions are no list": (write("meta.json", {"threads": 1, "sessions": None}), ""),
     "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
     "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
@@ -140,26 +140,11 @@ def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
         assert states(study)["full/seed0"] == "running"
 
 
-def test_a_copied_seed_does_not_count_twice(study):
-    run = fabricate("full", 0)
-    copy = RunDir(shutil.copytree(run.path, ROOT / "full" / "seed1"))
-    change_config("seed: 0", "seed: 1")(copy)
-    assert states(study)["full/seed1"] == "stale"
-
-
 def test_trials_on_different_images_are_not_compared(study):
     fabricate("full", 0)
     fabricate("no-norm", 0, meta={"data_hash": "e" * 64})
     with pytest.raises(InputError, match="--rerun"):
         read_results(study, ROOT)
-
-
-def test_the_document_ignores_stale_trials(study):
-    fabricate("full", 0)
-    fabricate("full", 1, result={"num_test": 7, "precision": "bogus"})
-    doc = read_results(study, ROOT)
-    assert (doc.num_test, doc.precision) == (2000, ("fp32",))
-    assert doc.rows[0].parameters == 140618
 
 
 def test_results_state_the_parameters_where_no_training_needs_a_model(study):
