@@ -39,7 +39,8 @@ def test_a_result_enters_the_table_whole(study):
     assert {*states(study).values()} == {"missing"}
     fabricate("full", 0, 0.75)
     fabricate("full", 1, state="diverged")
-    fabricate("no-norm", 0, meta={"commit": "f" * 40, "dirty": True})
+    other = {"commit": "f" * 40, "dirty": True, "inexact": ["from step 5: threads 1 -> 2"]}
+    fabricate("no-norm", 0, meta=other)
     make_run(0, folder=ROOT / "elsewhere" / "seed0", accuracy=0.9)
     make_run(5, folder=ROOT / "full" / "seed5", accuracy=0.9)
     doc = read_results(study, ROOT)
@@ -49,6 +50,7 @@ def test_a_result_enters_the_table_whole(study):
     assert first.curve[-1] == (8, 0.75)
     assert (diverged.state, diverged.test_accuracy, diverged.epochs) == ("diverged", None, 3)
     assert (doc.commits, doc.dirty) == (("c" * 40, "f" * 40), True)
+    assert doc.inexact == ("no-norm/seed0",)
     assert (doc.data, doc.data_hash, doc.num_test) == ("scenes", "d" * 64, 2000)
     assert (doc.date, doc.command) == ("2026-11-20", "vitcli ablate mine.yaml")
     assert doc.num_comparisons == 1
