@@ -23,7 +23,6 @@ from vitcli.runner.train.events import Ended
 @pytest.mark.parametrize(
     ("cluster", "text"),
     [
-        (Cluster(engine="slrum"), r"--engine slrum: choose one of local, ray, slurm"),
         (Cluster(gpus=0.5), r"--gpus is an option of --engine ray and --engine slurm$"),
         (Cluster(engine="slurm", address="auto"), r"--address is an option of --engine ray$"),
         (Cluster(engine="ray", minutes=5), r"--time-limit is an option of --engine slurm$"),

@@ -84,7 +84,6 @@ def test_a_mistake_is_one_line_with_its_place(here, fields, told):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"data.val_split": 0}, "--set: data.val_split: "),
         ({"train.init": "other"}, "train.init: "),
         ({"pretrain.task.name": "mae"}, "pretrain: "),
         ({"search": 3}, "search: should be a mapping with 'space'"),

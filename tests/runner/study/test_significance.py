@@ -32,13 +32,6 @@ def close(value):
     return pytest.approx(value, abs=1e-6)
 
 
-def test_sign_flips_by_hand():
-    # Of 2^3 sign patterns of (1, 2, 4) only + + + is as large as 7, and only - - - as small.
-    assert sign_flip_p([1, 2, 4]) == 2 / 8
-    # (-1, 2, 4) sums to 5: reached by + + + and - + +, and mirrored.
-    assert sign_flip_p([-1, 2, 4]) == 4 / 8
-
-
 def test_rounding_noise_breaks_no_tie():
     # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
     assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
