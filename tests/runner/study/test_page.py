@@ -27,10 +27,6 @@ from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
 
-def words(doc: StudyResult) -> str:
-    return " ".join(Page(html(doc, {})).text.split())
-
-
 @pytest.mark.parametrize("data", ["shapes", "cifar10"])
 def test_a_page_shows_what_the_classes_lose(data):
     doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]}, data=data)
@@ -53,7 +49,7 @@ def test_the_page_shows_the_results():
         make_row("slow", ["failed", "missing"], changes={"experiment": "other"}),
     )
     doc = make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
-    shown = words(doc)
+    shown = " ".join(Page(html(doc, {})).text.split())
     for cell in (cell for row in build(doc).rows for cell in row):
         assert " ".join(cell.split()) in shown
     for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):

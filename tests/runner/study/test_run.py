@@ -74,10 +74,6 @@ def pairs(found) -> dict[str, tuple[str, str]]:
     return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
-def end_states(events) -> dict[str, str]:
-    return {e.folder: e.event.state for e in events if isinstance(e.event, Ended)}
-
-
 def results(study: str) -> list[dict]:
     return timeless(read_results(load_study(study), ROOT, FULL))
 
@@ -97,7 +93,7 @@ def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
         for variant, state in (("full", "finished"), ("no-norm", "finished"), ("hot", "diverged"))
         for seed in (0, 1)
     }
-    assert end_states(events) == states
+    assert {e.folder: e.event.state for e in events if isinstance(e.event, Ended)} == states
     assert read_plan(ROOT)["trials"].keys() == states.keys()
     assert len(list((ROOT / "logs").glob("worker*.log"))) == 2
     meta = RunDir(ROOT / "full/seed0").read("meta.json")

@@ -57,12 +57,9 @@ def test_a_result_enters_the_table_whole(study):
     assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
 
 
-def change_config(old: str, new: str) -> Callable[[RunDir], object]:
-    def change(run: RunDir) -> None:
-        path = run.path / "config.yaml"
-        path.write_text(path.read_text().replace(old, new))
-
-    return change
+def change_depth(run: RunDir) -> None:
+    path = run.path / "config.yaml"
+    path.write_text(path.read_text().replace("depth: 4", "depth: 5"))
 
 
 def write(name: str, content: Any) -> Callable[[RunDir], object]:
@@ -90,7 +87,7 @@ def arrays(**values: Any) -> bytes:
 
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
-    "another configuration": (change_config("depth: 4", "depth: 5"), "model.depth is 5 in its"),
+    "another configuration": (change_depth, "model.depth is 5 in its"),
     "no configuration": (write("config.yaml", b"model: ["), "config.yaml cannot be read"),
     "other threads": (meta(threads=2), "2 threads"),
     "other threads later": (meta(sessions=[{"threads": 4}]), "4 threads"),

@@ -65,10 +65,6 @@ def judge(models: UntrainedModels, **changes) -> list[Claim]:
     return judge_claims(numbers(**changes), models)
 
 
-def verdicts(**changes) -> list[str]:
-    return [claim.verdict for claim in judge(untrained(), **changes)]
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -83,7 +79,7 @@ def verdicts(**changes) -> list[str]:
     ids=str,
 )
 def test_a_claim_is_judged_by_what_was_measured(changes, expected):
-    assert verdicts(**changes) == expected
+    assert [claim.verdict for claim in judge(untrained(), **changes)] == expected
 
 
 @pytest.mark.parametrize(
