@@ -211,7 +211,7 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     def vitcli(*words: str) -> str:
         done = CliRunner().invoke(app, [*words])
         assert done.exit_code == 0, done.output
-        return done.output
+        return done.stdout
 
     vitcli("ablate", "mine.yaml", "--device", "cpu")
     plan = json.loads((ROOT / PLAN).read_text())
@@ -220,8 +220,9 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     commit_json(ROOT / PLAN, plan)
     assert "declared on 2026-01-01" in vitcli("ablate", "mine.yaml", "--device", "cpu")
     assert json.loads((ROOT / PLAN).read_text()) == plan
-    for words in (["ls"], ["watch", "mine", "--once"]):
-        assert "mine" in vitcli("runs", *words)
+    assert "mine" in vitcli("runs", "ls")
+    watched = json.loads(vitcli("runs", "watch", "mine", "--json"))
+    assert [trial["state"] for trial in watched["trials"]] == ["saved"] * 4
     vitcli("runs", "page")
     vitcli("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()
