@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.commands import vitcli
 from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
-from vitcli.cli.main import app
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.evaluate.weights import start_sha256
@@ -208,21 +207,21 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     save_all(write_study(f"{STUDY}equivalence_margin: 1.0\n"))
     shutil.rmtree(ROOT)
 
-    def vitcli(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+    def run(*words: str) -> str:
+        code, out, talk = vitcli(*words)
+        assert code == 0, talk
+        return out + talk
 
-    vitcli("ablate", "mine.yaml", "--device", "cpu")
+    run("ablate", "mine.yaml", "--device", "cpu")
     plan = json.loads((ROOT / PLAN).read_text())
     assert len(plan["saved"]) == len(plan["trials"]) == 4
     plan["margins"][0]["date"] = "2026-01-01"
     commit_json(ROOT / PLAN, plan)
-    assert "declared on 2026-01-01" in vitcli("ablate", "mine.yaml", "--device", "cpu")
+    assert "declared on 2026-01-01" in run("ablate", "mine.yaml", "--device", "cpu")
     assert json.loads((ROOT / PLAN).read_text()) == plan
-    assert "mine" in vitcli("runs", "ls")
-    watched = json.loads(vitcli("runs", "watch", "mine", "--json"))
+    assert "mine" in run("runs", "ls")
+    watched = json.loads(vitcli("runs", "watch", "mine", "--json")[1])
     assert [trial["state"] for trial in watched["trials"]] == ["saved"] * 4
-    vitcli("runs", "page")
-    vitcli("runs", "rm", "mine", "--yes")
+    run("runs", "page")
+    run("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()
