@@ -136,12 +136,8 @@ def _added(monkeypatch) -> None:
     monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
 
 
-def denoised(tiny: Path, folder: str, **options) -> RunDir:
-    return train(tiny, folder, CHANGES, **options).run
-
-
 def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
-    calm = denoised(tiny, "calm")
+    calm = run(tiny, "calm", CHANGES)
     original, seen = denoising.Denoise.pictures, []
 
     def careless(self: Task, module: nn.Module, data, index):
@@ -151,7 +147,7 @@ def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
         return original(self, module, data, index)
 
     monkeypatch.setattr(denoising.Denoise, "pictures", careless)
-    assert_same_run(calm, denoised(tiny, "careless"), measures=("test_error",))
+    assert_same_run(calm, run(tiny, "careless", CHANGES), measures=("test_error",))
     assert seen == [(False, False, seen[0][2])] * 3, "the same images, in eval mode"
 
 

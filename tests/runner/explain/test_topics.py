@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import typer
 from numpy.testing import assert_allclose
 from PIL import Image
+from scipy.special import entr, softmax
 
 from tests.runner.explain.made_up import SIZES, SMALL, bundled, lessons, make_subject
 from vitcli.cli.explain import text
@@ -109,15 +110,10 @@ def test_scale_shows_variances_and_entropies_of_the_layers(name):
         assert row["predicted"] == pytest.approx(predicted, rel=1e-3)
         assert row["before"] == pytest.approx(parts["scores"].var(ddof=1), rel=1e-3)
         assert row["after"] == pytest.approx(row["before"] / head_width, rel=1e-3)
-        bias = subject.layers[index].attention.position.bias()
-        shift = 0 if bias is None else bias[0].detach().double().numpy()
+        bias = parts.get("biased", parts["scaled"]) - parts["scaled"]
         for key, scores in (("entropy", "scaled"), ("unscaled_entropy", "scores")):
-            exponents = np.exp(
-                parts[scores] + shift - (parts[scores] + shift).max(-1, keepdims=True)
-            )
-            shares = exponents / exponents.sum(-1, keepdims=True)
-            logs = np.log(np.where(shares > 0, shares, 1))
-            assert row[key] == pytest.approx(-(shares * logs).sum(-1).mean(), abs=1e-3)
+            shares = softmax(parts[scores] + bias, axis=-1)
+            assert row[key] == pytest.approx(entr(shares).sum(-1).mean(), abs=1e-3)
 
 
 @every_subject
