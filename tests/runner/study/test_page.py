@@ -24,7 +24,6 @@ from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import build
 
 
 @pytest.mark.parametrize("data", ["shapes", "cifar10"])
@@ -50,8 +49,6 @@ def test_the_page_shows_the_results():
     )
     doc = make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
     shown = " ".join(Page(html(doc, {})).text.split())
-    for cell in (cell for row in build(doc).rows for cell in row):
-        assert " ".join(cell.split()) in shown
     for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):
         assert text in shown
     assert "diverged: loss" in shown
