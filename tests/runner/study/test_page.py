@@ -11,15 +11,7 @@ from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
-from vitcli.runner.study.figures import (
-    BLUE,
-    FIGURES,
-    VERMILION,
-    curve,
-    curves,
-    figures_of,
-    forest,
-)
+from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, curves, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
