@@ -191,7 +191,7 @@ data: {name: "imagefolder:%s", resize: 16}
 train: {epochs: %d, batch_size: 2}
 """
 RUNS = {
-    "one layer, long names": (LONG, (1, 1, "cls", "learned", 3)),
+    "long names": (LONG, (1, 1, "cls", "learned", 3)),
     "many classes": (MANY, (2, 8, "mean", "relative", 1)),
 }
 """Name -> class names, and depth, heads, pooling, positions and epochs."""
