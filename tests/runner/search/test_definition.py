@@ -148,10 +148,11 @@ def search(here):
     return load_search(write_search(space=space, sampler="evolution"))
 
 
-def make_study(search, scores: list[float], direction: Any = "maximize"):
+def make_study(search, scores: list[float], direction: Any = "maximize", points: Any = None):
     """Return a study of different points with these scores, finished in this order."""
     study = optuna.create_study(direction=direction)
-    for i, (point, score) in enumerate(zip(search.space.points(), scores, strict=False)):
+    tried = zip(points or search.space.points(), scores, strict=False)
+    for i, (point, score) in enumerate(tried):
         study.add_trial(
             create_trial(
                 params=point,
@@ -208,14 +209,10 @@ def test_smaller_is_better_if_the_search_says_so(search):
 def test_ranges_mutate_too(search):
     space = "{optim.lr: {low: 0.001, high: 0.1, log: true}, model.depth: {low: 1, high: 4}}"
     search = load_search(write_search(space=space, sampler="evolution"))
-    study = optuna.create_study(direction="maximize")
-    for lr, depth in ((0.01, 1), (0.02, 2), (0.03, 3), (0.04, 4)):
-        params = {"optim.lr": lr, "model.depth": depth}
-        known = distributions(search.space)
-        study.add_trial(create_trial(params=params, distributions=known, value=float(depth)))
+    points = [{"optim.lr": depth / 100, "model.depth": depth} for depth in (1, 2, 3, 4)]
+    study = make_study(search, [1.0, 2.0, 3.0, 4.0], points=points)
     children = [propose(search, study, seed) for seed in range(20)]
-    best = {"optim.lr": 0.04, "model.depth": 4}
-    assert {distance(child, best) for child in children} == {1}
+    assert {distance(child, points[-1]) for child in children} == {1}
     assert all(0.001 <= child["optim.lr"] <= 0.1 for child in children)
 
 
