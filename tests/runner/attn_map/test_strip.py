@@ -24,7 +24,6 @@ from vitcli.runner.attn_map import strip
 from vitcli.runner.attn_map.strip import attention_strip, mean_maps
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import PICTURES, Board
 
@@ -56,23 +55,6 @@ def test_about_ten_pictures_a_run_and_one_at_the_end(tiny, here):
     assert len({content for _, content in found}) == len(found), "the model changed in between"
 
 
-PARTS = [
-    {"train.ema_decay": None, "model.norm": "batch_norm"},
-    {"model.pool": "cls", "model.reg_tokens": 1, "model.pos_drop": 0.1},
-]
-
-
-@pytest.mark.parametrize("changes", PARTS, ids=str)
-def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch, changes):
-    seen = run(tiny, "seen", changes)
-    with monkeypatch.context() as patch:
-        patch.setattr(Board, "picture", lambda *_: None)
-        blind = run(tiny, "blind", changes)
-    assert (len(pictures_of(seen.path)), len(pictures_of(blind.path))) == (4, 0)
-    assert_same_run(seen, blind)
-    assert config_hash(seen.spec()) == config_hash(blind.spec())
-
-
 def test_a_resumed_run_has_each_picture_once(tiny, here):
     calm = run(tiny, "calm", QUICK)
     with stops_after(13):
@@ -95,9 +77,8 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     twin(next(tmp_path.glob("events*")).read_bytes())  # as after a kill between copy and removal
     cut = tmp_path / "events.out.tfevents.0.vm.1.2"
     cut.write_bytes(b"no record")
-    Board(
-        tmp_path, records(5, 10), pytest.fail
-    ).close()  # 15 was drawn, but its checkpoint was not saved
+    # The picture of step 15 was drawn, but the checkpoint of step 15 was not saved.
+    Board(tmp_path, records(5, 10), pytest.fail).close()
     assert [step for step, _ in pictures_of(tmp_path)] == [5, 10]
     content = pictures_of(tmp_path)[1][1]
     assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), np.full((4, 6, 3), 10))
@@ -155,12 +136,8 @@ def _added(monkeypatch) -> None:
     monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
 
 
-def denoised(tiny: Path, folder: str, **options) -> RunDir:
-    return train(tiny, folder, CHANGES, **options).run
-
-
 def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
-    calm = denoised(tiny, "calm")
+    calm = run(tiny, "calm", CHANGES)
     original, seen = denoising.Denoise.pictures, []
 
     def careless(self: Task, module: nn.Module, data, index):
@@ -170,7 +147,7 @@ def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
         return original(self, module, data, index)
 
     monkeypatch.setattr(denoising.Denoise, "pictures", careless)
-    assert_same_run(calm, denoised(tiny, "careless"), measures=("test_error",))
+    assert_same_run(calm, run(tiny, "careless", CHANGES), measures=("test_error",))
     assert seen == [(False, False, seen[0][2])] * 3, "the same images, in eval mode"
 
 

@@ -1,5 +1,6 @@
 """A small study that engines of a cluster train, and its table without times."""
 
+import contextlib
 import csv
 import io
 import os
@@ -62,18 +63,9 @@ def workers_of(output: Path) -> dict[str, int]:
     """Return the trials that worker processes train for a folder, and their processes."""
     found: dict[str, int] = {}
     for path in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # the process has ended
             words = (path / "cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if "vitcli.runner.engines.worker" in words and str(output.resolve()) in words:
-            found |= {name: int(path.name) for name in _open_files(path, output)}
+            if "vitcli.runner.engines.worker" in words and str(output.resolve()) in words:
+                log = Path(os.readlink(path / "fd/2"))  # where a process writes its errors
+                found[log.name] = int(path.name)
     return found
-
-
-def _open_files(process: Path, output: Path) -> list[str]:
-    """Return the name of the log to which a process writes its errors."""
-    try:
-        return [Path(os.readlink(process / "fd/2")).name]
-    except OSError:
-        return []

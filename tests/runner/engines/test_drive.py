@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fabricated import make_run
 from tests.runner.engines.studies import ablate, table_of, talk, write_study
 from tests.runner.study import trials
 from tests.runner.study.trials import ROOT, fabricate
@@ -129,9 +130,16 @@ def test_the_budget_ends_a_study_as_partly_done(run):
 
 
 def test_fail_fast_starts_no_further_trial(run):
-    _, events, states = run(lambda folder: Ended(state="failed", reason="why"), fail_fast=True)
+    def fail(folder: str) -> Ended:
+        make_run(0, folder=ROOT / folder, state="running")
+        return Ended(state="failed", reason="why")
+
+    _, events, states = run(fail, fail_fast=True)
+    assert states["full/seed0"].state == "failed"
     assert [event.folder for event in events] == ["full/seed0"]
     assert states["full/seed1"].state == "missing"
+    engine, _, _ = run(train_here)
+    assert engine.rounds == [["full/seed0", "full/seed1"]], "the next call trains a failed trial"
 
 
 def test_missing_images_give_one_error_and_not_one_per_trial(run):

@@ -23,7 +23,6 @@ from vitcli.runner.train.events import Ended
 @pytest.mark.parametrize(
     ("cluster", "text"),
     [
-        (Cluster(engine="slrum"), r"--engine slrum: choose one of local, ray, slurm"),
         (Cluster(gpus=0.5), r"--gpus is an option of --engine ray and --engine slurm$"),
         (Cluster(engine="slurm", address="auto"), r"--address is an option of --engine ray$"),
         (Cluster(engine="ray", minutes=5), r"--time-limit is an option of --engine slurm$"),
@@ -129,19 +128,19 @@ def test_a_worker_pins_itself(monkeypatch):
     assert pinned == [(0, {2, 3})]
 
 
-FAILING = """
-import json, os, sys
+ANSWERING = """
+import json, os, sys, time
 from vitcli.runner.train.events import Ended, TrialEvent, to_line
 for line in sys.stdin:
     folder = json.loads(line)["folder"]
-    event = Ended(state="failed", reason=str(os.getpid()), exit=int(folder))
-    print(to_line(TrialEvent(folder, event)), end="", flush=True)
+    print(to_line(TrialEvent(folder, %s)), end="", flush=True)
 """
-"""A worker whose trials fail with the exit code that their folder names."""
+"""A worker that ends each trial at once, with an event."""
 
 
 def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAILING))
+    failing = ANSWERING % 'Ended(state="failed", reason=str(os.getpid()), exit=int(folder))'
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", failing))
     jobs = [Job("4"), Job("5"), Job("1"), Job("4")]
     workers = LocalEngine(tmp_path, jobs, count=1, threads=1, pin=False)
     events = [found.event for found in workers.events(lambda: None)]
@@ -150,19 +149,9 @@ def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monke
     assert len({second, third, fourth}) == 3
 
 
-LINGERING = """
-import json, sys, time
-from vitcli.runner.train.events import Ended, TrialEvent, to_line
-for line in sys.stdin:
-    event = TrialEvent(json.loads(line)["folder"], Ended(state="finished"))
-    print(to_line(event), end="", flush=True)
-time.sleep(600)
-"""
-"""A worker that does not end when there are no more trials."""
-
-
 def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
-    monkeypatch.setattr(engine, "PROGRAM", ("-c", LINGERING))
+    lingering = ANSWERING % 'Ended(state="finished")' + "time.sleep(600)"
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", lingering))
     workers = LocalEngine(tmp_path, [Job("a")], count=1, threads=1)
     assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]

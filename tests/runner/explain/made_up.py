@@ -14,20 +14,13 @@ from vitcli.runner.explain.subject import Subject, load_subject, look
 from vitcli.runner.explain.topics import TOPICS
 from vitcli.runner.run.folder import BUNDLED, RunDir
 
-SMALL: dict[str, Any] = {
-    "embed_dim": 16,
-    "depth": 2,
-    "num_heads": 2,
-    "mlp_ratio": 2.0,
-    "patch_size": 4,
-    "pool": "mean",
-}
+SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 3}
+SMALL = SIZES | {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "patch_size": 4}
 
 
 def make_model(**fields: Any) -> Any:
     """Return an untrained model on 16x16 pictures of three classes, a grid of 4x4 patches."""
-    shape: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 3}
-    model = build_vit(VitSpec(**(shape | SMALL | {"pool": "mean"} | fields)), 0).eval()
+    model = build_vit(VitSpec(**(SMALL | {"pool": "mean"} | fields)), 0).eval()
     with torch.no_grad():  # biases, positions and the head start at zero
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(1)))

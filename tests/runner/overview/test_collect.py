@@ -13,10 +13,6 @@ from vitcli.runner.files import commit_json
 from vitcli.runner.overview.collect import MAX_POINTS, collect
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
-from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.definition import load_study
-from vitcli.runner.study.plan import Options, StudyPlan
-from vitcli.runner.study.run import write_plan
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -264,17 +260,3 @@ def test_runs_outside_a_study_are_shown_by_folder():
     assert [trial.state for trial in found.trials] == ["damaged", "finished", "finished"]
     assert not found.is_study
     assert Watcher(RUNS / "pets").read().name == "pets"
-
-
-def test_the_plan_of_a_study_names_trials_that_are_saved():
-    study = load_study("ablation-quickstart")
-    states = {trial.folder: TrialState(state="missing") for trial in study.trials()}
-    states["baseline/seed0"] = TrialState(state="finished", source="results")
-    fields: dict[str, Any] = {"trials": [], "replaced": frozenset(), "rerun": (), "saved": None}
-    fields |= {"names": (), "parameters": {}, "disk_bytes": 0}
-    STUDY.mkdir(parents=True)
-    write_plan(StudyPlan(study=study, root=STUDY, states=states, **fields), Options())
-    found = {trial.name: trial for trial in Watcher(STUDY).read().trials}
-    assert found["baseline/seed0"].state == "saved"
-    assert found["baseline/seed1"].state == "missing"
-    assert found["baseline/seed1"].planned == study.baseline.spec.train.epochs

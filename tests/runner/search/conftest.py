@@ -14,5 +14,4 @@ def made(here, monkeypatch) -> str:
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
-    monkeypatch.setattr(Engine, "on_job", staticmethod(ignore_message))
     return write_search()

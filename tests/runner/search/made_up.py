@@ -9,7 +9,7 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.engine import Job, Setup
-from vitcli.runner.experiment.config import check
+from vitcli.runner.experiment.config import check, config_hash
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
@@ -80,8 +80,6 @@ class Engine:
     trained: list[str]
     """Run folders, in the order of the trainings."""
     cancelled: list[str]
-    on_job: Callable[[str], None] = staticmethod(ignore_message)
-
     outlives_driver = False
     setup: Setup
     """Of the last engine."""
@@ -96,12 +94,9 @@ class Engine:
             if self.stopping:
                 return
             folder = self.waiting.popleft().folder
-            Engine.on_job(folder)
             entry = read_plan(self.root)["trials"][folder]
             assert read_plan(self.root)["without_test"] is True
             spec = check(entry["config"], Document("", "plan"))
-            from vitcli.runner.experiment.config import config_hash
-
             Engine.trained.append(folder)
             state = Engine.behave(spec)
             if state == "failed":
@@ -112,13 +107,10 @@ class Engine:
                 yield TrialEvent(folder, EpochDone(record=record))
                 if folder in Engine.cancelled:
                     break
-            digest = config_hash(spec)
             if folder in Engine.cancelled:
-                write_run(self.root / folder, spec, digest, state="interrupted", epochs=epoch)
-                yield TrialEvent(folder, Ended(state="interrupted"))
-            else:
-                write_run(self.root / folder, spec, digest, state=state)
-                yield TrialEvent(folder, Ended(state=state))
+                state = "interrupted"
+            write_run(self.root / folder, spec, config_hash(spec), state=state, epochs=epoch)
+            yield TrialEvent(folder, Ended(state=state))
 
     def add(self, job: Job) -> None:
         self.waiting.append(job)

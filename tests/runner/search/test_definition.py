@@ -27,12 +27,6 @@ def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
     assert (spec.model.depth, spec.model.embed_dim) == (2, 48)
 
 
-def test_set_changes_the_experiment_and_the_search(here):
-    search = load_search(write_search(), {"search.trials": 9, "train.epochs": 5})
-    assert search.num_trials == 9
-    assert search.base.train.epochs == 5
-
-
 def test_another_family_replaces_the_model_of_a_search(here):
     made = write_search(space="{optim.lr: [1.0e-3, 2.0e-3]}")
     search = load_search(made, {"model.family": "resnet18", "optim.name": "adamw"})
@@ -63,7 +57,6 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
         for name in ("seed", "data.val_split", "task.name", "train.init")
     ),
     ({"space": "{}"}, "search.space: needs at least 1"),
-    ({"sampler": "annealing"}, "search.sampler: should be 'random', 'grid', 'tpe', 'nsga2'"),
     ({"sampler": "nsga2"}, "set search.cost"),
     ({"sampler": "evolution", "cost": "parameters"}, "one objective"),
     ({"cost": "parameters", "pruning": "median"}, "one objective"),
@@ -71,7 +64,6 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"trials": "null"}, "search.trials: set"),
     ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "lists of choices"),
     ({"rules": "{exclude: [{model.deph: 1}]}"}, "'model.deph' is not in the space; did you"),
-    ({"rules": "{max_params: 5}"}, "unknown field 'search.rules.max_params'"),
     ({"final": "{seeds: [0, 1]}"}, "fresh seeds"),
     ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
     ({"final": "{seeds: [1], changes: {train.epoch: 5}}"}, ":9: unknown field 'train.epoch'"),
@@ -92,7 +84,6 @@ def test_a_mistake_is_one_line_with_its_place(here, fields, told):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"data.val_split": 0}, "--set: data.val_split: "),
         ({"train.init": "other"}, "train.init: "),
         ({"pretrain.task.name": "mae"}, "pretrain: "),
         ({"search": 3}, "search: should be a mapping with 'space'"),
@@ -157,10 +148,11 @@ def search(here):
     return load_search(write_search(space=space, sampler="evolution"))
 
 
-def make_study(search, scores: list[float], direction: Any = "maximize"):
+def make_study(search, scores: list[float], direction: Any = "maximize", points: Any = None):
     """Return a study of different points with these scores, finished in this order."""
     study = optuna.create_study(direction=direction)
-    for i, (point, score) in enumerate(zip(search.space.points(), scores, strict=False)):
+    tried = zip(points or search.space.points(), scores, strict=False)
+    for i, (point, score) in enumerate(tried):
         study.add_trial(
             create_trial(
                 params=point,
@@ -217,24 +209,15 @@ def test_smaller_is_better_if_the_search_says_so(search):
 def test_ranges_mutate_too(search):
     space = "{optim.lr: {low: 0.001, high: 0.1, log: true}, model.depth: {low: 1, high: 4}}"
     search = load_search(write_search(space=space, sampler="evolution"))
-    study = optuna.create_study(direction="maximize")
-    for lr, depth in ((0.01, 1), (0.02, 2), (0.03, 3), (0.04, 4)):
-        params = {"optim.lr": lr, "model.depth": depth}
-        known = distributions(search.space)
-        study.add_trial(create_trial(params=params, distributions=known, value=float(depth)))
+    points = [{"optim.lr": depth / 100, "model.depth": depth} for depth in (1, 2, 3, 4)]
+    study = make_study(search, [1.0, 2.0, 3.0, 4.0], points=points)
     children = [propose(search, study, seed) for seed in range(20)]
-    best = {"optim.lr": 0.04, "model.depth": 4}
-    assert {distance(child, best) for child in children} == {1}
+    assert {distance(child, points[-1]) for child in children} == {1}
     assert all(0.001 <= child["optim.lr"] <= 0.1 for child in children)
 
 
 def test_every_name_of_a_sampler_has_a_sampler(search):
-    names = {
-        "random": "RandomSampler",
-        "tpe": "TPESampler",
-        "nsga2": "NSGAIISampler",
-        "evolution": "EvolutionSampler",
-    }
+    names = {"random": "RandomSampler", "tpe": "TPESampler", "nsga2": "NSGAIISampler"}
     space = distributions(search.space)
     for name, kind in names.items():
         fields = search.fields.replace(sampler=name)

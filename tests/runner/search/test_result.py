@@ -188,22 +188,13 @@ def test_a_winner_that_is_the_base_needs_no_final_stage(made):
     assert load_final(make_objective().search, make_doc(*TRIALS), ROOT) is None
 
 
-SPACE = {"optim.lr": "0.0001 to 0.01 (log)", "optim.weight_decay": "0, 0.1", "model.norm": "a, b"}
-SHORT = {field: field.rpartition(".")[2] for field in SPACE}
-
-
-def sweep(*points: tuple[float, float, str], parameters: int = 100) -> SearchResult:
-    """Return a search whose trials have these values, the last one the best."""
-    trials = [
-        make_trial(f"{i:x}", 0.5 + i / 100, parameters, point=dict(zip(SPACE, point, strict=True)))
-        for i, point in enumerate(points)
-    ]
-    return make_doc(*trials, space=SPACE, short_names=SHORT, base=dict.fromkeys(SPACE))
-
-
 def test_a_figure_shows_the_score_by_each_field_that_varies(tmp_path):
+    space = {"optim.lr": "0.0001 to 0.01 (log)", "optim.weight_decay": "0, 1", "model.norm": "a, b"}
     rates = [10 ** (-4 + i / 3) for i in range(7)]
-    doc = sweep(*((rate, i % 2 / 10, "a") for i, rate in enumerate(rates)))
+    points = [dict(zip(space, (rate, i % 2, "a"), strict=True)) for i, rate in enumerate(rates)]
+    trials = [make_trial(str(i), 0.5 + i / 100, 100, point=each) for i, each in enumerate(points)]
+    names = {field: field.rpartition(".")[2] for field in space}
+    doc = make_doc(*trials, space=space, short_names=names, base=dict.fromkeys(space))
     panels = FIGURES["fields"][0](doc).axes
     assert [axes.get_xlabel() for axes in panels] == ["lr", "weight_decay"]
     assert panels[0].get_xscale() == "log"

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from vitcli.core.spec import FAMILIES
-from vitcli.core.spec.optim import OPTIMIZERS
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_hash, load_experiment
@@ -39,21 +38,6 @@ def test_a_variant_is_the_base_with_its_changes_only(here):
     assert full.spec.model.embed_dim == 64, "the rest is the base's"
     assert differences(full.spec, no_norm.spec) == {"model.norm": ("layer_norm", "none")}
     assert other.spec.train.epochs == 50, "another experiment brings its own length"
-
-
-def test_trials_are_paired_seed_by_seed(here):
-    trials = load_study(study(STUDY, here)).trials()
-    assert [trial.folder for trial in trials] == [
-        "full/seed0", "no-norm/seed0", "other/seed0",
-        "full/seed3", "no-norm/seed3", "other/seed3",
-    ]  # fmt: skip
-    assert [trial.spec.seed for trial in trials] == [0, 0, 0, 3, 3, 3]
-    assert len({config_hash(trial.spec) for trial in trials}) == 3, "the seed names the folder"
-
-
-def test_other_seeds_replace_those_of_the_file(here):
-    loaded = load_study(study(STUDY, here), [7])
-    assert (loaded.seeds, loaded.file_seeds) == ((7,), (0, 3))
 
 
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
@@ -157,36 +141,23 @@ def test_a_mistake_is_reported_with_file_and_line(here, text, message):
     assert "\n" not in told
 
 
-def test_what_is_no_study_and_what_cannot_be_built_is_found_before_training(here):
-    with pytest.raises(ConfigError, match="vitcli train quickstart"):
-        load_study("quickstart")
-    with pytest.raises(ConfigError, match="--seeds: seed 1 appears twice"):
-        load_study("ablation-quickstart", [0, 1, 1])
+def test_a_model_that_cannot_be_built_is_found_before_training(here):
     text = "base: quickstart\nseeds: [0]\nvariants: {a: {}, b: {model.patch_size: 5}}"
     with pytest.raises(ConfigError, match=r"variant 'b': .*patch_size 5"):
         model_sizes(load_study(study(text, here)))
 
 
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5,0-1", [5, 0, 1]), (" 1 , 2 ", [1, 2])],
-)
-def test_seeds_are_numbers_and_ranges(text, seeds):
-    assert parse_seeds(text) == seeds
-
-
-@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "0-", "0-99999999", "0,,1"])
-def test_other_seeds_are_refused(text):
-    with pytest.raises(ConfigError):
-        parse_seeds(text)
+def test_seeds_are_numbers_and_ranges():
+    assert parse_seeds(" 5 ,0-1") == [5, 0, 1]
+    for text in ("a", "0-", "3-1", "0-99999999", "0,,1"):
+        with pytest.raises(ConfigError):
+            parse_seeds(text)
 
 
 def test_the_baseline_is_always_selected(here):
     loaded = load_study(study(STUDY, here))
     assert select(loaded, []) == ("full", "no-norm", "other")
     assert select(loaded, ["other"]) == ("full", "other")
-    with pytest.raises(ConfigError, match="did you mean 'no-norm'"):
-        select(loaded, ["no-nrom"])
 
 
 def test_the_same_setting_needs_the_same_model_data_and_length():
@@ -200,8 +171,8 @@ SAME = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
 TYPED = [
     *({"model.family": name, "optim.name": "adamw"} for name in FAMILIES),
     *({"task.name": name} for name in TASKS),
-    *({"optim.name": name} for name in OPTIMIZERS),
-    *({"data.name": name} for name in ("cifar10", "mnist", "shapes")),
+    {"optim.name": "sgd"},
+    {"data.name": "mnist"},
     {"model.family": "swin", "model.depths": [1, 1], "optim.name": "adamw"},
     {"model.attention": "linformer"},
     {"model.attention.rank": 4},

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from tests.fabricated_study import make_reference, make_row, make_study
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, Page, cell, cells
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.result import Candidate, State, StudyResult
+from vitcli.runner.study.result import Candidate, State, StudyResult, VariantResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 from vitcli.runner.tables import LATEX
@@ -29,26 +29,13 @@ def all_notes(doc: StudyResult) -> str:
     return "\n".join(build(doc).notes)
 
 
-def test_a_small_table_as_text():
-    doc = make_study({"base": [0.90, 0.92, 0.94], "less": [0.86, 0.87, 0.88]}, question="")
-    shown = [line.split("  ") for line in render(doc, "text").splitlines()[4:8]]
-    header, _, base, less = ([cell.strip() for cell in line if cell.strip()] for line in shown)
-    assert header[:-1] == [
-        *("variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)", "effect")
-    ]
-    assert base == ["base", "305,002", "3", "92.00 +- 2.00", "baseline", "32 s"]
-    assert less == [
-        *("less", "305,002", "3", "87.00 +- 1.00", "-5.00 [-7.48, -2.52]", "3 more seeds"),
-        *("undecided", "32 s"),
-    ]
-
-
 def test_incomplete_rows_name_their_open_trials(doc):
     assert cell(doc, "single-head", "not finished") == "2 of 3 missing"
     assert cell(doc, "wide", "not finished") == "1 of 3 failed, 2 running"
     assert cell(doc, "wide", "accuracy, %") == "no result yet"
     assert cell(doc, "no-residual", "diverged") == "1 of 3"
     assert cell(doc, "no-layernorm", "accuracy, %") == "diverged"
+    assert cell(doc, "no-ffn", "training time per trial") == "32 s"
     assert cell(doc, "baseline", "not finished") == ""
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
@@ -99,30 +86,27 @@ def test_p_is_shown_only_for_enough_seeds():
 
 
 def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
-    cost = {"train_seconds": 1800.0, "measured": {"train_flops": 2e14}}
-    trials = tuple(trial.replace(**cost) for trial in doc.rows[0].trials)
-    row, other = (doc.rows[0].replace(trials=trials, variant=v) for v in ("base", "less, more"))
-    doc = doc.replace(rows=(row, other), threads=2)
-    assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(doc)
-    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(doc)
-    assert "3 hours of one device" in all_notes(doc.replace(hardware=("NVIDIA H100",)))
-    taught = {"train_flops": 2e14, "teacher_flops": 1e14}
-    for before, told in (({}, "is not recorded"), ({"teacher_train_flops": 4e12}, "took 4 TFLOP")):
-        costs = tuple(trial.replace(measured=taught | before) for trial in trials)
-        text = all_notes(doc.replace(rows=(row.replace(trials=costs), other)))
-        assert f"1.2 PFLOP (0.3 PFLOP by teachers; their own training {told}" in text
-    costs = {"train_flops": 2e14, "teacher_flops": 1e14, "teacher_train_flops": 4e12}
-    costs |= {"pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    ours = tuple(trial.replace(measured=costs) for trial in trials)
-    rows = [
-        each.replace(trials=ours, changes={"task.teacher": t})
-        for each, t in ((row, "a"), (other, "b"))
-    ]
-    text = all_notes(doc.replace(rows=tuple(rows)))
+    def costly(variant: str, costs: dict[str, float], **fields: Any) -> VariantResult:
+        trials = [t.replace(train_seconds=1800.0, measured=costs) for t in doc.rows[0].trials]
+        return doc.rows[0].replace(variant=variant, trials=tuple(trials), **fields)
+
+    costs = {"train_flops": 2e14}
+    base, less = costly("base", costs), costly("less, more", costs)
+    two = doc.replace(rows=(base, less), threads=2)
+    assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(two)
+    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(two)
+    assert "3 hours of one device" in all_notes(two.replace(hardware=("NVIDIA H100",)))
+    costs = costs | {"teacher_flops": 1e14}
+    text = all_notes(two.replace(rows=(costly("base", costs), less)))
+    assert "1.2 PFLOP (0.3 PFLOP by teachers; their own training is not recorded" in text
+    costs = costs | {"teacher_train_flops": 4e12}
+    costs = costs | {"pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
+    taught = [costly(row.variant, costs, changes={"task.teacher": row.variant}) for row in two.rows]
+    text = all_notes(two.replace(rows=tuple(taught)))
     assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
     assert "their own training took 8 TFLOP more), 9 core hours" in text
-    some = row.replace(trials=(*trials[:2], trials[2].replace(measured={})))
-    assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
+    some = base.replace(trials=(*base.trials[:2], base.trials[2].replace(measured={})))
+    assert "6 trainings, 6 core hours." in all_notes(two.replace(rows=(some, less)))
 
 
 def test_notes_name_the_rows_that_stop_early(doc):
@@ -132,12 +116,9 @@ def test_notes_name_the_rows_that_stop_early(doc):
     assert f"after the last epoch, and of {early.variant} with the weights of the best" in text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(-8.7, "\u22128.70"), (2.4, "+2.40"), (-0.001, "0.00"), (0.0, "0.00"), (None, "")],
-)
-def test_differences_have_a_sign(value, text):
-    assert signed(value, 2) == text
+def test_differences_have_a_sign():
+    values = (-8.7, 2.4, -0.001, 0.0, None)
+    assert [signed(value, 2) for value in values] == ["\u22128.70", "+2.40", "0.00", "0.00", ""]
 
 
 def test_a_comparison_of_models_shows_what_they_cost():
@@ -158,7 +139,7 @@ def test_each_format_writes_its_own_signs(doc):
     assert '&plusmn; 0.10</td><td class="number">&minus;6.40 [&minus;6.90' in render(doc, "html")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"name": "x"}', "[" * 100_000, "\0"])
+@pytest.mark.parametrize("text", ["{", "3", '{"name": "x"}', "[" * 100_000, "\0"])
 def test_other_files_are_refused_in_one_line(text):
     with pytest.raises(InputError) as error:
         read_document(text)
@@ -214,7 +195,6 @@ def test_latex_escapes_special_characters_and_starts_of_rows(hostile):
     # LaTeX takes a bracket or star after a row end as its argument, even on the next line.
     lines = render(hostile, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
-    assert any(line.startswith("{}[x] &") for line in lines)
     assert all(line.isascii() for line in lines)
 
 

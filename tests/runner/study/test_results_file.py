@@ -98,15 +98,14 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
 
 
 def test_exports_of_wandb_and_mlflow_give_the_same_table():
-    plain = document(text_of([0.9, 0.91, 0.92, 0.93, 0.94, 0.95], "variant,seed,accuracy"))
-    wandb = "Name,State,Group,seed,val_acc,loss\n" + "".join(
-        f"run,finished,{variant},{seed},{score / 100},1\n"
-        for (variant, seed), score in zip(ROWS, range(90, 96), strict=True)
-    )
-    mlflow = "run_id,status,metrics.accuracy,params.seed,params.variant\n" + "".join(
-        f"x,FINISHED,{score},{seed},{variant}\n"
-        for (variant, seed), score in zip(ROWS, range(90, 96), strict=True)
-    )
+    def export(head: str, line: str) -> str:
+        rows = [line.format(variant, seed, 90 + i) for i, (variant, seed) in enumerate(ROWS)]
+        return "\n".join([head, *rows])
+
+    plain = document(export("variant,seed,accuracy", "{},{},0.{}"))
+    wandb = export("Name,State,Group,seed,val_acc,loss", "run,finished,{0},{1},0.{2},1")
+    head = "run_id,status,metrics.accuracy,params.seed,params.variant"
+    mlflow = export(head, "x,FINISHED,{2},{1},{0}")
     rows = build(plain).rows
     assert build(document(wandb, score="val_acc")).rows == rows
     assert build(document(mlflow, score="accuracy")).rows == rows
@@ -162,12 +161,10 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
     ],
 )
-def test_the_unit_holds_for_the_whole_file_and_is_stated(scores, choices, stored, shown):
+def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
     doc = document(text_of(scores, "variant,seed,accuracy"), **choices)
     assert doc.rows[0].trials[1].number("test_accuracy") == stored
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
-    words = {"90.00": "as a fraction", "0.9050": "as it stands"}
-    assert words.get(shown, "in percent") in doc.origin.reading
 
 
 def test_the_direction_is_the_metrics_or_chosen():
@@ -186,7 +183,6 @@ def test_the_direction_is_the_metrics_or_chosen():
         ("variant,seed,x,y\na,0,1,2\n", {}, "no column 'score'; type --score COLUMN"),
         ("variant,seed,score\na,0,1\nb,0,2\na,0,3\n", {}, "r.csv:2 and line 4 are both a with"),
         ("variant,seed,score\na,0,\n", {}, "r.csv:2: the score is empty"),
-        ("variant,seed,score\na,0,nan\n", {}, "r.csv:2: the score is nan"),
         ("variant,seed,score\na,0,1e999\n", {}, "r.csv:2: the score is 1e999"),
         ("variant,seed,score\na,0,1e-5\n", {}, "largest score .* is 0.00001.*smaller unit"),
         ("variant,seed,accuracy\na,0,101\n", {}, "the score is 101, but percent lies between"),
@@ -247,7 +243,6 @@ def test_seeds_that_are_no_different_numbers_are_counted(seeds):
     lines = [f"{variant},{seed},{len(seed)}" for variant in "ab" for seed in seeds]
     doc = document("\n".join(["variant,seed,score", *lines]))
     assert [trial.seed for trial in doc.rows[1].trials] == [0, 1, 2]
-    assert "counted from 0" in doc.origin.reading
 
 
 def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):
@@ -259,50 +254,32 @@ def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):
 @in_a_folder
 def test_the_document_is_that_of_a_study_with_one_row():
     runs = [make_run(1, accuracy=0.75, meta={"dirty": True}), make_run(0, accuracy=0.5)]
-    document = collect_runs([*runs, make_run(2, state="diverged")])
-    found = document.model_dump(mode="json")
-    expected = {
-        "name": "quickstart",
-        "command": "for seed in 0 1 2; do vitcli train quickstart --seed $seed; done",
-        "commits": ["c" * 40],
-        "dirty": True,
-        "date": "2026-11-20",
-        "hardware": ["AMD EPYC, 2 threads"],
-        "torch": ["2.15.0"],
-        "precision": ["fp32"],
-        "data": "scenes",
-        "data_hash": "d" * 64,
-        "num_test": 2000,
-        "epochs": 8,
-        "num_comparisons": 0,
-    }
-    assert found.items() >= expected.items()
-    assert found["base_config"]["train.epochs"] == 8
-    (row,) = document.rows
+    doc = collect_runs([*runs, make_run(2, state="diverged")])
+    assert doc.command == "for seed in 0 1 2; do vitcli train quickstart --seed $seed; done"
+    assert (doc.name, doc.date, doc.dirty) == ("quickstart", "2026-11-20", True)
+    assert (doc.commits, doc.hardware) == (("c" * 40,), ("AMD EPYC, 2 threads",))
+    assert (doc.torch, doc.precision) == (("2.15.0",), ("fp32",))
+    assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
+    assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
+    (row,) = doc.rows
     assert (row.variant, row.parameters) == ("baseline", 140618)
     assert [(trial.seed, trial.state, trial.test_accuracy) for trial in row.trials] == [
         *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
     ]
-    assert read_document(to_json(document)) == document, "written as any study is"
+    assert read_document(to_json(doc)) == doc, "written as any study is"
 
 
 @in_a_folder
 @pytest.mark.parametrize(
     ("other", "error", "named"),
     [
-        *(
-            ({"state": state}, InputError, "vitcli train --resume quickstart/train/seed1")
-            for state in ("running", "interrupted", "failed")
-        ),
+        ({"state": "interrupted"}, InputError, "vitcli train --resume quickstart/train/seed1"),
         ({"experiment": "cifar10-tiny", "folder": Path("runs/x")}, ConfigError, ": experiment"),
         ({"meta": {"data_hash": "e" * 64}}, ConfigError, ": data hash"),
-        ({"meta": {"commit": "e" * 40}}, ConfigError, ": commit"),
+        ({"meta": {"commit": "e" * 40, "torch": "2.11.0"}}, ConfigError, ": commit, torch"),
         ({"meta": {"hardware": "another"}}, ConfigError, ": hardware"),
-        ({"meta": {"torch": "2.11.0"}}, ConfigError, ": torch"),
-        ({"result": {"precision": "bf16"}}, ConfigError, ": precision"),
-        ({"result": {"kernels": "native"}}, ConfigError, ": kernels"),
+        ({"result": {"precision": "bf16", "kernels": "x"}}, ConfigError, ": precision, kernels"),
         ({"changes": {"model.depth": 2, "optim.lr": 0.1}}, ConfigError, ": model.depth, optim.lr"),
-        ({"changes": {"train.limit_batches": 2}}, ConfigError, ": train.limit_batches"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

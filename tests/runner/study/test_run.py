@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from tests.patience import HANG
+from tests.runner.engines.test_make import FAKE
 from tests.runner.study.trials import ROOT, timeless, write_study
 from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.engine import MAX_ATTEMPTS
+from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.here import HereEngine
-from vitcli.runner.engines.local import Worker
+from vitcli.runner.engines.local import LocalEngine, Worker
 from vitcli.runner.engines.make import ENGINES
 from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
-from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.study import run as study_run
@@ -74,10 +74,6 @@ def pairs(found) -> dict[str, tuple[str, str]]:
     return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
-def end_states(events) -> dict[str, str]:
-    return {e.folder: e.event.state for e in events if isinstance(e.event, Ended)}
-
-
 def results(study: str) -> list[dict]:
     return timeless(read_results(load_study(study), ROOT, FULL))
 
@@ -97,7 +93,7 @@ def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
         for variant, state in (("full", "finished"), ("no-norm", "finished"), ("hot", "diverged"))
         for seed in (0, 1)
     }
-    assert end_states(events) == states
+    assert {e.folder: e.event.state for e in events if isinstance(e.event, Ended)} == states
     assert read_plan(ROOT)["trials"].keys() == states.keys()
     assert len(list((ROOT / "logs").glob("worker*.log"))) == 2
     meta = RunDir(ROOT / "full/seed0").read("meta.json")
@@ -119,15 +115,13 @@ def check_that_only_weights_are_left():
     assert accuracy == run.read("result.json")["test_accuracy"]
 
 
-def kill_trial(
-    monkeypatch, folder: str, times: int = MAX_ATTEMPTS, number: int = signal.SIGKILL
-) -> None:
-    """Send a signal to the worker that trains this trial, the first few times."""
+def kill_trial(monkeypatch, folder: str, number: int) -> None:
+    """Send a signal to the worker that trains this trial, at the first attempt."""
     original = Worker.send
 
     def send(self, job):
         original(self, job)
-        if job.folder == folder and job.attempt <= times:
+        if job.folder == folder and job.attempt == 1:
             run = RunDir(ROOT / folder)
             while not run.metrics() and self.process.poll() is None:
                 time.sleep(0.01)
@@ -136,26 +130,13 @@ def kill_trial(
     monkeypatch.setattr(Worker, "send", send)
 
 
-def test_a_killed_trial_continues_to_the_same_result_and_other_trials_finish(
-    study, calm, monkeypatch
-):
-    result = results(study)
-    ROOT.rename("calm")
-    with monkeypatch.context() as patched:
-        patched.setattr(engine, "MAX_ATTEMPTS", 1)
-        kill_trial(patched, "full/seed0")
-        found = pairs(run(study, only=FULL, jobs=2))
-    assert found["full/seed0"][0] == "failed"
-    assert "SIGKILL" in found["full/seed0"][1]
-    assert found["full/seed1"] == ("finished", "")
-    monkeypatch.setitem(ENGINES, "local", HereEngine)
-    events: list = []
-    assert pairs(run(study, events, only=FULL)) == calm
-    assert end_states(events) == {"full/seed0": "finished"}, "only the failed trial is trained"
-    assert results(study) == result
-    meta = RunDir(ROOT / "full/seed1").read("meta.json")
-    commit_json(ROOT / "full/seed1/meta.json", meta | {"inexact": ["from step 5: threads 1 -> 2"]})
-    assert read_results(load_study(study), ROOT, FULL).inexact == ("full/seed1",)
+def test_a_trial_killed_at_its_last_attempt_has_failed_and_others_finish(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
+    workers = LocalEngine(tmp_path, [Job("killed"), Job("calm")], count=2, threads=1)
+    found = {e.folder: e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)}
+    assert (found["killed"].state, found["calm"].state) == ("failed", "finished")
+    assert "SIGKILL" in found["killed"].reason
 
 
 @pytest.mark.parametrize(
@@ -164,7 +145,7 @@ def test_a_killed_trial_continues_to_the_same_result_and_other_trials_finish(
 def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, monkeypatch, number):
     result = results(study)
     ROOT.rename("calm")
-    kill_trial(monkeypatch, "full/seed0", times=1, number=number)
+    kill_trial(monkeypatch, "full/seed0", number)
     if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
         monkeypatch.setattr(engine, "EVENT_TIMEOUT", 30.0)
     events: list = []

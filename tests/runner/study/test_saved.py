@@ -3,18 +3,18 @@
 import itertools
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.commands import vitcli
 from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
-from vitcli.cli.main import app
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study
@@ -176,26 +176,11 @@ def test_an_image_folder_is_compared_by_its_images_and_not_its_name(here, pictur
     assert states(study, found) == {"full/seed0": "missing"}, "the pictures have another hash"
 
 
-@pytest.mark.parametrize("state", ["running", "failed", "interrupted"])
-def test_a_saved_trial_does_not_replace_a_started_one(study, state):
-    fabricate("full", 0)
+def test_a_saved_trial_does_not_replace_a_started_one(study):
+    run = fabricate("full", 0)
     save_all(study)
-    RunDir(ROOT / "full/seed0").set_status(state, 300)
-    expected = "interrupted" if state == "running" else state  # no process holds its folder
-    assert states(study, SavedTrials(SAVED))["full/seed0"] == expected
-
-
-class NoWorkers:
-    """Stands in for the engine: every worker dies before it trains."""
-
-    stopping = False
-
-    def __init__(self, *_, **__) -> None:
-        pass
-
-    def events(self, tick):
-        tick()
-        yield from ()
+    run.set_status("failed", 300)
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == "failed"
 
 
 def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
@@ -204,7 +189,8 @@ def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
     saved = SavedTrials(SAVED)
     plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
-    monkeypatch.setattr(drive, "make_engine", NoWorkers)
+    dead = SimpleNamespace(stopping=False, events=lambda tick: (event for event in ()))
+    monkeypatch.setattr(drive, "make_engine", lambda *_: dead)
     found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert states(study, saved, ignore=("full",))["full/seed0"] == "missing"
@@ -221,20 +207,21 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     save_all(write_study(f"{STUDY}equivalence_margin: 1.0\n"))
     shutil.rmtree(ROOT)
 
-    def vitcli(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words])
-        assert done.exit_code == 0, done.output
-        return done.output
+    def run(*words: str) -> str:
+        code, out, talk = vitcli(*words)
+        assert code == 0, talk
+        return out + talk
 
-    vitcli("ablate", "mine.yaml", "--device", "cpu")
+    run("ablate", "mine.yaml", "--device", "cpu")
     plan = json.loads((ROOT / PLAN).read_text())
     assert len(plan["saved"]) == len(plan["trials"]) == 4
     plan["margins"][0]["date"] = "2026-01-01"
     commit_json(ROOT / PLAN, plan)
-    assert "declared on 2026-01-01" in vitcli("ablate", "mine.yaml", "--device", "cpu")
+    assert "declared on 2026-01-01" in run("ablate", "mine.yaml", "--device", "cpu")
     assert json.loads((ROOT / PLAN).read_text()) == plan
-    for words in (["ls"], ["watch", "mine", "--once"]):
-        assert "mine" in vitcli("runs", *words)
-    vitcli("runs", "page")
-    vitcli("runs", "rm", "mine", "--yes")
+    assert "mine" in run("runs", "ls")
+    watched = json.loads(vitcli("runs", "watch", "mine", "--json")[1])
+    assert [trial["state"] for trial in watched["trials"]] == ["saved"] * 4
+    run("runs", "page")
+    run("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()

@@ -166,12 +166,10 @@ FORGERIES: dict[str, Change] = {
     "no sessions": record(sessions=[]),
     "a seed that is none": record(seed="0"),
     "a record that is none": lambda value: value.update(record=3),
-    "a variant that is none": lambda value: value.update(variant=None),
     "no configuration": lambda value: value.pop("config"),
     "an unknown task": lambda value: value["config"].update({"task.name": "x"}),
     "no format": lambda value: value.pop("format"),
     "no hash of predictions": lambda value: value.update(predictions_sha256=None),
-    "a hash of predictions that is none": lambda value: value.update(predictions_sha256=3),
 }
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +39,8 @@ def test_a_result_enters_the_table_whole(study):
     assert {*states(study).values()} == {"missing"}
     fabricate("full", 0, 0.75)
     fabricate("full", 1, state="diverged")
-    fabricate("no-norm", 0, meta={"commit": "f" * 40, "dirty": True})
+    other = {"commit": "f" * 40, "dirty": True, "inexact": ["from step 5: threads 1 -> 2"]}
+    fabricate("no-norm", 0, meta=other)
     make_run(0, folder=ROOT / "elsewhere" / "seed0", accuracy=0.9)
     make_run(5, folder=ROOT / "full" / "seed5", accuracy=0.9)
     doc = read_results(study, ROOT)
@@ -50,18 +50,16 @@ def test_a_result_enters_the_table_whole(study):
     assert first.curve[-1] == (8, 0.75)
     assert (diverged.state, diverged.test_accuracy, diverged.epochs) == ("diverged", None, 3)
     assert (doc.commits, doc.dirty) == (("c" * 40, "f" * 40), True)
+    assert doc.inexact == ("no-norm/seed0",)
     assert (doc.data, doc.data_hash, doc.num_test) == ("scenes", "d" * 64, 2000)
     assert (doc.date, doc.command) == ("2026-11-20", "vitcli ablate mine.yaml")
     assert doc.num_comparisons == 1
     assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
 
 
-def change_config(old: str, new: str) -> Callable[[RunDir], object]:
-    def change(run: RunDir) -> None:
-        path = run.path / "config.yaml"
-        path.write_text(path.read_text().replace(old, new))
-
-    return change
+def change_depth(run: RunDir) -> None:
+    path = run.path / "config.yaml"
+    path.write_text(path.read_text().replace("depth: 4", "depth: 5"))
 
 
 def write(name: str, content: Any) -> Callable[[RunDir], object]:
@@ -89,13 +87,12 @@ def arrays(**values: Any) -> bytes:
 
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
-    "another configuration": (change_config("depth: 4", "depth: 5"), "model.depth is 5 in its"),
+    "another configuration": (change_depth, "model.depth is 5 in its"),
     "no configuration": (write("config.yaml", b"model: ["), "config.yaml cannot be read"),
     "other threads": (meta(threads=2), "2 threads"),
     "other threads later": (meta(sessions=[{"threads": 4}]), "4 threads"),
     "another accuracy": (result(test_accuracy=0.99), "0.9900, but its predictions give 0.5000"),
     "empty predictions": (write("predictions.npz", b""), "predictions.npz is missing or damaged"),
-    "no archive": (write("predictions.npz", b"PK\x03\x04nonsense"), "missing or damaged"),
     "pickled": (
         write("predictions.npz", arrays(logits=np.array([{}]), labels=np.zeros(1))),
         "missing or damaged",
@@ -105,14 +102,11 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
         "",
     ),
     "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
-    "no meta": (write("meta.json", {}), ""),
+    "another seed's meta": (meta(seed=1), ""),
     "sessions are no list": (write("meta.json", {"threads": 1, "sessions": None}), ""),
     "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
     "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
-    **{
-        f"{name} is text": (result(**{name: "0.5"}), "")
-        for name in ("train_seconds", "train_loss", "val_accuracy")
-    },
+    "a number is text": (result(train_loss="0.5"), ""),
 }
 
 
@@ -145,26 +139,11 @@ def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
         assert states(study)["full/seed0"] == "running"
 
 
-def test_a_copied_seed_does_not_count_twice(study):
-    run = fabricate("full", 0)
-    copy = RunDir(shutil.copytree(run.path, ROOT / "full" / "seed1"))
-    change_config("seed: 0", "seed: 1")(copy)
-    assert states(study)["full/seed1"] == "stale"
-
-
 def test_trials_on_different_images_are_not_compared(study):
     fabricate("full", 0)
     fabricate("no-norm", 0, meta={"data_hash": "e" * 64})
     with pytest.raises(InputError, match="--rerun"):
         read_results(study, ROOT)
-
-
-def test_the_document_ignores_stale_trials(study):
-    fabricate("full", 0)
-    fabricate("full", 1, result={"num_test": 7, "precision": "bogus"})
-    doc = read_results(study, ROOT)
-    assert (doc.num_test, doc.precision) == (2000, ("fp32",))
-    assert doc.rows[0].parameters == 140618
 
 
 def test_results_state_the_parameters_where_no_training_needs_a_model(study):
@@ -233,12 +212,11 @@ def test_a_bug_does_not_make_finished_trials_stale(study, monkeypatch):
         trial_states(study, ROOT)
 
 
-@pytest.mark.parametrize("name", ["meta.json", "predictions.npz", "metrics.jsonl"])
-def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
-    path = fabricate("full", 0).path / name
+def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study):
+    path = fabricate("full", 0).path / "metrics.jsonl"
     path.unlink()
     path.mkdir()  # even root cannot read a folder as a file
-    with pytest.raises(InputError, match=name):
+    with pytest.raises(InputError, match=r"metrics\.jsonl"):
         trial_states(study, ROOT)
 
 
@@ -267,7 +245,6 @@ def test_a_diverged_trial_takes_no_images_from_the_finished_ones(study):
 
 
 GIB = 2**30
-FREE = {"bytes": 0}
 
 
 def test_a_rerun_trains_only_the_named_variants(study):
@@ -279,16 +256,10 @@ def test_a_rerun_trains_only_the_named_variants(study):
     assert folders == ["no-norm/seed0", "full/seed1", "no-norm/seed1"]
 
 
-@pytest.mark.parametrize(
-    ("trials", "count", "total"),
-    [
-        ([3.0, 3.0, 3.0], 2, 6.0),  # the third trial waits
-        ([4.0, 1.0, 2.0, 1.0], 2, 4.0),  # one worker trains three short trials
-        ([], 1, 0.0),
-    ],
-)
-def test_a_free_worker_takes_the_next_trial(trials, count, total):
-    assert total_seconds(trials, count) == total
+def test_a_free_worker_takes_the_next_trial():
+    assert total_seconds([3.0, 3.0, 3.0], 2) == 6.0, "the third trial waits"
+    assert total_seconds([4.0, 1.0, 2.0, 1.0], 2) == 4.0, "one worker trains three short trials"
+    assert total_seconds([], 1) == 0.0
 
 
 def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
@@ -308,7 +279,7 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Names of the measured variants; a GPU with 10 GiB free, of which a trial needs 2 GiB."""
+    """Names of the measured variants, of which a trial needs 2 GiB."""
     names: list[str] = []
 
     def make_estimate(experiment, device):
@@ -318,7 +289,6 @@ def measured(monkeypatch):
     monkeypatch.setattr(study_estimate, "pick_device", torch.device)
     monkeypatch.setattr(study_estimate, "make_estimate", make_estimate)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE["bytes"], 80 * GIB))
     return names
 
 
@@ -329,8 +299,10 @@ def measured(monkeypatch):
         *(("cpu", 8, 1, 8), ("cuda", 1, 1, 1)),
     ],
 )
-def test_as_many_trials_as_fit_are_trained_at_once(here, measured, device, jobs, free, count):
-    FREE["bytes"] = free * GIB
+def test_as_many_trials_as_fit_are_trained_at_once(
+    here, measured, monkeypatch, device, jobs, free, count
+):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * GIB, 80 * GIB))
     text = "base: quickstart\nseeds: [0, 1]\nvariants: {full: {}, wide: {model.embed_dim: 128}}\n"
     plan = plan_study(write_study(text), ROOT, ())
     messages: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from tests.core.specs import build
+from tests.core.specs import build, changed
 from tests.core.trainings import new_task
 from tests.explorer_page import attention, parse
 from vitcli.core.inspect.rollout import rollout
@@ -135,16 +135,7 @@ def check_rows(model: VisionTransformer) -> dict[str, Any]:
 
 
 def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
-    spec = model_spec(
-        img_size=(32, 32),
-        in_chans=3,
-        num_classes=5,
-        patch_size=4,
-        embed_dim=32,
-        depth=6,
-        num_heads=8,
-    )
-    model = build_vit(spec).eval()
+    model = build_vit(changed(img_size=(32, 32), embed_dim=32, depth=6, num_heads=8)).eval()
     scene = scene_of(model, images(model), size=(640, 640), box=(0, 0, 640, 640))
     assert scene.attention.shape == (6, 8, 65, 65)
     assert 300_000 < len(page([scene])) < 2_000_000, "a picture of noise is the largest there is"
