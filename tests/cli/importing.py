@@ -1,18 +1,14 @@
 """Weights of timm's models, for the tests of `vitcli import`."""
 
-from functools import partial
-
 import safetensors.torch
 import timm
 import torch
 
-from tests.cli import commands
 from tests.core.models.test_parity import scramble
 from vitcli.runner.evaluate.weights import load_model
 
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
 State = dict[str, torch.Tensor]
-vitcli = partial(commands.vitcli, "import")
 
 
 def theirs(kind=timm.models.VisionTransformer, **fields) -> torch.nn.Module:

@@ -181,7 +181,8 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
             assert row["accepted"] == str(size == 1).lower()
     Path(run, "result.json").write_text(json.dumps({"set_threshold_0.9": 0.0}))
     for share, told in ((0.9, "data.val_split=9"), (0.7, "0.8, 0.9, 0.95")):
-        assert told in said(2, "predict", run, photos, "--coverage", share)
+        code, out, talk = predict(run, photos, "--coverage", share)
+        assert (code, out, told in talk) == (2, "", True), talk
 
 
 def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photos):
@@ -204,4 +205,5 @@ def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch
         return scan(folder)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    assert "error: photos/old: " in said(4, "predict", run, photos)
+    code, out, talk = predict(run, photos)
+    assert (code, out, "error: photos/old: " in talk) == (4, "", True)
