@@ -65,18 +65,6 @@ def test_every_method_is_drawn_twice_the_same(mapped_run, method):
     assert written(*words[:-1])["method"] == method
 
 
-def test_raw_is_every_matrix_with_its_prefix(mapped_run):
-    words = (mapped_run, save_picture("x.png", (8, 8)), "--method", "raw")
-    said(0, "attn-map", *words, "-o", "x.npz")
-    with np.load("x.npz") as file:
-        whole = file["maps"]
-        assert (whole.shape, file["num_prefix_tokens"]) == ((2, 2, 5, 5), 1), "CLS and 2x2 patches"
-    assert_allclose(whole.sum(-1), np.ones((2, 2, 5)), rtol=1e-5)
-    part = written(*words, "--layer", "2,1", "--head", "2")
-    assert (part["num_prefix_tokens"], part["grid"], part["layers"]) == (1, [2, 2], [2, 1])
-    assert_allclose(part["maps"], whole[::-1, 1:], rtol=1e-5)
-
-
 @pytest.mark.parametrize("method", ["head", "raw"])
 def test_heads_may_be_averaged(mapped_run, method):
     words = (mapped_run, save_picture("x.png", (8, 8)), "--method", method, "--head")

@@ -16,7 +16,7 @@ from torch.autograd import DeviceType
 from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.runner.speed import attention
-from vitcli.runner.speed.attention import fit_exponent, squarest_grid
+from vitcli.runner.speed.attention import fit_exponent
 from vitcli.runner.speed.clock import turns
 from vitcli.runner.speed.profile import costliest
 
@@ -77,11 +77,6 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert [point["tokens"] for point in found["rows"][0]["points"]] == [512, 1024, 2048]
     commands.said(0, "bench", *words, "8,16", "-o", "growth.svg")
     assert all(name in Path("growth.svg").read_text() for name in ATTENTIONS)
-
-
-def test_tokens_are_a_grid_as_square_as_can_be():
-    found = {count: squarest_grid(count) for count in (1, 7, 64, 128, 4096)}
-    assert found == {1: (1, 1), 7: (1, 7), 64: (8, 8), 128: (8, 16), 4096: (64, 64)}
 
 
 def test_attention_leaves_out_what_does_not_fit(monkeypatch):

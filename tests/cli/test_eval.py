@@ -18,7 +18,6 @@ from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.objectives.clip.clip import ContrastiveTask
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate import trained_run
 from vitcli.runner.evaluate.probe import PROBES, probe_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
@@ -40,17 +39,9 @@ def test_formats_hold_the_classes(run, form):
     assert not re.search("top.?5", out), "with two classes it would be 100 %"
 
 
-def test_min_accuracy_is_exit_6(run, monkeypatch):
-    """Half of the test images change sides, so that no model is always right."""
-    load = trained_run.load_data
-
-    def flipped(*words, **options):
-        data = load(*words, **options)
-        data.test.labels[::2] = 1 - data.test.labels[::2]
-        return data
-
+@pytest.mark.usefixtures("half_are_flipped")
+def test_min_accuracy_is_exit_6(run):
     said(0, "eval", run, "--min-accuracy", 0.0)
-    monkeypatch.setattr(trained_run, "load_data", flipped)
     assert document(run)["test_accuracy"] < 1
     code, out, talk = vitcli("eval", run, "--min-accuracy", 1.0)
     assert (code, "accuracy" in out, "below --min-accuracy" in talk) == (6, True, True)
@@ -121,16 +112,6 @@ def test_every_format_of_a_probe_has_the_same_numbers(run, kind):
     trained, initial = csv.DictReader(printed("eval", *words, "--format", "csv").split("\n"))
     assert float(trained["accuracy"]) == found["accuracy"]
     assert (initial["encoder"], initial["labels"]) == ("random-init", "80")
-
-
-def test_the_progress_of_each_stage_of_a_probe_is_told(run):
-    told = []
-    probe_run(run, "linear", on_stage=lambda *values: told.append(values))
-    by_stage = {name: [parts for each, *parts in told if each == name] for name, *_ in told}
-    assert len(by_stage) == 4
-    for name, parts in by_stage.items():
-        assert parts == sorted(parts, key=lambda each: each[0])
-        assert ("features" in name) <= (parts[-1] == [104, 104])
 
 
 def test_a_probe_with_few_labels_does_not_choose_its_strength_and_takes_a_least_accuracy(run):

@@ -204,6 +204,7 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     mean, std = (torch.tensor(config[k])[None, :, None, None] for k in ("mean", "std"))
     wanted = weights_of_first_block(model, (pixels - mean) / std)
     with np.load("x.npz") as file:
+        assert file["num_prefix_tokens"] == 1
         found = torch.from_numpy(file["maps"]).view_as(wanted)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
     assert (" %  x.npz" in out) == (options == {}), "timm has no names for the classes"
