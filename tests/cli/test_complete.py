@@ -106,7 +106,6 @@ OFFERS = {
     "vitcli train cifar10-swin -s model.de": ["model.depths=", "model.depths=[2,4,2]"],
     "vitcli train -s optim.name=": ["adamw", "adam", "sgd", "muon"],
     "vitcli train -s model.attention=li": ["linformer", "linear"],
-    "vitcli train --set model.attention=li": ["linformer", "linear"],
     "vitcli train --set=model.attention=li": ["linformer", "linear"],
     "vitcli train -s model.family=s": ["swin"],
     "vitcli train -s model.qkv_bias=": ["true", "false"],

@@ -96,7 +96,10 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert following == wanted
     code, _, err = vitcli(*following[3:-1], "ohne Kopien.csv")
     assert code == 6
-    found = parse_train(err.splitlines()[-1])
+    words = shlex.split(err.splitlines()[-1])
+    assert words[:5] == ["next", "vitcli", "train", "finetune", "--data"]
+    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
+    found = {"data.name": words[5], "data.skip_bad": "--skip-bad" in words, **parse_sets(sets)}
     data = {"name": f"imagefolder:{flawed}", "skip_bad": True, "corrections": "ohne Kopien.csv"}
     assert found == {f"data.{field}": value for field, value in data.items()}
     read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
@@ -105,15 +108,6 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     twins = {"train/neu/twin.png", "train/alt/train10.png"}
     assert not twins & {*read.train.names, *read.val.names}
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
-
-
-def parse_train(line: str) -> dict[str, object]:
-    """Return the fields that a command ``vitcli train finetune`` sets."""
-    words = shlex.split(line)
-    assert words[:6] == ["next", "vitcli", "train", "finetune", "--data", words[5]]
-    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
-    skips = {"data.skip_bad": True} if "--skip-bad" in words else {}
-    return {"data.name": words[5], **skips, **parse_sets(sets)}
 
 
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):

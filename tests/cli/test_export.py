@@ -253,14 +253,6 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     assert "| 95 % interval | 89.52 % to 90.69 % (sampling" in card.text
 
 
-def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, here):
-    folder = copy_of_run(here / "runs" / "mine", {"train.epochs": 1})
-    said(0, "export", "mine", "--format", "card")
-    wanted = json.loads((folder / "result.json").read_text())["test_accuracy"]
-    assert [each.metric_value for each in ModelCard.load("mine.md").data.eval_results] == [wanted]
-    assert str(here) not in Path("mine.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("number", "value"), [("test_accuracy", "many"), ("num_test", "many"), ("test_accuracy", 7)]
 )

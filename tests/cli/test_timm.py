@@ -51,6 +51,7 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
     said(0, "train", "--resume", "run")
     assert_same_run(calm, run)
     said(0, "eval", "run")
+    assert f"family=timm model.name={name}" in printed("runs", "ls")
     picture = pictures / "test" / "dark" / "0.png"
     has_attention, has_gradcam = LARGE.get(name, ("vit" in name, True))
     for method, works in {"raw": has_attention, "rollout": has_attention, "": has_gradcam}.items():
@@ -139,24 +140,3 @@ def test_without_timm_a_line_says_what_to_install(here, monkeypatch):
     monkeypatch.setattr("vitcli.runner.experiment.family.find_spec", lambda name: None)
     talk = said(2, "train", "quickstart", *family("test_vit"))
     assert "pip install '.[timm]'" in talk
-
-
-@pytest.mark.ci
-def test_a_study_compares_models_of_timm_and_lists_name_them(pictures, here):
-    variants = {"resnet": {"model.name": "test_resnet"}, "frozen": {"train.freeze": "backbone"}}
-    study = {
-        "model": {"family": "timm", "name": "test_vit"},
-        "data": {"name": f"imagefolder:{pictures}", "resize": 32},
-        "optim": {"name": "adamw"},
-        "train": {"epochs": 1, "batch_size": 20, "limit_batches": 1, "compile": False},
-        "seeds": [0],
-        "variants": {"baseline": {}, **variants},
-    }
-    Path("two.yaml").write_text(json.dumps(study))
-    out = printed("ablate", "two.yaml")
-    assert all(name in out for name in ("resnet", "frozen"))
-    words = ("train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 0)
-    run_of(*words, *family("test_resnet", "data.resize=32"), "--name", "one")
-    listed = printed("runs", "ls")
-    assert "family=timm model.name=test_resnet" in listed
-    assert "embed_dim" not in listed

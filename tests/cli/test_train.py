@@ -35,9 +35,6 @@ def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
     result = read("run/result.json")
     assert (result["epochs"], result["test_accuracy"] > 0.9) == (4, True)
     assert "test_top5_accuracy" not in result, "with two classes it would be 100 %"
-    lines = Path("run/metrics.jsonl").read_text().splitlines()
-    losses = [json.loads(line)["test_loss"] for line in lines]
-    assert losses[-1] < 0.8 * losses[0]
     found = document("eval", "run", "--predictions", "p.npz")
     for name in ("test_accuracy", "parameters", "epochs"):
         assert found[name] == result[name]
