@@ -37,6 +37,12 @@ search:
 
 
 @pytest.fixture
+def run(copy_of_run) -> str:
+    """A run of one epoch on 8x8 pictures of two classes, in the working folder."""
+    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
+
+
+@pytest.fixture
 def mapped_run(copy_of_run, here) -> Path:
     """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
     return copy_of_run(here / "runs" / "mapped", CLS | {"train.epochs": 1})

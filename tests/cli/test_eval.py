@@ -22,12 +22,6 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.run.folder import RunDir
 
-
-@pytest.fixture
-def run(copy_of_run) -> str:
-    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
-
-
 document = partial(commands.document, "eval")
 
 

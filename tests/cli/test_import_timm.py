@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from PIL import Image
 
 from tests.cli.commands import document, printed, said, save_picture, vitcli
-from tests.cli.importing import same_logits, save
+from tests.cli.importing import publish, same_logits, save
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
@@ -48,23 +48,15 @@ def variant(monkeypatch):
 
 
 @pytest.fixture
-def published(here, monkeypatch):
-    """Return a function that puts weights of test_vit into the cache of the Hub."""
+def hub(here, monkeypatch) -> Path:
+    """Return the folder of the Hub's cache, which is empty."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
-
-    def put(**options) -> None:
-        place = here / "hub" / "models--timm--test_vit.r160_in1k"
-        (place / "refs").mkdir(parents=True)
-        (place / "refs" / "main").write_text("abc")
-        (place / "snapshots" / "abc").mkdir(parents=True)
-        save(theirs(**options), str(place / "snapshots" / "abc" / "model.safetensors"))
-
-    return put
+    return here / "hub"
 
 
-def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here, published):
+def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here, hub):
     """An experiment from scratch takes no other model; a dry run makes no run of the weights."""
-    published(num_classes=5)
+    publish(theirs(num_classes=5), hub)
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     words += ("--init", "timm:test_vit", "-s", "data.resize=80")
     init = document(*words, "--dry-run")["config"]["train"]["init"]
@@ -170,7 +162,7 @@ def test_a_refusal_names_the_part(tiny, here):
         assert not Path("mine").exists()
 
 
-def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, published):
+def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, hub):
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     words = ("import", "timm:test_vit", tiny, "-o", "mine", *SMALL)
@@ -178,7 +170,7 @@ def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkey
     talk = said(4, *words)
     assert ("its weights cannot be downloaded" in talk, talk.count("\n")) == (True, 1), talk
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
-    published()
+    publish(theirs(), hub)
     assert "read as timm:test_vit: mean [0.5, " in said(0, *words)
 
 

@@ -75,11 +75,6 @@ def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
 
 
 @pytest.fixture
-def run(copy_of_run, here) -> str:
-    return str(copy_of_run(here / "run", {"train.epochs": 1}))
-
-
-@pytest.fixture
 def photos(pictures) -> Path:
     """A folder as people have it: numbers without zeros, folders inside, other files."""
     bright, dark = (pictures / "test" / name for name in ("bright", "dark"))

@@ -132,9 +132,8 @@ def test_the_maps_of_the_page_lie_where_the_fit_of_the_run_puts_the_input(
 
 
 @pytest.mark.usefixtures("half_are_flipped")
-def test_the_errors_are_those_of_the_run_the_most_confident_first(copy_of_run):
-    copy_of_run(Path("run"), {"train.epochs": 1})
-    found = reviewed("run")
+def test_the_errors_are_those_of_the_run_the_most_confident_first(run):
+    found = reviewed(run)
     shares = [each["predicted_probability"] for each in found["errors"]]
     assert found["num_errors"] == len(shares) >= 10
     assert shares == sorted(shares, reverse=True)
@@ -152,20 +151,18 @@ def test_the_errors_are_those_of_the_run_the_most_confident_first(copy_of_run):
     assert max(each["predicted_probability"] for each in calm) < max(shares)
 
 
-def test_what_cannot_be_checked_is_said(copy_of_run, pictures, monkeypatch):
-    copy_of_run(Path("run"), {"train.epochs": 1})
+def test_what_cannot_be_checked_is_said(run, pictures, monkeypatch):
     monkeypatch.setattr(review, "MOST_PAIRS", 10)
     for path in [*(pictures / "train" / "dark").iterdir()][4:]:
         path.unlink()
-    found = reviewed("run", "--data-dir", pictures)
+    found = reviewed(run, "--data-dir", pictures)
     assert (found["num_checked"], found["num_copies"]) == (0, None)
     assert "fewer than 5 images: dark" in found["notes"][0]
     monkeypatch.setattr(review, "MOST_LABELS", 30)
-    assert "30 of 44" in reviewed("run", "--data-dir", pictures)["notes"][0]
+    assert "30 of 44" in reviewed(run, "--data-dir", pictures)["notes"][0]
 
 
-def test_runs_and_options_that_do_not_fit_are_refused(copy_of_run):
-    copy_of_run(Path("run"), {"train.epochs": 1})
+def test_runs_and_options_that_do_not_fit_are_refused(run, copy_of_run):
     copy_of_run(Path("mae"), {"task.name": "mae", "data.augment.mixup": 0, "train.epochs": 1})
     for words in (["mae"], ["run", "--probe", "knn"], ["run", "--split", "train"]):
         said(2, "eval", *words, "--review")

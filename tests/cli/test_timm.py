@@ -1,4 +1,4 @@
-"""The family timm in every command: train, resume, eval, maps, export, ablate; and its refusals."""
+"""The family timm in every command: train, resume, eval, maps, export; and its refusals."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from huggingface_hub import constants
 from safetensors import safe_open
 
 from tests.cli.commands import printed, said
+from tests.cli.importing import publish, save
 from tests.core.models.test_timm_model import LARGE
 from tests.same_run import assert_same_run
 from vitcli.runner.evaluate.weights import load_model
@@ -67,14 +68,6 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
     assert theirs(images).equal(load_model("run")(images))
 
 
-def save_weights(place: Path, **options) -> dict[str, torch.Tensor]:
-    """Save weights of timm's test_vit where they are looked for, and return them."""
-    state = timm.create_model("test_vit", **options).state_dict()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(state, place)
-    return state
-
-
 def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(
     pictures, here, monkeypatch
 ):
@@ -83,39 +76,36 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(
     words = ["train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", 0]
     words += family("test_vit", "model.pretrained=true")
     said(4, *words, "--name", "a")
-    place = here / "hub" / "models--timm--test_vit.r160_in1k"
-    state = save_weights(place / "snapshots" / "abc" / "model.safetensors")
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text("abc")
+    model = timm.create_model("test_vit")
+    publish(model, here / "hub")
     run = run_of(*words, "--name", "a")
     spec = run.spec()
     assert spec.data.resize == spec.model.img_size == (160, 160)
     assert (spec.data.mean, spec.data.std, spec.train.init) == ((0.5,) * 3, (0.5,) * 3, None)
     kept = load_model(run).state_dict()
-    assert kept["net.blocks.3.mlp.fc1.weight"].equal(state["blocks.3.mlp.fc1.weight"])
+    assert kept["net.blocks.3.mlp.fc1.weight"].equal(model.blocks[3].mlp.fc1.weight)
     assert kept["net.head.weight"].shape == (2, 64)
     tuned = run_of(*words, "--name", "b", "-s", "data.resize=80", "-s", "data.mean=[0,0,0]")
     assert tuned.spec().data.mean == (0, 0, 0)
     assert load_model(tuned).state_dict()["net.pos_embed"].shape == (1, 26, 64)
-    file = save_weights(here / "own.safetensors", num_classes=2)
+    own = timm.create_model("test_vit", num_classes=2)
     words += ["-s", "train.init_head=random", "--name"]
-    found = load_model(run_of(*words, "c", "--init", "own.safetensors")).state_dict()
-    assert all(found[f"net.{key}"].equal(value) for key, value in file.items())
+    found = load_model(run_of(*words, "c", "--init", save(own))).state_dict()
+    assert all(found[f"net.{key}"].equal(value) for key, value in own.state_dict().items())
     last = run_of(*words, "d", "--init", "c")
-    assert load_model(last).state_dict()["net.head.weight"].equal(file["head.weight"])
+    assert load_model(last).state_dict()["net.head.weight"].equal(own.head.weight)
 
 
 def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
-    save_weights(here / "own.safetensors", depth=3)
     words = ["train", "quickstart", "--data", f"imagefolder:{pictures}"]
-    words += ["--init", "own.safetensors"]
+    words += ["--init", save(timm.create_model("test_vit", depth=3))]
     assert "add -s model.family=timm" in said(2, *words)
     words += family("test_vit", "data.resize=32")
     for more in ([], ["--dry-run"]):
         assert "is not timm:test_vit: " in said(4, *words, *more)
-    state = timm.create_model("test_vit", num_classes=2).state_dict()
-    state["norm.bias"][0] = float("nan")
-    safetensors.torch.save_file(state, "own.safetensors")
+    model = timm.create_model("test_vit", num_classes=2)
+    torch.nn.init.constant_(model.norm.bias, float("nan"))
+    save(model)
     assert "values that are not finite" in said(4, *words)
     assert not [*Path().rglob("config.yaml")]
 
