@@ -44,9 +44,3 @@ def test_output_writes_the_page_and_format_is_checked(results):
     printed("table", "results.csv", "-o", "out")
     assert (results.parent / "out" / "report.html").is_file()
     said(2, "table", "results.csv", "--format", "trials")
-
-
-def test_the_trials_of_a_study_are_printed_for_vitcli_table(tmp_path):
-    words = ("ablate", "ablation-cifar10-full", "--table-only", "--seeds", "0-3")
-    (tmp_path / "t.csv").write_text(printed(*words, "--format", "trials"))
-    assert len(read_results_file(tmp_path / "t.csv", Choices(), "")[0].rows) == 6
