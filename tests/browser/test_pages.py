@@ -29,7 +29,6 @@ from vitcli.runner.visualize.explorer.page import page as explorer_page
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
 SCREENS = {
     "light": {},
-    "dark": {"dark": True},
     "phone": {"size": (360, 780), "phone": True},
     "dark phone": {"size": (360, 780), "phone": True, "dark": True},
 }
