@@ -20,13 +20,8 @@ Open = Callable[..., Page]
 def make_model(**changes: Any) -> VisionTransformer:
     """Return a model with large random weights, so that attention differs between patches."""
     torch.manual_seed(1)
-    fields: dict[str, Any] = {
-        "img_size": (32, 32),
-        "in_chans": 3,
-        "num_classes": 5,
-        "patch_size": 4,
-    }
-    fields |= {"embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
+    fields: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 5}
+    fields |= {"patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
     model = build_vit(model_spec(**(fields | changes))).eval()
     with torch.no_grad():
         for parameter in model.parameters():

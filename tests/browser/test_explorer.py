@@ -92,14 +92,10 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
     for key, layer in (("]", "3"), ("]", "3"), ("[", "2"), ("[", "1"), ("[", "1")):
         shown.press(key)
         assert state(shown)["layer"] == layer
-    shown.press("h")
-    assert state(shown)["head"] == "mean"
-    shown.press(",")
-    assert state(shown)["head"] == "3"
-    shown.press("c")
-    assert state(shown)["query"] == "0"
-    shown.press("c")
-    assert state(shown)["query"] == "1"
+    presses = (("h", "head", "mean"), (",", "head", "3"), ("c", "query", "0"), ("c", "query", "1"))
+    for key, name, value in presses:
+        shown.press(key)
+        assert state(shown)[name] == value
     close_to(values(shown), scene.attention[0, 2, 1])
     shown.press("s")
     assert state(shown)["scale"] == "shared"
@@ -111,11 +107,11 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
 
 def test_play_goes_through_the_layers_and_stops(visit, scene):
     shown = visit(page([scene], Opening(layer=1)))
+    is_pressed = "document.querySelector('.play').getAttribute('aria-pressed')"
     shown.press(" ")
-    assert state(shown)["layer"] == "1"
-    assert shown.evaluate("document.querySelector('.play').getAttribute('aria-pressed')") == "true"
+    assert (state(shown)["layer"], shown.evaluate(is_pressed)) == ("1", "true")
     shown.wait("document.querySelector('.explorer').dataset.layer === '3'")
-    assert shown.evaluate("document.querySelector('.play').getAttribute('aria-pressed')") == "false"
+    assert shown.evaluate(is_pressed) == "false"
 
 
 def test_the_small_maps_choose_layer_and_head(visit, scene):
@@ -179,15 +175,12 @@ def test_edges_are_the_strongest_of_all_patches(visit, scene):
 
 def test_a_tap_pins_and_a_second_tap_unpins(visit, scene):
     shown = visit(page([scene]), size=(390, 844), phone=True)
+    rows = scene.attention[2, :, patch(scene, 6, 1)]
     for pinned in ("true", "false"):
         shown.tap(*place(shown, scene, 6, 1))
         shown.wait(f"document.querySelector('.explorer').dataset.pinned === '{pinned}'")
         if pinned == "true":
-            close_to(
-                values(shown),
-                scene.attention[2].mean(0)[patch(scene, 6, 1)],
-                scene.attention[2, :, patch(scene, 6, 1)].max(),
-            )
+            close_to(values(shown), rows.mean(0), rows.max())
     assert shown.console_messages() == []
 
 

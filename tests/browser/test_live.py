@@ -11,24 +11,11 @@ from PIL import Image
 from scipy.special import softmax
 from torch import nn
 
-from tests.browser.live import (
-    MEAN,
-    SHIP,
-    STD,
-    batch_of,
-    bundled,
-    compute,
-    drop,
-    live_page,
-    packed,
-)
+from tests.browser.live import SHIP, batch_of, bundled, compute, drop, live_page, packed
 from tests.core.specs import build
 from vitcli.core.inspect.rollout import rollouts
-from vitcli.core.spec.slots import ATTENTIONS, SLOTS
-from vitcli.runner.data.load import load_data
+from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.data.pictures import decode
-from vitcli.runner.errors import InputError
-from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 
 pytestmark = pytest.mark.browser
 
@@ -109,34 +96,14 @@ def test_scores_above_the_clamp_get_equal_weights(shown):
     assert_allclose(found["attention"], 1 / 16, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name != "softmax"])
-def test_an_attention_that_the_script_does_not_know_is_not_packed(name):
-    with pytest.raises(UnknownLayerError, match=f"^attention '{name}'$"):
-        pack_model(build(attention=name), MEAN, STD)
-
-
 def test_the_logits_of_20_pictures_are_those_of_python(shown, predictor):
     rng = np.random.default_rng(0)
     waves = np.cumsum(np.cumsum(rng.normal(size=(10, 32, 32, 3)), axis=1), axis=2)
     low, high = (end(waves, axis=(1, 2, 3), keepdims=True) for end in (np.min, np.max))
     smooth = (255 * (waves - low) / (high - low)).astype(np.uint8)
     noise = rng.integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
-    same_logits(shown, predictor, np.concatenate([smooth, noise]))
-
-
-@pytest.mark.data
-def test_the_logits_of_20_test_images_are_those_of_python(shown, predictor, real_places):
-    try:
-        images = load_data(predictor.spec.data, offline=True).test.pixels[::500]
-    except InputError as error:
-        pytest.skip(f"no CIFAR-10 on this machine: {error}")
-    same_logits(shown, predictor, images.permute(0, 2, 3, 1).numpy())
-
-
-def same_logits(shown, predictor, pictures: np.ndarray) -> None:
     data = predictor.spec.data
-    assert len(pictures) == 20
-    for pixels in pictures:
+    for pixels in np.concatenate([smooth, noise]):
         found = compute(shown, pixels, logits_only=True)["logits"]
         with torch.no_grad():
             expected = predictor.model(batch_of(pixels, data.mean, data.std))[0].numpy()

@@ -24,13 +24,11 @@ from vitcli.runner.explain.lesson import page as explain_page
 from vitcli.runner.overview.page import write_page
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.page import publish
-from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.explorer.page import page as explorer_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
 SCREENS = {
     "light": {},
-    "dark": {"dark": True},
     "phone": {"size": (360, 780), "phone": True},
     "dark phone": {"size": (360, 780), "phone": True, "dark": True},
 }
@@ -99,15 +97,7 @@ def written(content: bytes) -> Path:
     return path
 
 
-PAGES: tuple[Callable[..., Path], ...] = (
-    explorer,
-    live,
-    explain,
-    report,
-    runs,
-    visualize,
-    review,
-)
+PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize, review)
 
 
 def ready(shown: Page) -> Page:
@@ -155,20 +145,6 @@ def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
     shown.press("2")
     shown.wait(f"({views})[1] === '22'")
     assert shown.evaluate(views)[0] == before[0]
-
-
-def test_a_fragment_works_inside_another_page(visit, scene):
-    found = fragment([scene])
-    shown = visit(
-        '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
-        f"default-src 'none'; script-src {found.script_hash}; style-src {found.style_hash};"
-        f' img-src data:"><style>{found.style}</style><h1>Another page</h1>{found.markup}'
-        f"<script>{found.script}</script>".encode()
-    )
-    assert shown.console_messages() == []
-    shown.evaluate("document.querySelector('.stage').focus()")
-    shown.press("[")
-    assert state(shown)["layer"] == "2"
 
 
 @pytest.mark.parametrize(("depth", "above"), [(3, "13.5rem"), (12, "26rem")])

@@ -1,5 +1,8 @@
 """`vitcli` in a test, and pictures for it."""
 
+import json
+from typing import Any
+
 import numpy as np
 from PIL import Image
 from typer.testing import CliRunner
@@ -13,6 +16,25 @@ def vitcli(*words: object) -> tuple[int, str, str]:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
     return result.exit_code, result.stdout, result.stderr
+
+
+def printed(*words: object) -> str:
+    """Run a command that succeeds, and return its stdout."""
+    code, out, talk = vitcli(*words)
+    assert code == 0, talk
+    return out
+
+
+def said(code: int, *words: object) -> str:
+    """Run a command that ends with an exit code, and return its stderr."""
+    found, _, talk = vitcli(*words)
+    assert found == code, talk
+    return talk
+
+
+def document(*words: object) -> Any:
+    """Run a command that succeeds with ``--json``, and return its document."""
+    return json.loads(printed(*words, "--json"))
 
 
 def save_picture(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:

@@ -12,6 +12,7 @@ from tests.cli.commands import save_picture, vitcli
 from tests.conftest import TINY, draw_pictures
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
+from vitcli.runner.evaluate import trained_run
 from vitcli.runner.weights import read, unpickle
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
@@ -33,6 +34,12 @@ search:
   trials: 3
   final: {seeds: [10, 11], changes: {train.epochs: 1}}
 """
+
+
+@pytest.fixture
+def run(copy_of_run) -> str:
+    """A run of one epoch on 8x8 pictures of two classes, in the working folder."""
+    return str(copy_of_run(Path("run"), {"train.epochs": 1}))
 
 
 @pytest.fixture
@@ -86,6 +93,19 @@ def build_stage() -> None:
     for name in ("status.json", "config.yaml"):
         for path in Path("runs/parts").rglob(name):
             os.utime(path, (1e9 + 9, 1e9 + 9))
+
+
+@pytest.fixture
+def half_are_flipped(monkeypatch) -> None:
+    """Give half of the test images of two classes the other label: no model is always right."""
+    load = trained_run.load_data
+
+    def flipped(*words, **options):
+        data = load(*words, **options)
+        data.test.labels[::2] = 1 - data.test.labels[::2]
+        return data
+
+    monkeypatch.setattr(trained_run, "load_data", flipped)
 
 
 @pytest.fixture

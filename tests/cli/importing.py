@@ -1,18 +1,16 @@
 """Weights of timm's models, for the tests of `vitcli import`."""
 
-from functools import partial
+from pathlib import Path
 
 import safetensors.torch
 import timm
 import torch
 
-from tests.cli import commands
 from tests.core.models.test_parity import scramble
 from vitcli.runner.evaluate.weights import load_model
 
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
 State = dict[str, torch.Tensor]
-vitcli = partial(commands.vitcli, "import")
 
 
 def theirs(kind=timm.models.VisionTransformer, **fields) -> torch.nn.Module:
@@ -27,6 +25,15 @@ def save(model: torch.nn.Module, file: str = "vit.safetensors") -> str:
     """Save the weights of a model in a file that no child process reads."""
     safetensors.torch.save_file(model.state_dict(), file)
     return file
+
+
+def publish(model: torch.nn.Module, hub: Path) -> None:
+    """Put weights of timm's test_vit where the cache of the Hub has them."""
+    place = hub / "models--timm--test_vit.r160_in1k"
+    for folder in ("refs", "snapshots/abc"):
+        (place / folder).mkdir(parents=True)
+    (place / "refs" / "main").write_text("abc")
+    save(model, str(place / "snapshots" / "abc" / "model.safetensors"))
 
 
 def same_logits(run: str, model: torch.nn.Module, size: int = 8) -> None:

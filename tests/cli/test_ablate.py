@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.commands import vitcli
 from tests.cli.conftest import STUDY
 from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.test_states import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
 from vitcli.cli import ablate as command
 from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
-from vitcli.cli.main import app
 from vitcli.runner.engines import drive, make
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.errors import ConfigError
@@ -24,8 +23,14 @@ from vitcli.runner.study.table import FORMATS, read_document
 ROOT = Path("runs/mine")
 
 
-def invoke(command: str):
-    return CliRunner().invoke(app, ["ablate", *shlex.split(command)])
+def ablate(command: str, code: int = 0) -> tuple[str, str]:
+    """Run ``vitcli ablate``, check its exit code, and return its stdout and stderr."""
+    words = ["ablate", *shlex.split(command)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vitcli", *words])
+        found, out, talk = vitcli(*words)
+    assert found == code, talk
+    return out, talk
 
 
 @pytest.fixture
@@ -34,41 +39,36 @@ def study(tiny, without_workers) -> None:
 
 
 def test_a_study_from_nothing_to_its_table_and_again(study):
-    first = invoke("mine.yaml -j 2")
-    assert first.exit_code == 0, first.stderr
-    assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
-    assert first.stdout.startswith("mine: does it print? Hypothesis: it does & more\n")
+    first, talk = ablate("mine.yaml -j 2")
+    assert re.search(r"full/seed0 +test \d+\.\d\d %", talk)
+    assert first.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
     figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in ("svg", "png")}
     tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
     assert figures | tables <= files
-    again = invoke("mine.yaml")
-    assert again.exit_code == 0
-    assert again.stdout == first.stdout, "the same bytes"
-    assert "to train" not in again.stderr
+    again, talk = ablate("mine.yaml")
+    assert (again == first, "to train" in talk) == (True, False)
     for form in FORMATS:
-        shown = invoke(f"mine.yaml --table-only --format {form}")
-        assert (shown.exit_code, shown.stderr) == (0, "")
+        assert ablate(f"mine.yaml --table-only --format {form}")[1] == ""
     document = read_document((ROOT / "results.json").read_text())
     stored = json.loads((ROOT / "results.json").read_text())
-    assert json.loads(invoke("mine.yaml --format json").stdout) == stored
+    assert json.loads(ablate("mine.yaml --format json")[0]) == stored
     assert document.rows[1].changes == {"model.norm": "none"}
-    assert invoke("mine.yaml --table-only --checklist answers.md").exit_code == 0
+    ablate("mine.yaml --table-only --checklist answers.md")
     assert "seed" in Path("answers.md").read_text()
 
 
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
-    result = invoke("mine.yaml --dry-run --seeds 0-5")
-    assert result.exit_code == 0
-    assert "to train  12 of 12 trials" in result.stdout
-    assert "(6 seeds, 1 comparison).\n" in result.stdout, "what it can detect"
+    out, _ = ablate("mine.yaml --dry-run --seeds 0-5")
+    assert "to train  12 of 12 trials" in out
+    assert "(6 seeds, 1 comparison).\n" in out, "what it can detect"
     assert not ROOT.exists()
 
 
 def test_trials_that_share_images_are_not_exported(study):
-    result = invoke("mine.yaml --table-only --format trials -s data.folds=5")
-    assert (result.exit_code, "'vitcli table' knows no folds" in result.stderr) == (2, True)
+    _, talk = ablate("mine.yaml --table-only --format trials -s data.folds=5", 2)
+    assert "'vitcli table' knows no folds" in talk
 
 
 def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(here):
@@ -76,22 +76,21 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     for variant in ("full", "no-norm"):
         for seed in (0, 1):
             fabricate(variant, seed)
-    assert invoke("mine.yaml").exit_code == 0
+    ablate("mine.yaml")
     whole = (ROOT / "results.json").read_bytes()
-    result = invoke("mine.yaml --seeds 0")
-    assert (result.exit_code, (ROOT / "results.json").read_bytes()) == (0, whole)
-    assert "report  not written, because --seeds trains a part" in result.stderr
+    _, talk = ablate("mine.yaml --seeds 0")
+    assert (ROOT / "results.json").read_bytes() == whole
+    assert "report  not written, because --seeds trains a part" in talk
 
 
 def test_what_is_not_done_is_exit_code_3_and_named(study):
     ROOT.mkdir(parents=True)
     (ROOT / "no-norm").write_text("a file in the way")
-    result = invoke("mine.yaml --seeds 0 -j 1")
-    assert (result.exit_code, "1 of 1 " in result.stdout) == (3, True), "the table marks it"
-    assert "error: 1 of 2 " in result.stderr
+    out, talk = ablate("mine.yaml --seeds 0 -j 1", 3)
+    assert ("1 of 1 " in out, "error: 1 of 2 " in talk) == (True, True), "the table marks it"
 
 
-RAY = ["--engine", "ray", "--address", "auto", "--gpus", "0.25"]
+RAY = "mine.yaml --device cpu --engine ray --address auto --gpus 0.25"
 
 
 class Recorded(Fake):
@@ -115,21 +114,11 @@ def engine(here, monkeypatch) -> Recorded:
     return found
 
 
-def ablate(*words: str) -> tuple[int, str]:
-    line = ["ablate", "mine.yaml", "--device", "cpu", *words]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["vitcli", *line])
-        result = CliRunner().invoke(app, line)
-    return result.exit_code, result.stderr
-
-
 def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine):
-    code, talk = ablate(*RAY, "--first")
-    assert code == 0, talk
+    _, talk = ablate(f"{RAY} --first")
     assert (engine.rounds, engine.name) == ([["full/seed0"]], "local")
     assert "next    vitcli ablate mine.yaml --device cpu --engine ray --address auto " in talk
-    code, talk = ablate(*RAY)
-    assert code == 0, talk
+    ablate(RAY)
     assert sorted(engine.rounds[1]) == ["full/seed1", "no-norm/seed0", "no-norm/seed1"]
     cluster = engine.setup.cluster
     assert (engine.name, cluster.address, cluster.gpus) == ("ray", "auto", 0.25)
@@ -137,9 +126,9 @@ def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine)
 
 
 def test_the_first_trial_is_planned_without_a_training_and_saved_at_once(engine, here):
-    code, talk = ablate(*RAY, "--first", "--dry-run")
-    assert (code, "full/seed0" in talk, engine.rounds) == (0, True, [])
-    assert ablate(*RAY, "--first", "--save", "saved")[0] == 0
+    _, talk = ablate(f"{RAY} --first --dry-run")
+    assert ("full/seed0" in talk, engine.rounds) == (True, [])
+    ablate(f"{RAY} --first --save saved")
     assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
 
 

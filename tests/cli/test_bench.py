@@ -16,21 +16,15 @@ from torch.autograd import DeviceType
 from tests.cli import commands
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.runner.speed import attention
-from vitcli.runner.speed.attention import fit_exponent, squarest_grid
+from vitcli.runner.speed.attention import fit_exponent
 from vitcli.runner.speed.clock import turns
 from vitcli.runner.speed.profile import costliest
 
-vitcli = partial(commands.vitcli, "bench")
+document = partial(commands.document, "bench")
 pytestmark = pytest.mark.usefixtures("here")
 QUICK = ("--rounds", "2", "--seconds", "0")
 SMALL = ("-s", "model.depth=1", "-s", "model.embed_dim=16", "-s", "model.num_heads=2")
 TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
-
-
-def document(*words: str) -> dict:
-    code, out, talk = vitcli(*words, "--json")
-    assert code == 0, talk
-    return json.loads(out)
 
 
 def test_training():
@@ -81,13 +75,8 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert 1.0 < growth["strided", "plain"] < 1.6
     assert all(growth[name, "plain"] < 1.1 for name in ATTENTIONS.keys() - {"softmax", "strided"})
     assert [point["tokens"] for point in found["rows"][0]["points"]] == [512, 1024, 2048]
-    assert vitcli(*words, "8,16", "-o", "growth.svg")[0] == 0
+    commands.said(0, "bench", *words, "8,16", "-o", "growth.svg")
     assert all(name in Path("growth.svg").read_text() for name in ATTENTIONS)
-
-
-def test_tokens_are_a_grid_as_square_as_can_be():
-    found = {count: squarest_grid(count) for count in (1, 7, 64, 128, 4096)}
-    assert found == {1: (1, 1), 7: (1, 7), 64: (8, 8), 128: (8, 16), 4096: (64, 64)}
 
 
 def test_attention_leaves_out_what_does_not_fit(monkeypatch):
@@ -119,17 +108,12 @@ def test_a_kernel_of_a_gpu_counts_once():
         return SimpleNamespace(key=key, is_user_annotation=is_range, **fields)
 
     on_cpu, on_gpu = DeviceType.CPU, DeviceType.CUDA
-    kernels = [
-        event("gemm", on_gpu, 30),
-        event("copy", on_gpu, 10),
-        event("step", on_gpu, 40, True),
-    ]
+    kernels = [event("gemm", on_gpu, 30), event("copy", on_gpu, 10)]
+    kernels.append(event("step", on_gpu, 40, True))
     operators = [event("aten::mm", on_cpu, 30), event("aten::copy_", on_cpu, 10)]
     rows = costliest([*kernels, *operators], on_gpu=True)
-    assert [(row["operator"], row["share"]) for row in rows] == [
-        ("aten::mm", 0.75),
-        ("aten::copy_", 0.25),
-    ]
+    expected = [("aten::mm", 0.75), ("aten::copy_", 0.25)]
+    assert [(row["operator"], row["share"]) for row in rows] == expected
     in_a_graph = costliest([*kernels, event("cudaGraphLaunch", on_cpu, 0)], on_gpu=True)
     assert [row["operator"] for row in in_a_graph] == ["gemm", "copy"]
 

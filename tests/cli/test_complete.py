@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.patience import HANG
+from tests.terminal import read_until, read_until_end
 from vitcli.cli.main import main
 
 SHIM = f"""#!/bin/sh
@@ -106,7 +107,6 @@ OFFERS = {
     "vitcli train cifar10-swin -s model.de": ["model.depths=", "model.depths=[2,4,2]"],
     "vitcli train -s optim.name=": ["adamw", "adam", "sgd", "muon"],
     "vitcli train -s model.attention=li": ["linformer", "linear"],
-    "vitcli train --set model.attention=li": ["linformer", "linear"],
     "vitcli train --set=model.attention=li": ["linformer", "linear"],
     "vitcli train -s model.family=s": ["swin"],
     "vitcli train -s model.qkv_bias=": ["true", "false"],
@@ -176,15 +176,9 @@ def press_keys(environment: dict[str, str]) -> str:
     start_of_line, end_of_line = "\x01", "\x05"
     lines = [f"vitcli {keys}{start_of_line}printf '<%s>' {end_of_line} && echo" for keys in KEYS]
     for line in [*lines, "exit"]:
-        while not seen.endswith(b"READY> "):
-            seen += os.read(terminal, 1)
+        seen += read_until(terminal, b"READY> ")
         os.write(terminal, f"{line}\n".encode())
-        seen += b"\n"
-    try:
-        while chunk := os.read(terminal, 65536):
-            seen += chunk
-    except OSError:
-        pass
+    seen += read_until_end(terminal)
     os.close(terminal)
     assert shell.wait(timeout=HANG) == 0
     return seen.decode()

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from tests.cli import commands
+from tests.cli.commands import document, said
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS, DataSpec
 from vitcli.runner.data.cache import files_in_cache
@@ -27,16 +28,14 @@ pytestmark = pytest.mark.usefixtures("here")
 def test_info_downloads_nothing(monkeypatch):
     monkeypatch.delenv("VITCLI_OFFLINE")
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("a connection"))
-    assert vitcli("info", "cifar10")[0] == 4
+    said(4, "data", "info", "cifar10")
 
 
 def test_info_of_ones_own_pictures(pictures):
-    found = json.loads(vitcli("info", f"imagefolder:{pictures}", "--json")[1])
+    found = document("data", "info", f"imagefolder:{pictures}")
     assert found["images_per_class"] == {"train": [40, 40], "test": [12, 12]}
-    assert found["class_names"] == ["bright", "dark"]
-    assert found["num_train"] == 80
-    assert len(found["data_hash"]) == 64
-    assert found["picture"] is None
+    assert (found["class_names"], found["num_train"]) == (["bright", "dark"], 80)
+    assert (len(found["data_hash"]), found["picture"]) == (64, None)
     files = (pictures / "train").rglob("*.png")
     pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
     np.testing.assert_allclose(found["mean"], pixels.mean((0, 1, 2)), rtol=1e-6)
@@ -97,7 +96,10 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert following == wanted
     code, _, err = vitcli(*following[3:-1], "ohne Kopien.csv")
     assert code == 6
-    found = parse_train(err.splitlines()[-1])
+    words = shlex.split(err.splitlines()[-1])
+    assert words[:5] == ["next", "vitcli", "train", "finetune", "--data"]
+    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
+    found = {"data.name": words[5], "data.skip_bad": "--skip-bad" in words, **parse_sets(sets)}
     data = {"name": f"imagefolder:{flawed}", "skip_bad": True, "corrections": "ohne Kopien.csv"}
     assert found == {f"data.{field}": value for field, value in data.items()}
     read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
@@ -108,32 +110,23 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
-def parse_train(line: str) -> dict[str, object]:
-    """Return the fields that a command ``vitcli train finetune`` sets."""
-    words = shlex.split(line)
-    assert words[:6] == ["next", "vitcli", "train", "finetune", "--data", words[5]]
-    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
-    skips = {"data.skip_bad": True} if "--skip-bad" in words else {}
-    return {"data.name": words[5], **skips, **parse_sets(sets)}
-
-
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
-    assert vitcli("check", f"imagefolder:{pictures}")[0] == 0
+    said(0, "data", "check", f"imagefolder:{pictures}")
     shutil.rmtree(pictures / "test" / "dark")
     code, out, _ = vitcli("check", str(pictures), "--json", "--page", "page.html")
     found = json.loads(out)
     assert (code, found["num_problems"], found["untested"]) == (6, 1, ["dark"])
     assert "dark</p>" in Path("page.html").read_text()
-    assert "held out" not in vitcli("check", str(pictures))[1]
-    assert "held out" in vitcli("check", str(pictures / "train"))[1]
+    for folder, is_told in ((pictures, False), (pictures / "train", True)):
+        assert ("held out" in vitcli("check", folder)[1]) == is_told
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
 
 
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):
-    assert vitcli("check", "cifar10", "--page", "page.html")[0] == 4
-    assert vitcli("check", "none", "--page", "none/page.html")[0] == 2
+    said(4, "data", "check", "cifar10", "--page", "page.html")
+    said(2, "data", "check", "none", "--page", "none/page.html")
     assert not [*here.iterdir()]
 
 
@@ -143,9 +136,8 @@ def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):
             (here / f"{split}-{kind}-ubyte.gz").touch()
     monkeypatch.setenv("VITCLI_DATA", str(here))
     monkeypatch.setattr("vitcli.runner.data.get.get_data", lambda *_, **__: None)
-    code, out, _ = vitcli("get", "mnist", "--json")
-    assert (code, json.loads(out)["place"]) == (0, str(here))
-    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
+    assert document("data", "get", "mnist")["place"] == str(here)
+    found = {each["name"]: each for each in document("data", "ls")}
     assert ([*found], found["mnist"]["place"]) == ([*DATA_SETS], str(here))
     facts = {"img_size": [32, 32], "in_chans": 3, "num_classes": 10, "kind": "missing"}
     facts |= {"num_train": 50_000, "num_test": 10_000, "place": None, "decoded": []}
@@ -154,39 +146,32 @@ def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):
 
 def test_the_picture_is_written_as_png(pictures):
     name = f"imagefolder:{pictures}"
-    code, out, _ = vitcli("info", name, "-o", "sheet.png", "--json")
-    assert (code, json.loads(out)["picture"]) == (0, "sheet.png")
+    assert document("data", "info", name, "-o", "sheet.png")["picture"] == "sheet.png"
     with Image.open("sheet.png") as sheet:
-        assert sheet.format == "PNG"
-        before = np.asarray(sheet)
-    vitcli("info", name, "-o", "again.png")
+        assert (sheet.format, np.asarray(sheet).std() > 10) == ("PNG", True)
+    said(0, "data", "info", name, "-o", "again.png")
     assert Path("sheet.png").read_bytes() == Path("again.png").read_bytes()
-    assert before.std() > 10
 
 
 def test_rm_empties_the_cache_of_a_data_set_after_asking(pictures):
     name = f"imagefolder:{pictures}"
-    assert vitcli("info", name)[0] == 0
+    said(0, "data", "info", name)
     before, cached = [*pictures.rglob("*")], files_in_cache(name)
     assert len(cached) >= 2
-    code, _, talk = vitcli("rm", name)
-    assert (code, "--yes" in talk, files_in_cache(name)) == (2, True, cached)
-    code, out, _ = vitcli("rm", name, "--yes", "--json")
-    assert (code, json.loads(out)["removed"]) == (0, [str(path) for path in cached])
+    assert "--yes" in said(2, "data", "rm", name)
+    assert files_in_cache(name) == cached
+    assert document("data", "rm", name, "--yes")["removed"] == [str(path) for path in cached]
     assert (files_in_cache(name), [*pictures.rglob("*")]) == ([], before)
     assert vitcli("rm", name)[:2] == (0, "")
 
 
-def tiny_data(in_chans: int, size: tuple[int, int], num_classes: int = 3) -> DataSet:
-    """Every image of class c has the level 20 c + its number; twelve a class."""
-    labels = torch.arange(num_classes).repeat(12)
-    numbers = torch.arange(12).repeat_interleave(num_classes)
-    levels = (20 * labels + numbers).byte()
-    pixels = levels[:, None, None, None].expand(-1, in_chans, *size).contiguous()
-    images = Images(pixels, labels)
-    names = tuple(f"class {c}" for c in range(num_classes))
+def tiny_data(in_chans: int, size: tuple[int, int]) -> DataSet:
+    """Every image of class c has the level 20 c + its number; twelve of each of three classes."""
+    labels = torch.arange(3).repeat(12)
+    levels = (20 * labels + torch.arange(12).repeat_interleave(3)).byte()
+    images = Images(levels[:, None, None, None].expand(-1, in_chans, *size).contiguous(), labels)
     facts: dict[str, Any] = {"mean": (0.5,) * in_chans, "std": (0.2,) * in_chans}
-    facts |= {"name": "levels", "class_names": names, "data_hash": "d" * 64}
+    facts |= {"name": "levels", "class_names": ("a", "b", "c"), "data_hash": "d" * 64}
     return DataSet(train=images, test=images, **facts)
 
 
@@ -219,12 +204,11 @@ def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, ve
     monkeypatch.delenv("VITCLI_CACHE")
     monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
     for words in (["data", "ls"], ["train", "quickstart", "--epochs", "1"]):
-        code, _, talk = commands.vitcli(*words)
-        assert (code, "VITCLI_CACHE" in talk, talk.count("error:")) == (5, True, 1), talk
+        talk = said(5, *words)
+        assert ("VITCLI_CACHE" in talk, talk.count("error:")) == (True, 1), talk
     assert not Path("~").exists()
 
 
 @pytest.mark.parametrize(("command", "takes_code"), [("info", True), ("get", False), ("rm", False)])
 def test_an_unknown_name_asks_for_own_code_only_where_the_command_takes_it(command, takes_code):
-    code, _, err = vitcli(command, "nonsense")
-    assert (code, "--code" in err) == (2, takes_code)
+    assert ("--code" in said(2, "data", command, "nonsense")) == takes_code

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.cli import commands
+from tests.cli.commands import document, printed
 from tests.runner.machine.processors import products
 from vitcli.runner.machine import obstacles
 from vitcli.runner.machine.doctor import PACKAGES, hide_owner
@@ -29,11 +30,8 @@ def _measured(monkeypatch) -> None:
 
 
 def test_a_sound_machine():
-    code, out, talk = vitcli()
-    assert code == 0
-    assert talk == "no problems found; next: vitcli train\n"
-    assert f"torch         {torch.__version__}" in out
-    found = json.loads(vitcli("--json")[1])
+    assert f"torch         {torch.__version__}" in printed("doctor")
+    found = document("doctor")
     assert (found["ok"], found["problems"]) == (True, [])
     assert found["versions"].keys() == {"vitcli", "python", "system", *PACKAGES}
     assert found["devices"]["threads"] == torch.get_num_threads()
@@ -43,7 +41,7 @@ def test_a_sound_machine():
 
 
 def test_products_are_shown_beside_a_peak_that_can_be(monkeypatch):
-    found = json.loads(vitcli("--json")[1])["products"]
+    found = document("doctor")["products"]
     assert found["bf16 8320x96 by 96x96_flops"] == 180e9
     for peak, is_shown in ((83e9, True), (None, False), (79e9, False)):  # measured: 80e9
         monkeypatch.setattr(obstacles, "survey", lambda peak=peak: replace(SEEN, peak=peak))
@@ -57,9 +55,7 @@ def test_it_names_no_person_and_no_machine(here, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: "alice")
     monkeypatch.setattr("platform.node", lambda: "mainframe7")
     for out in (vitcli()[1], vitcli("--json")[1]):
-        assert "alice" not in out
-        assert "mainframe7" not in out
-        assert "~/cache" in out
+        assert ("alice" in out, "mainframe7" in out, "~/cache" in out) == (False, False, True)
         assert "/scratch/HOST/USER/data" in out
 
 
@@ -108,5 +104,5 @@ def test_what_one_can_work_without_is_a_note(monkeypatch):
     code, out, _ = vitcli()
     notes = out.partition("notes\n")[2]
     assert (code, "emulates bf16" in notes, "no C++ compiler" in notes) == (0, True, True)
-    found = json.loads(vitcli("--json")[1])["compiler"]
+    found = document("doctor")["compiler"]
     assert (found["c++"], found["kernels"].partition(" ")[0]) == (None, "torch")

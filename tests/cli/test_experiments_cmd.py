@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import commands
+from tests.cli.commands import document, said
 from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.runner.experiment.config import experiment_files, load_experiment
 from vitcli.runner.experiment.listing import describe_experiment, text_of_copy
@@ -23,11 +24,6 @@ STUDY = (
 )
 
 
-def shipped() -> Path:
-    """The file of an experiment that everybody has."""
-    return load_experiment("quickstart").path
-
-
 def local(name: str, text: str) -> Path:
     """An experiment file of one's own."""
     Path("experiments").mkdir(exist_ok=True)
@@ -38,7 +34,7 @@ def local(name: str, text: str) -> Path:
 
 def test_ls_has_name_kind_and_question():
     local("parts.yaml", STUDY)
-    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
+    found = {each["name"]: each for each in document("experiments", "ls")}
     facts = {"kind": "study", "question": "which part matters?", "hypothesis": ""}
     assert found["parts"] == {"name": "parts", "path": "experiments/parts.yaml"} | facts
     assert found["quickstart"]["kind"] == "experiment"
@@ -58,8 +54,8 @@ def test_show_prints_the_file_as_it_is():
     path = local("mine.yaml", text)
     assert vitcli("show", "mine")[:2] == (0, text)
     assert vitcli("show", path)[1] == text
-    assert vitcli("show", "quickstart")[1] == shipped().read_text()
-    found = json.loads(vitcli("show", "mine", "--json")[1])
+    assert vitcli("show", "quickstart")[1] == load_experiment("quickstart").path.read_text()
+    found = document("experiments", "show", "mine")
     assert (found["text"], found["question"]) == (text, "tabs?\tyes")
 
 
@@ -70,18 +66,15 @@ def test_show_resolved_is_a_complete_experiment_file():
     spec = load_experiment(str(path)).spec
     assert (spec.model.img_size, spec.model.num_classes, spec.model.embed_dim) == ((32, 32), 10, 64)
     assert describe_experiment(str(path)).question == describe_experiment("quickstart").question
-    config = json.loads(vitcli("show", "quickstart", "--resolved", "--json")[1])["config"]
+    config = document("experiments", "show", "quickstart", "--resolved")["config"]
     assert config == spec.model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
     ("dest", "file"),
     [
-        ([], "quickstart.yaml"),
-        (["mine"], "mine.yaml"),
-        (["mine.yml"], "mine.yml"),
-        (["folder"], "folder/quickstart.yaml"),
-        (["folder/mine.yaml"], "folder/mine.yaml"),
+        *(([], "quickstart.yaml"), (["folder"], "folder/quickstart.yaml")),
+        *((["mine"], "mine.yaml"), (["folder/mine.yml"], "folder/mine.yml")),
     ],
 )
 def test_cp_makes_a_file_that_can_be_trained(dest, file):
@@ -91,9 +84,9 @@ def test_cp_makes_a_file_that_can_be_trained(dest, file):
     assert f"vitcli train {file}" in talk
     assert load_experiment(file).spec == load_experiment("quickstart").spec
     Path(file).write_text("precious")
-    assert vitcli("cp", "quickstart", *dest)[0] == 2
+    said(2, "experiments", "cp", "quickstart", *dest)
     assert Path(file).read_text() == "precious"
-    assert vitcli("cp", "quickstart", *dest, "--force")[0] == 0
+    said(0, "experiments", "cp", "quickstart", *dest, "--force")
     assert load_experiment(file).spec == load_experiment("quickstart").spec
 
 
@@ -101,11 +94,10 @@ def test_cp_refuses_a_copy_that_would_not_find_its_base():
     local("below.yaml", "seed: 1\n")
     local("above.yaml", "base: ./below.yaml\n")
     Path("away").mkdir()
-    code, _, talk = vitcli("cp", "above", "away")
-    assert (code, "'./below.yaml'" in talk) == (2, True)
+    assert "'./below.yaml'" in said(2, "experiments", "cp", "above", "away")
     assert list(Path("away").iterdir()) == []
     Path("away/below.yaml").write_text("seed: 1\n")
-    assert vitcli("cp", "above", "away")[0] == 0
+    said(0, "experiments", "cp", "above", "away")
 
 
 def test_validate_names_what_is_wrong_and_goes_on():
@@ -151,7 +143,7 @@ def test_a_copy_has_the_fields_of_the_original_and_none_of_its_results():
         "reference:\n  source: a paper\n  rows: {full: {accuracy: 95.5}}\n"
         "variants: {full: {}, no-ffn: {model: {ffn: none}}}\n",
     )
-    assert vitcli("cp", "parts", "mine")[0] == 0
+    said(0, "experiments", "cp", "parts", "mine")
     assert Path("mine.yaml").read_text() == (
         "# Question: which part\n#           matters?\n# My own remark.\n"
         "base: quickstart\nseeds: [0, 1] # two\n"

@@ -9,8 +9,8 @@ import safetensors.torch
 import timm
 import torch
 
-from tests.cli import commands
-from tests.cli.importing import FIELDS, same_logits, save, theirs, vitcli
+from tests.cli.commands import printed, said
+from tests.cli.importing import FIELDS, same_logits, save, theirs
 from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
@@ -24,23 +24,21 @@ def test_a_model_of_timm_keeps_its_logits(tiny, here):
     model = theirs()
     state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3}, here / "vit.pt")
-    code, _, talk = vitcli("vit.pt", tiny, "-o", "mine", *FIELDS)
-    assert code == 0, talk
+    said(0, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)
     same_logits("mine", model)
     assert 0 <= evaluate_run("mine").scores.accuracy <= 1
     assert 0 <= probe_run("mine", "knn").trained.accuracy <= 1
-    assert vitcli("vit.pt", tiny, "-o", "mine", *FIELDS)[0] == 2, "nothing is overwritten"
-    assert commands.vitcli("runs", "verify", "mine")[0] == 0
-    code, _, talk = commands.vitcli("train", "--resume", "mine")
-    assert (code, "--init mine" in talk) == (2, True), talk
+    said(2, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)  # nothing is overwritten
+    said(0, "runs", "verify", "mine")
+    assert "--init mine" in said(2, "train", "--resume", "mine")
 
 
 def test_our_own_names_in_safetensors(tiny, here):
-    assert vitcli(save(theirs()), tiny, "-o", "first", *FIELDS)[0] == 0
+    said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
     weights = load_model("first").state_dict()
     safetensors.torch.save_file(weights, here / "own.safetensors")
-    code, out, _ = vitcli("own.safetensors", tiny, *FIELDS)
-    assert (code, out.splitlines()[0]) == (0, "run            runs/own")
+    out = printed("import", "own.safetensors", tiny, *FIELDS)
+    assert out.splitlines()[0] == "run            runs/own"
     assert RunDir(Path("runs/own")).read("meta.json")["imported"] == "own.safetensors"
     again = load_model("own").state_dict()
     assert all(again[name].equal(weights[name]) for name in weights)
@@ -49,11 +47,11 @@ def test_our_own_names_in_safetensors(tiny, here):
 def test_another_model_is_refused_by_its_differences(tiny, here):
     """The names are those of the file, prefix included; all other shapes are counted."""
     file = save(torch.nn.ModuleDict({"module": theirs()}))
-    words = (file, tiny, "-o", "mine", *FIELDS, "-s")
-    code, _, talk = vitcli(*words, "model.depth=3")
-    assert (code, Path("mine").exists(), "module.blocks.2.norm1.weight" in talk) == (4, False, True)
+    words = (4, "import", file, tiny, "-o", "mine", *FIELDS, "-s")
+    talk = said(*words, "model.depth=3")
+    assert (Path("mine").exists(), "module.blocks.2.norm1.weight" in talk) == (False, True)
     assert suggested(talk) == ["-s", "model.depth=2"]
-    _, _, talk = vitcli(*words, "model.mlp_dim=20")
+    talk = said(*words, "model.mlp_dim=20")
     assert "module.blocks.0.mlp.fc1.weight is (32, 16), the model needs (20, 16)" in talk
     assert " and 3 more\n" in talk
 
@@ -68,11 +66,11 @@ def suggested(talk: str) -> list[str]:
 def test_shapes_are_compared_before_images_are_read(tiny, here):
     """CIFAR-10 is not here, which only a file that fits finds out."""
     file = save(theirs(img_size=32, num_classes=10))
-    words = [file, tiny, "-o", "mine", "-s", "data.name=cifar10"]
-    code, _, talk = vitcli(*words)
-    assert (code, "pos_embed is (1, 65, 16)" in talk, "cifar10" in talk) == (4, True, False), talk
-    code, _, talk = vitcli(*words, *suggested(talk))
-    assert (code, "pos_embed" in talk, "cifar10" in talk) == (4, False, True), talk
+    words = (4, "import", file, tiny, "-o", "mine", "-s", "data.name=cifar10")
+    talk = said(*words)
+    assert ("pos_embed is (1, 65, 16)" in talk, "cifar10" in talk) == (True, False), talk
+    talk = said(*words, *suggested(talk))
+    assert ("pos_embed" in talk, "cifar10" in talk) == (False, True), talk
 
 
 NO_EMBED = {"no_embed_class": True}
@@ -94,12 +92,11 @@ NO_EMBED = {"no_embed_class": True}
 def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fields, options):
     model = theirs(**fields)
     file = save(model)
-    code, _, talk = vitcli(file, tiny, "-o", "mine")
+    talk = said(4, "import", file, tiny, "-o", "mine")
     words = suggested(talk)
-    assert (code, {*options} <= {word.removeprefix("model.") for word in words[1::2]}) == (4, True)
+    assert {*options} <= {word.removeprefix("model.") for word in words[1::2]}
     assert ("num_heads" in talk) == ("embed_dim" in fields)
-    code, _, talk = vitcli(file, tiny, "-o", "mine", *words)
-    assert code == 0, talk
+    talk = said(0, "import", file, tiny, "-o", "mine", *words)
     assert "values from the experiment are used: model.num_heads=2, model.norm_eps=1e-06" in talk
     same_logits("mine", model, fields.get("img_size", 8))
 
@@ -107,18 +104,16 @@ def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fi
 def test_another_number_of_classes_is_named_with_a_command_that_works(tiny, here):
     """Without timm's name no new head is made, so the error names the way that makes one."""
     model = timm.create_model("test_vit", num_classes=7).eval()
-    code, _, talk = vitcli(save(model), tiny, "-o", "mine")
-    assert code == 4
+    talk = said(4, "import", save(model), tiny, "-o", "mine")
     advice = talk.partition("make a new head: vitcli ")[2].replace("EXPERIMENT", str(tiny))
     advice = advice.replace("timm:NAME", "timm:test_vit")
-    code, _, talk = commands.vitcli(*shlex.split(advice))
-    assert (code, "note: the head for 2 classes is new" in talk) == (0, True), talk
-    code, _, talk = vitcli(save(theirs(num_classes=7)), tiny, "-o", "mine")
-    assert (code, "-s model" in talk) == (4, False), "no setting helps"
+    assert "note: the head for 2 classes is new" in said(0, *shlex.split(advice))
+    talk = said(4, "import", save(theirs(num_classes=7)), tiny, "-o", "mine")
+    assert "-s model" not in talk, "no setting helps"
     model = theirs()
     model.head = torch.nn.Identity()
-    code, _, talk = vitcli(save(model), tiny, "-o", "mine", *FIELDS)
-    assert (code, "timm:NAME --weights" in talk) == (4, True), talk
+    talk = said(4, "import", save(model), tiny, "-o", "mine", *FIELDS)
+    assert "timm:NAME --weights" in talk
 
 
 @pytest.mark.parametrize(
@@ -132,28 +127,27 @@ def test_another_number_of_classes_is_named_with_a_command_that_works(tiny, here
 def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, part):
     """They would change the logits, so no setting is suggested."""
     file = save(theirs(getattr(timm.models.deit, kind), **fields))
-    code, _, talk = vitcli(file, tiny, "-o", "mine", *FIELDS)
-    assert (code, f"lack: {part}" in talk, "-s " in talk) == (4, True, False), talk
+    talk = said(4, "import", file, tiny, "-o", "mine", *FIELDS)
+    assert (f"lack: {part}" in talk, "-s " in talk) == (True, False), talk
 
 
 def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here):
     for name in ("pretrain-mae", "clip"):
-        code, _, talk = vitcli(save(theirs()), name, "-o", "mine")
-        assert (code, f"error: {name} " in talk, Path("mine").exists()) == (2, True, False), talk
+        assert f"error: {name} " in said(2, "import", save(theirs()), name, "-o", "mine")
+        assert not Path("mine").exists()
 
 
 def test_an_export_of_vitcli_states_its_settings(tiny, here):
     """Its mean and std are used, unless the experiment has its own; nothing else is missing."""
     words = ("-s", "data.mean=[0.1, 0.2, 0.3]", "-s", "data.std=[1, 2, 3]", *FIELDS)
-    assert vitcli(save(theirs()), tiny, "-o", "first", *words)[0] == 0
-    assert commands.vitcli("export", "first", "--format", "safetensors")[0] == 0
-    code, _, talk = vitcli("first.safetensors", tiny, "-o", "second", *FIELDS)
-    assert (code, "note:" in talk) == (0, False), talk
+    said(0, "import", save(theirs()), tiny, "-o", "first", *words)
+    said(0, "export", "first", "--format", "safetensors")
+    again = ("import", "first.safetensors", tiny, *FIELDS, "-o")
+    assert "note:" not in said(0, *again, "second")
     data = RunDir(Path("second")).spec().data
     assert (data.mean, data.std) == ((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     other = ("-s", "data.mean=[0.5, 0.5, 0.5]", "-s", "model.norm_eps=0.1")
-    code, _, talk = vitcli("first.safetensors", tiny, "-o", "third", *FIELDS, *other)
-    assert code == 0, talk
+    talk = said(0, *again, "third", *other)
     assert "norm_eps=0.1 (file: 1e-06), data.mean=[0.5, 0.5, 0.5] (file: [0.1, 0.2, 0.3])" in talk
 
 
@@ -167,12 +161,12 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     wanted = {None: [0, 1], "natural": [1, 0], "2,10": [1, 0], "10,2": [0, 1]}
     for i, (order, rows) in enumerate(wanted.items()):
         words = ["--class-order", order] if order else []
-        code, _, talk = vitcli(file, tiny, "-o", f"mine{i}", *FIELDS, *words)
-        assert (code, "--class-order natural" in talk) == (0, order is None), talk
+        talk = said(0, "import", file, tiny, "-o", f"mine{i}", *FIELDS, *words)
+        assert ("--class-order natural" in talk) == (order is None), talk
         ours = load_model(f"mine{i}")(images)
         torch.testing.assert_close(ours, model(images)[:, rows], atol=1e-5, rtol=1e-5)
-    code, _, talk = vitcli(file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
-    assert (code, talk.endswith("each of these once: 10,2\n")) == (2, True), talk
+    talk = said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
+    assert talk.endswith(": 10,2\n")
 
 
 def test_names_of_decoders_and_the_command_that_trains_weights():

@@ -14,8 +14,8 @@ import torch
 from huggingface_hub import constants
 from PIL import Image
 
-from tests.cli.commands import save_picture, vitcli
-from tests.cli.importing import same_logits, save
+from tests.cli.commands import document, printed, said, save_picture, vitcli
+from tests.cli.importing import publish, same_logits, save
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
@@ -48,30 +48,20 @@ def variant(monkeypatch):
 
 
 @pytest.fixture
-def published(here, monkeypatch):
-    """Return a function that puts weights of test_vit into the cache of the Hub."""
+def hub(here, monkeypatch) -> Path:
+    """Return the folder of the Hub's cache, which is empty."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
-
-    def put(**options) -> None:
-        place = here / "hub" / "models--timm--test_vit.r160_in1k"
-        (place / "refs").mkdir(parents=True)
-        (place / "refs" / "main").write_text("abc")
-        (place / "snapshots" / "abc").mkdir(parents=True)
-        save(theirs(**options), str(place / "snapshots" / "abc" / "model.safetensors"))
-
-    return put
+    return here / "hub"
 
 
-def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here, published):
+def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, here, hub):
     """An experiment from scratch takes no other model; a dry run makes no run of the weights."""
-    published(num_classes=5)
+    publish(theirs(num_classes=5), hub)
     words = ("train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", "0")
     words += ("--init", "timm:test_vit", "-s", "data.resize=80")
-    code, out, talk = vitcli(*words, "--dry-run", "--json")
-    assert (code, Path("runs").exists()) == (0, False), talk
-    init = json.loads(out)["config"]["train"]["init"]
-    code, _, talk = vitcli(*words, "--name", "run")
-    assert code == 0, talk
+    init = document(*words, "--dry-run")["config"]["train"]["init"]
+    assert not Path("runs").exists()
+    said(0, *words, "--name", "run")
     run = RunDir(Path("runs/run"))
     spec, first = run.spec(), RunDir(Path("runs") / init)
     assert (spec.train.init, first.exists) == (init, True)
@@ -83,12 +73,11 @@ def test_init_takes_model_size_and_normalisation_from_weights_of_timm(pictures, 
     same = [name for name, tensor in own.items() if tensor.equal(other[name])]
     assert {*own} - {*same} == {"head.weight", "head.bias", "pos_embed.table"}
     assert own["head.weight"].shape[0] == 2
-    code, out, _ = vitcli("runs", "ls", "--json")
-    data = {row["name"]: row["data"] for row in json.loads(out)}
+    data = {row["name"]: row["data"] for row in document("runs", "ls")}
     assert data == {init: None, "run": f"imagefolder:{pictures}"}
-    assert vitcli("train", "quickstart", *words[2:6], "--init", "timm:test_vit")[0] == 2
-    code, _, talk = vitcli(*words[:6], "--init", save(theirs()))
-    assert (code, "vitcli import vit.safetensors EXPERIMENT" in talk) == (2, True), talk
+    said(2, "train", "quickstart", *words[2:6], "--init", "timm:test_vit")
+    talk = said(2, *words[:6], "--init", save(theirs()))
+    assert "vitcli import vit.safetensors EXPERIMENT" in talk
 
 
 SWIGLU = timm.layers.SwiGLUPacked
@@ -111,15 +100,15 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
     variant(**options)
     name, model = "test_vit", theirs(num_classes=2, **options)
     file = save(model)
-    code, _, talk = vitcli("import", f"timm:{name}", "--weights", file, tiny, "-o", "mine", *LARGE)
-    assert (code, "resized" in talk, "dropped" in talk) == (0, False, False), talk
+    talk = said(0, "import", f"timm:{name}", "--weights", file, tiny, "-o", "mine", *LARGE)
+    assert ("resized" in talk, "dropped" in talk) == (False, False), talk
     ours, images = load_model("mine"), torch.randn(1, 3, 160, 160)
     torch.testing.assert_close(ours(images), model(images), atol=1e-5, rtol=1e-5)
     config = model.pretrained_cfg
     data = json.loads((Path("mine") / "meta.json").read_text())
     assert (data["imported"], data["timm"]) == (file, name)
     assert tuple(RunDir(Path("mine")).spec().data.mean) == config["mean"]
-    assert vitcli("export", "mine", "--format", "safetensors", "-o", "back.safetensors")[0] == 0
+    said(0, "export", "mine", "--format", "safetensors", "-o", "back.safetensors")
     if {"norm_layer", "mlp_layer"} & options.keys() and "pre_norm" not in options:
         return  # these have no plain name in timm
     back = timm.create_model(name, num_classes=2, **options).eval()
@@ -129,9 +118,8 @@ def test_a_model_of_timm_travels_there_and_back(tiny, here, variant, options):
 
 def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
     file = save(theirs(num_classes=2))
-    code, _, talk = vitcli("import", "timm:test_vit", "--weights", file, tiny, "-o", "mine")
-    assert code == 0, talk
-    lines = talk.splitlines()
+    words = ("import", "timm:test_vit", "--weights", file, tiny, "-o", "mine")
+    lines = said(0, *words).splitlines()
     assert "resized: pos_embed (1, 101, 64) -> (1, 5, 64)" in lines
     assert "resized: patch_embed.proj.weight (64, 3, 16, 16) -> (64, 3, 4, 4)" in lines
     sizes = {"img_size": 8, "patch_size": 4, "num_classes": 2}
@@ -150,13 +138,12 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     following = out.splitlines()[-1].removeprefix("next           vitcli ")
     save_picture("x.png", (8, 8))
     for reader in ("eval", "predict", "attn-map"):
-        code, _, talk = vitcli(reader, "mine", *(["x.png"] if reader != "eval" else []))
-        assert (code, talk.count("its head was never trained")) == (0, 1), talk
-    code, _, talk = vitcli("export", "mine", "--format", "card", "-o", "card.md")
-    assert (code, talk.endswith(f": vitcli {following}\n")) == (4, True)
+        talk = said(0, reader, "mine", *(["x.png"] if reader != "eval" else []))
+        assert talk.count("its head was never trained") == 1
+    talk = said(4, "export", "mine", "--format", "card", "-o", "card.md")
+    assert talk.endswith(f": vitcli {following}\n")
     if classes:
-        code, _, talk = vitcli(*shlex.split(following), "--epochs", 1, "--limit-batches", 1)
-        assert code == 0, talk
+        said(0, *shlex.split(following), "--epochs", 1, "--limit-batches", 1)
     kept = load_model("mine").state_dict()["blocks.3.ffn.inner.fc1.weight"]
     assert kept.equal(safetensors.torch.load_file(file)["blocks.3.mlp.fc1.weight"])
 
@@ -171,21 +158,20 @@ def test_a_refusal_names_the_part(tiny, here):
         ("timm:test_vit -s model.depth=3", 2, "model.depth=3"),
     ):
         words = (*source.split(), "--weights", file, tiny, "-o", "mine", *SMALL)
-        found, _, talk = vitcli("import", *words)
-        assert (found, message in talk, Path("mine").exists()) == (code, True, False), talk
+        assert message in said(code, "import", *words)
+        assert not Path("mine").exists()
 
 
-def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, published):
+def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch, hub):
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     words = ("import", "timm:test_vit", tiny, "-o", "mine", *SMALL)
     monkeypatch.setenv("VITCLI_OFFLINE", "0")
-    code, _, talk = vitcli(*words)
-    assert (code, "its weights cannot be downloaded (" in talk, talk.count("\n")) == (4, True, 1)
+    talk = said(4, *words)
+    assert ("its weights cannot be downloaded" in talk, talk.count("\n")) == (True, 1), talk
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
-    published()
-    code, _, talk = vitcli(*words)
-    assert (code, "read as timm:test_vit: mean [0.5, " in talk) == (0, True), talk
+    publish(theirs(), hub)
+    assert "read as timm:test_vit: mean [0.5, " in said(0, *words)
 
 
 def weights_of_first_block(model: Any, images: torch.Tensor) -> torch.Tensor:
@@ -204,13 +190,13 @@ def test_maps_of_weights_are_timms_attention(here, variant, options):
     variant(**{key: value for key, value in options.items() if key == "pre_norm"})
     picture = save_picture("x.png", (160, 160))
     words = ("attn-map", "timm:test_vit", picture, "--weights", save(model))
-    code, out, talk = vitcli(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
-    assert code == 0, talk
+    out = printed(*words, "--method", "raw", "--layer", 1, "-o", "x.npz")
     config = model.pretrained_cfg
     pixels = torch.from_numpy(np.array(Image.open(picture))).permute(2, 0, 1)[None] / 255
     mean, std = (torch.tensor(config[k])[None, :, None, None] for k in ("mean", "std"))
     wanted = weights_of_first_block(model, (pixels - mean) / std)
     with np.load("x.npz") as file:
+        assert file["num_prefix_tokens"] == 1
         found = torch.from_numpy(file["maps"]).view_as(wanted)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
     assert (" %  x.npz" in out) == (options == {}), "timm has no names for the classes"

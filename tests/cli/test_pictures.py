@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.commands import save_picture
+from tests.cli.commands import document, printed, said, save_picture
 from tests.cli.commands import vitcli as run_vitcli
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
@@ -25,19 +25,17 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
         save_picture(name, (9, 9))
     Path("many/notes.txt").write_text("no picture")
     os.chdir("many")
-    code, out, _ = attn_map(mapped_run, ".", "--json")
-    rows = json.loads(out)
-    assert (code, [row["image"] for row in rows]) == (0, ["a.jpg", "b.png"])
+    rows = document("attn-map", mapped_run, ".")
+    assert [row["image"] for row in rows] == ["a.jpg", "b.png"]
     assert all(Path(row["file"]).is_file() for row in rows)
     Path("a-cls.png").rename("renamed.png")
     code, out, talk = attn_map(mapped_run, ".")
     assert (code, len(out.splitlines())) == (0, 2)
     assert ".: skipped 2 figures of attn-map\n" in talk
-    assert attn_map(mapped_run, "renamed.png")[0] == 0, "a figure that is named itself"
+    said(0, "attn-map", mapped_run, "renamed.png")  # a figure that is named itself
     for file in ("a.jpg", "b.png"):
         Path(file).unlink()
-    code, _, talk = attn_map(mapped_run, ".")
-    assert (code, "only 4 figures of attn-map" in talk) == (4, True)
+    assert "only 4 figures of attn-map" in said(4, "attn-map", mapped_run, ".")
 
 
 def test_a_picture_is_never_replaced_by_its_map(mapped_run):
@@ -45,8 +43,7 @@ def test_a_picture_is_never_replaced_by_its_map(mapped_run):
     before = Path(path).read_bytes()
     Path("link.png").symlink_to(path)
     for name in ("./x.png", "link.png"):
-        code, _, talk = attn_map(mapped_run, path, "-o", name)
-        assert (code, "would overwrite the picture" in talk) == (2, True), talk
+        assert f"-o {Path(name)} " in said(2, "attn-map", mapped_run, path, "-o", name)
     assert Path(path).read_bytes() == before
 
 
@@ -55,7 +52,7 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
         Path(folder).mkdir()
         save_picture(f"{folder}/x.png", (10, 10))
     save_picture("a/x.jpg", (10, 10))
-    assert attn_map(mapped_run, "a", "b.c", "-o", "b.c")[0] == 0
+    said(0, "attn-map", mapped_run, "a", "b.c", "-o", "b.c")
     found = sorted(path.name for path in Path("b.c").glob("*-cls.png"))
     assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
 
@@ -67,7 +64,7 @@ def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
     assert (code, out, Path("out").exists()) == (4, "", False)
     assert talk.splitlines()[1].startswith("error: bad.png: ")
     Path("-").mkdir()  # which is standard input, whatever lies here
-    assert attn_map(mapped_run, "-")[0] == 4
+    said(4, "attn-map", mapped_run, "-")
     files = (save_picture("a.png", (9, 9)), "bad.png", "missing.png")
     code, out, talk = attn_map(mapped_run, *files)
     assert (code, out.split()[-1], Path("a-cls.png").is_file()) == (3, "a-cls.png", True)
@@ -75,11 +72,6 @@ def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
     Path("a-cls.png").unlink()
     assert attn_map(mapped_run, "a.png", "empty")[:2] == (4, "")
     assert not Path("a-cls.png").exists(), "a folder without pictures stops at once"
-
-
-@pytest.fixture
-def run(copy_of_run, here) -> str:
-    return str(copy_of_run(here / "run", {"train.epochs": 1}))
 
 
 @pytest.fixture
@@ -97,14 +89,15 @@ def photos(pictures) -> Path:
 
 
 IN_ORDER = [f"photos/{n}" for n in ("2.png", "10.png", "Größe.PNG", "old/1.png", "old/my cat.png")]
+ANSWERS = [(path, path != IN_ORDER[0]) for path in IN_ORDER]
+"""Each picture, and whether it has an answer, in a folder whose first picture is damaged."""
 
 
 @pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
 def test_one_picture_shows_several_classes(run, photos, words, rows):
-    code, out, _ = predict(run, photos / "2.png", *words)
-    lines = out.splitlines()[1:]
+    lines = printed("predict", run, photos / "2.png", *words).splitlines()[1:]
     assert [line.startswith("photos/2.png") for line in lines] == [True] + [False] * (rows - 1)
-    assert (code, {line.split()[-3] for line in lines} <= {"bright", "dark"}) == (0, True)
+    assert {line.split()[-3] for line in lines} <= {"bright", "dark"}
 
 
 def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeypatch):
@@ -129,17 +122,13 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     found = {form: predict(run, photos, "--format", form) for form in ("text", "json")}
     found["csv"] = predict(run, photos, "--format", "csv", "--reject", 0)
     assert {code for code, _, _ in found.values()} == {3}
-    header, *shown = found["text"][1].splitlines()
-    assert header.split() == ["file", "class", "probability"]
-    assert [line.split("  ")[0] for line in shown] == IN_ORDER
-    assert ["%" in line for line in shown] == [False] + [True] * 4
+    shown = found["text"][1].splitlines()[1:]
+    assert [(line.split("  ")[0], "%" in line) for line in shown] == ANSWERS
     rows = json.loads(found["json"][1])
-    assert [each["image"] for each in rows] == IN_ORDER
-    assert [each["error"] is None for each in rows] == [False] + [True] * 4
+    assert [(each["image"], each["error"] is None) for each in rows] == ANSWERS
     assert [len(each["top"]) for each in rows] == [0, 1, 1, 1, 1]
     rows = [*csv.DictReader(found["csv"][1].splitlines())]
-    assert [row["file"] for row in rows] == IN_ORDER
-    assert [row["accepted"] for row in rows] == ["false"] + ["true"] * 4
+    assert [(row["file"], row["accepted"] == "true") for row in rows] == ANSWERS
     assert "text, not a picture" in rows[0]["error"]
     assert {rows[1]["class"], rows[1]["second_class"]} == {"bright", "dark"}
     shares = [float(rows[1][name]) for name in ("probability", "second_probability")]
@@ -147,7 +136,7 @@ def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
 
 
 def test_rejected_pictures_are_marked_in_every_format(run, photos):
-    shares = {row["top"][0]["probability"] for row in json.loads(predict(run, photos, "--json")[1])}
+    shares = {row["top"][0]["probability"] for row in document("predict", run, photos)}
     least = (min(shares) + max(shares)) / 2
     words = (run, photos, "--reject", least, "--format")
     found = {form: predict(*words, form)[1] for form in ("json", "csv", "text")}
@@ -172,8 +161,8 @@ def test_predict_says_why_a_probability_is_not_calibrated(run, photos):
         "": {"temperature": 2.0},
     }.items():
         Path(run, "result.json").write_text(json.dumps(numbers))
-        code, _, talk = predict(photos, "--run", run, "--reject", 0.8)
-        assert (code, "not calibrated" in talk, reason in talk) == (0, bool(reason), True)
+        talk = said(0, "predict", run, photos, "--reject", 0.8)
+        assert ("not calibrated" in talk, reason in talk) == (bool(reason), True)
 
 
 @pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
@@ -181,8 +170,7 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
     for temperature in (1.0, 999.0):  # which changes the probability, but no set
         numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
         Path(run, "result.json").write_text(json.dumps(numbers))
-        code, out, talk = predict(run, photos, "--coverage", 0.9, "--format", "csv")
-        assert code == 0
+        out = printed("predict", run, photos, "--coverage", 0.9, "--format", "csv")
         for row in csv.DictReader(out.splitlines()):
             assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
             assert row["accepted"] == str(size == 1).lower()

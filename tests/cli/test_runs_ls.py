@@ -1,31 +1,28 @@
 """`vitcli runs ls` on fabricated folders: what differs, filters, orders, narrow terminals."""
 
-import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.commands import document, printed
 from tests.fabricated import make_run
 from vitcli.cli import console
 from vitcli.cli.chosen import load_changed
-from vitcli.cli.main import app
 from vitcli.runner.run.folder import RUNS, RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def ls(*words: object) -> str:
-    result = CliRunner().invoke(app, ["runs", "ls", *map(str, words)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+ls = partial(printed, "runs", "ls")
+listed = partial(document, "runs", "ls")
 
 
 def names(*words: object) -> list[str]:
-    return [run["name"] for run in json.loads(ls(*words, "--json"))]
+    return [run["name"] for run in listed(*words)]
 
 
 def make(name: str, order: int, **options: Any) -> RunDir:
@@ -90,12 +87,12 @@ def test_a_validation_result_is_marked_and_sorted(several):
     (line,) = (line for line in ls().splitlines() if line.startswith("trial-of"))
     assert "70.00 % val" in line
     assert ls().count(" val ") == 1, "a test result goes first"
-    (run,) = json.loads(ls("trial-of-a-search", "--json"))
+    (run,) = listed("trial-of-a-search")
     assert (run["test_accuracy"], run["val_accuracy"]) == (None, 0.7)
 
 
 def differs(name: str) -> dict[str, object]:
-    (run,) = json.loads(ls(name, "--json"))
+    (run,) = listed(name)
     return run["differs"]
 
 
@@ -118,7 +115,7 @@ def test_a_run_shows_what_it_started_from():
     make("timms", 1, meta={"imported": "model.safetensors", "timm": "test_vit"})
     make("tuned", 2, changes={"train.init": "theirs"}, meta={"experiment": "gone"})
     make("plain", 3)
-    found = {run["name"]: run["started_from"] for run in json.loads(ls("--json"))}
+    found = {run["name"]: run["started_from"] for run in listed()}
     assert found == {"theirs": "vit.pt", "timms": "timm:test_vit", "tuned": "theirs", "plain": None}
     shown = [re.findall(r"from=(\S+)", line) for line in ls().splitlines()[1:]]
     assert shown == [["vit.pt"], ["timm:test_vit"], ["theirs"], []]

@@ -1,12 +1,10 @@
 """`vitcli runs rm` on a study: what it asks, removes and refuses."""
 
-import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cli import commands
+from tests.cli.commands import document, said
 from tests.fabricated import make_run
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json
@@ -14,7 +12,6 @@ from vitcli.runner.run.folder import hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
-vitcli = partial(commands.vitcli, "runs", "rm")
 
 
 @pytest.fixture
@@ -34,9 +31,9 @@ def study() -> Path:
 @pytest.mark.parametrize("name", ["parts", STUDY])
 def test_a_study_is_removed_with_its_trials_and_its_report(study, name):
     run = make_run(3)
-    code, out, _ = vitcli(name, "parts/full/seed0", run.name, run.path, "--yes", "--json")
-    assert (code, list(Path("runs").iterdir())) == (0, [])
-    assert {"parts", run.name} <= {*json.loads(out)["removed"]}
+    words = ("runs", "rm", name, "parts/full/seed0", run.name, run.path, "--yes")
+    assert {"parts", run.name} <= {*document(*words)["removed"]}
+    assert list(Path("runs").iterdir()) == []
 
 
 def test_the_question_names_the_trials_and_the_size(study, environment):
@@ -50,7 +47,7 @@ def test_the_question_names_the_trials_and_the_size(study, environment):
 def test_a_running_study_or_trial_is_refused(study, held):
     idle = make_run(5)
     with hold_folder(study / held, "in use"):
-        assert vitcli("-y", idle.name, "parts")[0] == 7
+        said(7, "runs", "rm", "-y", idle.name, "parts")
     assert idle.exists
     assert len(list(study.rglob("config.yaml"))) == 3
     assert (study / "report.html").exists()
@@ -60,20 +57,21 @@ def test_a_folder_of_another_program_is_left_alone():
     Path("project/figures").mkdir(parents=True)
     Path("project/figures/mine.png").touch()
     Path("project/plan.json").write_text("{}")
-    assert vitcli("project", "-y")[0] == 4
+    said(4, "runs", "rm", "project", "-y")
     assert Path("project/figures/mine.png").exists()
 
 
 def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
     own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
-    own.append(run.checkpoints / "1/mine.txt")
-    for path in own:
+    own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt"]
+    written = [run.path / name for name in ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abc")]
+    for path in own + written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    code, _, talk = vitcli("parts", run.name, "--yes")
+    talk = said(0, "runs", "rm", "parts", run.name, "--yes")
     left = {path for path in Path("runs").rglob("*") if path.is_file() and path.name != ".lock"}
-    assert (code, left) == (0, {*own})
+    assert left == {*own}
     assert talk.count("not removed, because vitcli did not write it") == len(own)
 
 
@@ -84,5 +82,5 @@ def test_what_lies_behind_a_link_stays(study):
     other = make_run(5)
     (other.checkpoints / "800" / "link").symlink_to(elsewhere.resolve())
     before = sorted(elsewhere.rglob("*"))
-    assert vitcli(run.name, other.name, "--yes")[0] == 0
+    said(0, "runs", "rm", run.name, other.name, "--yes")
     assert sorted(elsewhere.rglob("*")) == before

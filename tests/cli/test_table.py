@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import printed, said, vitcli
 from vitcli.runner.study.results_file import Choices, read_results_file
 
 HEAD = "variant,seed,score,note\n"
@@ -26,9 +26,8 @@ def test_the_table_says_what_was_not_used_and_how_scores_were_read(results):
 def test_options_reach_the_document(results):
     words = ["--baseline", "b", "--lower-is-better", "--margin", "2", "--unit", "none"]
     columns = ["--score", "score", "--variant", "variant", "--pairs", "seed"]
-    code, out, _ = vitcli("table", "results.csv", *words, *columns, "--format", "json")
-    doc = json.loads(out)
-    assert (code, doc["rows"][0]["variant"], doc["margins"][0]["points"]) == (0, "b", 2)
+    doc = json.loads(printed("table", "results.csv", *words, *columns, "--format", "json"))
+    assert (doc["rows"][0]["variant"], doc["margins"][0]["points"]) == ("b", 2)
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0)
     expected = read_results_file(results, choices, doc["command"])[0].model_dump(mode="json")
@@ -42,14 +41,6 @@ def test_a_missing_trial_ends_with_exit_code_3(results):
 
 
 def test_output_writes_the_page_and_format_is_checked(results):
-    assert vitcli("table", "results.csv", "-o", "out")[0] == 0
+    printed("table", "results.csv", "-o", "out")
     assert (results.parent / "out" / "report.html").is_file()
-    assert vitcli("table", "results.csv", "--format", "trials")[0] == 2
-
-
-def test_the_trials_of_a_study_are_printed_for_vitcli_table(tmp_path, monkeypatch):
-    words = ("ablate", "ablation-cifar10-full", "--table-only", "--seeds", "0-3")
-    code, out, _ = vitcli(*words, "--format", "trials")
-    assert code == 0
-    (tmp_path / "t.csv").write_text(out)
-    assert len(read_results_file(tmp_path / "t.csv", Choices(), "")[0].rows) == 6
+    said(2, "table", "results.csv", "--format", "trials")

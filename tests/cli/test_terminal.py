@@ -78,7 +78,6 @@ def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypat
     assert rows[0].startswith("1 class0000")
     assert max(map(len, [head, *rows])) <= 80
     assert show_matrix(["cat", "dog"])[0].endswith("precision  cat  dog")
-    assert show_matrix(names[:9])[0].split()[:4] == ["class", "accuracy", "precision", "1"]
     set_width(monkeypatch, None)
     monkeypatch.setattr(evaluation, "line_width", lambda: None)
     assert show_matrix(names)[0].split()[3:] == names

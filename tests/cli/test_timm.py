@@ -1,4 +1,4 @@
-"""The family timm in every command: train, resume, eval, maps, export, ablate; and its refusals."""
+"""The family timm in every command: train, resume, eval, maps, export; and its refusals."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,8 @@ import torch
 from huggingface_hub import constants
 from safetensors import safe_open
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import printed, said
+from tests.cli.importing import publish, save
 from tests.core.models.test_timm_model import LARGE
 from tests.same_run import assert_same_run
 from vitcli.runner.evaluate.weights import load_model
@@ -33,8 +34,7 @@ def family(name: str, *fields: str) -> list[str]:
 
 def run_of(*words: object) -> RunDir:
     """Type a command that trains into runs/NAME, and return the run."""
-    code, _, talk = vitcli(*words)
-    assert code == 0, talk
+    said(0, *words)
     return RunDir(Path("runs") / str(words[words.index("--name") + 1]))
 
 
@@ -49,32 +49,23 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
     calm = run_of(*words, "--name", "calm")
     run = run_of(*words, "--name", "run", "--stop-after", 1)
     assert run.status()["state"] == "interrupted"
-    assert vitcli("train", "--resume", "run")[0] == 0
+    said(0, "train", "--resume", "run")
     assert_same_run(calm, run)
-    assert vitcli("eval", "run")[0] == 0
+    said(0, "eval", "run")
+    assert f"family=timm model.name={name}" in printed("runs", "ls")
     picture = pictures / "test" / "dark" / "0.png"
     has_attention, has_gradcam = LARGE.get(name, ("vit" in name, True))
     for method, works in {"raw": has_attention, "rollout": has_attention, "": has_gradcam}.items():
         chosen = ["--method", method] if method else []
-        code, _, talk = vitcli("attn-map", "run", picture, *chosen, "-o", "x.png")
-        assert code == (0 if works else 2), talk
+        said(0 if works else 2, "attn-map", "run", picture, *chosen, "-o", "x.png")
     for form in ("safetensors", "onnx") if name not in ALWAYS else ("safetensors",):
-        code, _, talk = vitcli("export", "run", "--format", form)
-        assert code == 0, talk
+        said(0, "export", "run", "--format", form)
     with safe_open("run.safetensors", "pt") as file:
         arguments = json.loads(file.metadata()["timm"])
     theirs = timm.create_model(**arguments).eval()
     theirs.load_state_dict(safetensors.torch.load_file("run.safetensors"))
     images = torch.randn(2, 3, size, size)
     assert theirs(images).equal(load_model("run")(images))
-
-
-def save_weights(place: Path, **options) -> dict[str, torch.Tensor]:
-    """Save weights of timm's test_vit where they are looked for, and return them."""
-    state = timm.create_model("test_vit", **options).state_dict()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    safetensors.torch.save_file(state, place)
-    return state
 
 
 def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(
@@ -84,43 +75,38 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
     words = ["train", "finetune", "--data", f"imagefolder:{pictures}", "--epochs", 0]
     words += family("test_vit", "model.pretrained=true")
-    assert vitcli(*words, "--name", "a")[0] == 4
-    place = here / "hub" / "models--timm--test_vit.r160_in1k"
-    state = save_weights(place / "snapshots" / "abc" / "model.safetensors")
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text("abc")
+    said(4, *words, "--name", "a")
+    model = timm.create_model("test_vit")
+    publish(model, here / "hub")
     run = run_of(*words, "--name", "a")
     spec = run.spec()
     assert spec.data.resize == spec.model.img_size == (160, 160)
     assert (spec.data.mean, spec.data.std, spec.train.init) == ((0.5,) * 3, (0.5,) * 3, None)
     kept = load_model(run).state_dict()
-    assert kept["net.blocks.3.mlp.fc1.weight"].equal(state["blocks.3.mlp.fc1.weight"])
+    assert kept["net.blocks.3.mlp.fc1.weight"].equal(model.blocks[3].mlp.fc1.weight)
     assert kept["net.head.weight"].shape == (2, 64)
     tuned = run_of(*words, "--name", "b", "-s", "data.resize=80", "-s", "data.mean=[0,0,0]")
     assert tuned.spec().data.mean == (0, 0, 0)
     assert load_model(tuned).state_dict()["net.pos_embed"].shape == (1, 26, 64)
-    file = save_weights(here / "own.safetensors", num_classes=2)
+    own = timm.create_model("test_vit", num_classes=2)
     words += ["-s", "train.init_head=random", "--name"]
-    found = load_model(run_of(*words, "c", "--init", "own.safetensors")).state_dict()
-    assert all(found[f"net.{key}"].equal(value) for key, value in file.items())
+    found = load_model(run_of(*words, "c", "--init", save(own))).state_dict()
+    assert all(found[f"net.{key}"].equal(value) for key, value in own.state_dict().items())
     last = run_of(*words, "d", "--init", "c")
-    assert load_model(last).state_dict()["net.head.weight"].equal(file["head.weight"])
+    assert load_model(last).state_dict()["net.head.weight"].equal(own.head.weight)
 
 
 def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
-    save_weights(here / "own.safetensors", depth=3)
     words = ["train", "quickstart", "--data", f"imagefolder:{pictures}"]
-    words += ["--init", "own.safetensors"]
-    code, _, talk = vitcli(*words)
-    assert (code, "add -s model.family=timm" in talk) == (2, True), talk
+    words += ["--init", save(timm.create_model("test_vit", depth=3))]
+    assert "add -s model.family=timm" in said(2, *words)
+    words += family("test_vit", "data.resize=32")
     for more in ([], ["--dry-run"]):
-        code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"), *more)
-        assert (code, "is not timm:test_vit: " in talk) == (4, True), talk
-    state = timm.create_model("test_vit", num_classes=2).state_dict()
-    state["norm.bias"][0] = float("nan")
-    safetensors.torch.save_file(state, "own.safetensors")
-    code, _, talk = vitcli(*words, *family("test_vit", "data.resize=32"))
-    assert (code, "values that are not finite" in talk) == (4, True), talk
+        assert "is not timm:test_vit: " in said(4, *words, *more)
+    model = timm.create_model("test_vit", num_classes=2)
+    torch.nn.init.constant_(model.norm.bias, float("nan"))
+    save(model)
+    assert "values that are not finite" in said(4, *words)
     assert not [*Path().rglob("config.yaml")]
 
 
@@ -136,33 +122,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("given", REFUSED)
 def test_a_wrong_name_or_field_is_one_line_before_any_picture_is_read(given, here):
-    code, _, talk = vitcli("train", "quickstart", *family(given[0], *given[1:]))
-    assert (code, REFUSED[given] in talk, talk.count("error:")) == (2, True, 1), talk
+    talk = said(2, "train", "quickstart", *family(*given))
+    assert (REFUSED[given] in talk, talk.count("error:")) == (True, 1), talk
 
 
 def test_without_timm_a_line_says_what_to_install(here, monkeypatch):
     monkeypatch.setattr("vitcli.runner.experiment.family.find_spec", lambda name: None)
-    code, _, talk = vitcli("train", "quickstart", *family("test_vit"))
-    assert (code, "type: pip install '.[timm]'" in talk) == (2, True), talk
-
-
-@pytest.mark.ci
-def test_a_study_compares_models_of_timm_and_lists_name_them(pictures, here):
-    variants = {"resnet": {"model.name": "test_resnet"}, "frozen": {"train.freeze": "backbone"}}
-    study = {
-        "model": {"family": "timm", "name": "test_vit"},
-        "data": {"name": f"imagefolder:{pictures}", "resize": 32},
-        "optim": {"name": "adamw"},
-        "train": {"epochs": 1, "batch_size": 20, "limit_batches": 1, "compile": False},
-        "seeds": [0],
-        "variants": {"baseline": {}, **variants},
-    }
-    Path("two.yaml").write_text(json.dumps(study))
-    code, out, talk = vitcli("ablate", "two.yaml")
-    assert code == 0, talk
-    assert all(name in out for name in ("resnet", "frozen"))
-    words = ("train", "quickstart", "--data", f"imagefolder:{pictures}", "--epochs", 0)
-    run_of(*words, *family("test_resnet", "data.resize=32"), "--name", "one")
-    listed = vitcli("runs", "ls")[1]
-    assert "family=timm model.name=test_resnet" in listed
-    assert "embed_dim" not in listed
+    talk = said(2, "train", "quickstart", *family("test_vit"))
+    assert "pip install '.[timm]'" in talk

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import document, printed, said, vitcli
 from tests.runner.machine.processors import AVX2
 from tests.stopping import stop_after
 from vitcli.runner.data.catalogue import CATALOGUE
@@ -35,24 +35,21 @@ def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
     result = read("run/result.json")
     assert (result["epochs"], result["test_accuracy"] > 0.9) == (4, True)
     assert "test_top5_accuracy" not in result, "with two classes it would be 100 %"
-    lines = Path("run/metrics.jsonl").read_text().splitlines()
-    losses = [json.loads(line)["test_loss"] for line in lines]
-    assert losses[-1] < 0.8 * losses[0]
-    found = json.loads(vitcli("eval", "run", "--json", "--predictions", "p.npz")[1])
+    found = document("eval", "run", "--predictions", "p.npz")
     for name in ("test_accuracy", "parameters", "epochs"):
         assert found[name] == result[name]
     assert (found["class_names"], Path("p.npz").is_file()) == (["bright", "dark"], True)
-    _, out, _ = vitcli("predict", "run", pictures / "test" / "bright" / "0.png")
+    out = printed("predict", "run", pictures / "test" / "bright" / "0.png")
     assert out.splitlines()[1].split()[1] == "bright"
 
 
 def test_changes_go_to_a_folder_of_their_own_and_a_name_is_a_folder(tiny):
     brief = ("--epochs", 1, "--limit-batches", 1)
-    _, out, _ = vitcli("train", tiny, "-s", "model.depth=1", "--seed", 3, *brief, "--json")
-    assert re.fullmatch(r"runs/tiny/train-\w{8}/seed3", json.loads(out)["run"])
-    _, out, _ = vitcli("train", tiny, "--name", "my pets", *brief)
+    made = document("train", tiny, "-s", "model.depth=1", "--seed", 3, *brief)
+    assert re.fullmatch(r"runs/tiny/train-\w{8}/seed3", made["run"])
+    out = printed("train", tiny, "--name", "my pets", *brief)
     assert out.endswith("run            runs/my pets\nnext           vitcli eval 'my pets'\n")
-    assert vitcli("train", tiny, "--name", "my pets", *brief, "--resume", "auto")[0] == 0
+    printed("train", tiny, "--name", "my pets", *brief, "--resume", "auto")
 
 
 def test_dry_run_needs_no_data_and_trains_nothing(here):
@@ -70,8 +67,8 @@ def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
     """tests/cli/test_terminal.py recognises a terminal."""
     monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    code, _, talk = vitcli("train", tiny, "--epochs", 2)
-    assert (code, "\x1b[" in talk, "epoch   2" in talk) == (0, True, True)
+    talk = said(0, "train", tiny, "--epochs", 2)
+    assert ("\x1b[" in talk, "epoch   2" in talk) == (True, True)
 
 
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
@@ -85,16 +82,15 @@ def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
     options = ["--data-dir", place, "--device", "cpu"]
     with monkeypatch.context() as patch:
         stop_after(patch, 4)
-        code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
+        talk = said(143, "train", tiny, "-o", "my run", *options)
     command = error_of(talk).partition("Continue: ")[2]
     ends = f" 'my run' --data-dir '{place}' --device cpu"
-    assert (code, command) == (143, f"vitcli train --resume{ends}")
-    code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
-    assert (code, command in talk) == (2, True)
-    code, out, _ = vitcli(*shlex.split(command)[1:])
+    assert command == f"vitcli train --resume{ends}"
+    assert command in said(2, "train", tiny, "-o", "my run", *options)
+    out = printed(*shlex.split(command)[1:])
     following = out.splitlines()[-1].partition("next           ")[2]
-    assert (code, following) == (0, f"vitcli eval{ends}")
-    assert vitcli(*shlex.split(following)[1:])[0] == 0
+    assert following == f"vitcli eval{ends}"
+    printed(*shlex.split(following)[1:])
 
 
 def test_a_training_says_that_its_event_file_is_incomplete(tiny, monkeypatch):
@@ -118,17 +114,15 @@ def test_a_run_finds_its_pictures_after_they_have_moved(copy_of_run, workshop, h
     (workshop / "pictures").rename(moved)
     try:
         for words in (["eval", "run"], more):
-            code, _, talk = vitcli(*words)
-            assert (code, "--data-dir" in error_of(talk)) == (4, True)
+            assert "--data-dir" in error_of(said(4, *words))
         _, out, talk = vitcli("eval", "run", "--json", "--data-dir", moved)
         assert (json.loads(out)["test_accuracy"], "other images" in talk) == (accuracy, False)
-        assert vitcli("visualize", "run", "--what", "curves", "--data-dir", moved)[0] == 0
-        assert vitcli(*more, "--data-dir", moved)[0] == 0
+        said(0, "visualize", "run", "--what", "curves", "--data-dir", moved)
+        said(0, *more, "--data-dir", moved)
         assert f"imagefolder:{workshop}" in Path("run/config.yaml").read_text()
         hidden = (moved / "test" / "dark" / "0.png").rename(here / "0.png")
-        assert vitcli(*more[:3], "--epochs", 3, *more[5:], "--data-dir", moved)[0] == 4
-        code, _, talk = vitcli("eval", "run", "--data-dir", moved)
-        assert (code, "was trained on other images" in talk) == (0, True)
+        said(4, *more[:3], "--epochs", 3, *more[5:], "--data-dir", moved)
+        assert "was trained on other images" in said(0, "eval", "run", "--data-dir", moved)
         hidden.rename(moved / "test" / "dark" / "0.png")
     finally:
         os.rename(moved, workshop / "pictures")
@@ -150,10 +144,10 @@ def pretrained_lengths() -> set[tuple[int, int | None]]:
 def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes):
     """A full training does not use the pre-training of a short try."""
     tiny.write_text(f"{tiny.read_text()}pretrain: {{train: {{epochs: 3, batch_size: 16}}}}\n")
-    code, _, talk = vitcli("train", tiny, "-o", "run", *words)
-    assert (code, pretrained_lengths(), talk.count("note: --")) == (0, {expected}, num_notes)
+    talk = said(0, "train", tiny, "-o", "run", *words)
+    assert (pretrained_lengths(), talk.count("note: --")) == ({expected}, num_notes)
     if expected == (3, 1):
-        assert vitcli("train", tiny, "-o", "run", "--rerun", "--epochs", 1)[0] == 0
+        said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
         assert pretrained_lengths() == {(3, 1), (3, None)}
 
 
@@ -176,5 +170,4 @@ def test_every_command_in_emulated_bf16_warns_once(tiny, monkeypatch, command):
             f"{head}variants: {{full: {{}}, no-norm: {{model.depth: 1}}}}"
         )
         command += " study.yaml --dry-run"
-    code, _, talk = vitcli(*shlex.split(command), "--device", "cpu")
-    assert (code, talk.count("emulates bf16")) == (0, 1)
+    assert said(0, *shlex.split(command), "--device", "cpu").count("emulates bf16") == 1

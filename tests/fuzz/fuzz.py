@@ -59,12 +59,8 @@ def main() -> None:
     crashes = CRASHES / options.target
     crashes.mkdir(parents=True, exist_ok=True)
     words = [sys.argv[0], str(corpus), f"-runs={options.runs}", f"-artifact_prefix={crashes}/"]
-    words += [
-        "-timeout=10",
-        "-rss_limit_mb=4096",
-        f"-max_len={LENGTHS.get(options.target, 4096)}",
-        "-print_final_stats=0",
-    ]
+    words += ["-timeout=10", "-rss_limit_mb=4096", "-print_final_stats=0"]
+    words += [f"-max_len={LENGTHS.get(options.target, 4096)}"]
     atheris.Setup(words, run)
     atheris.Fuzz()
 

@@ -9,7 +9,8 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, wraps
 from pathlib import Path
 
 import safetensors.torch
@@ -34,13 +35,11 @@ PLACE = Path("run/checkpoints/5")
 def may_refuse(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
     """Return a target that accepts UserErrors."""
 
+    @wraps(target)
     def run(data: bytes) -> None:
-        try:
+        with suppress(UserError):
             target(data)
-        except UserError:
-            return
 
-    run.__name__ = target.__name__
     return run
 
 
@@ -142,22 +141,12 @@ def seeds(name: str) -> list[bytes]:
 
 def _configs() -> list[bytes]:
     shipped = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
-    odd = [
+    texts = [
         *("a: 1e-3", "a: off", "a: 010", "a: 12:30", "a: [1, 2]", "a: !!int ''", "a: &x [*x]"),
-        *(
-            "a: 2024-02-30",
-            "a: !!timestamp x",
-            "? [a]\n: 1",
-            "a: .inf",
-            "'a': \"b\\x00\"",
-            "a: |\n b",
-        ),
+        *("a: 2024-02-30", "a: !!timestamp x", "? [a]\n: 1", "a: .inf", "'a': \"b\\x00\""),
+        *("a: |\n b", config_text(ExperimentSpec())),
     ]
-    return (
-        [path.read_bytes() for path in shipped]
-        + [text.encode() for text in odd]
-        + [config_text(ExperimentSpec()).encode()]
-    )
+    return [path.read_bytes() for path in shipped] + [text.encode() for text in texts]
 
 
 def _checkpoint(name: str) -> bytes:
