@@ -14,13 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
 import vitcli
-from tests.cli.test_advice import problems
+from tests.cli.test_advice import problems, root
 from tests.conftest import draw_pictures
 from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
@@ -106,7 +105,7 @@ def all_examples(command: Any) -> Iterator[str]:
 
 SHOWN = [
     *(command for page in PAGES for command in page_commands(page)),
-    *all_examples(typer.main.get_command(app)),
+    *all_examples(root()),
 ]
 COMMANDS = list(dict.fromkeys(SHOWN))
 
@@ -116,19 +115,20 @@ def not_run(command: str) -> str | None:
     return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
 
 
-def command_paths(group=None, path: str = "vitcli") -> list[str]:
-    """``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on."""
-    group = group or typer.main.get_command(app)
-    found = []
+def command_paths(group: Any, path: str = "vitcli") -> Iterator[str]:
+    """Yield ``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on."""
     for name, command in getattr(group, "commands", {}).items():
-        found += [f"{path} {name}", *command_paths(command, f"{path} {name}")]
-    return found
+        yield f"{path} {name}"
+        yield from command_paths(command, f"{path} {name}")
+
+
+PATHS = [*command_paths(root())]
 
 
 def shows(command: str) -> set[str]:
     """What a command shows: its name, alone and with each setting."""
     words = shlex.split(command)
-    name = " ".join(words[: 3 if " ".join(words[:3]) in command_paths() else 2])
+    name = " ".join(words[: 3 if " ".join(words[:3]) in PATHS else 2])
     settings = {value for option, value in pairwise(words) if option == "-s"}
     return {name, *(f"{name} {each}" for each in settings)}
 
@@ -149,6 +149,10 @@ RUN = covering([command for command in COMMANDS if not not_run(command)])
 def invoke(command: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, shlex.split(command)[1:])
     return result.exit_code, result.output
+
+
+SMALL_DATA = " --data imagefolder:pictures -s data.resize=32"
+"""Options of a training on 104 pictures of the size of the generated ones, which are 12,000."""
 
 
 def shortened(command: str) -> str:
@@ -172,10 +176,12 @@ def shortened(command: str) -> str:
     needs_cifar = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)", command)
     if needs_cifar and "--dry-run" not in command:
         return f"{command} --dry-run"
-    if "imagefolder" in command:
-        command += " -s train.batch_size=16"
     if command == "vitcli train --resume pets":
         return command  # it takes no options
+    if not re.search("--data|--resume|val_split", command):
+        command += SMALL_DATA
+    if "imagefolder" in command:
+        command += " -s train.batch_size=16"
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
     fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
@@ -208,8 +214,7 @@ def trained(here, workshop) -> Path:
 def test_every_command_can_be_typed():
     """With its options and their values; nothing is run."""
     for words in (shlex.split(each) for each in COMMANDS if each.startswith("vitcli ")):
-        found: Any = typer.main.get_command(app)
-        rest = words[1:]
+        found, rest = root(), words[1:]
         while hasattr(found, "commands") and rest and rest[0] in found.commands:
             found = found.commands[rest.pop(0)]
         if rest and not hasattr(found, "commands"):
@@ -219,7 +224,7 @@ def test_every_command_can_be_typed():
 
 @pytest.mark.parametrize("command", RUN)
 def test_every_command_and_setting_runs(trained, command):
-    if command in command_paths():
+    if command in PATHS:
         command += " --help" if command != "vitcli train" else ""
     if " cp " in command:
         Path("mine.yaml").unlink()
