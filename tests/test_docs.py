@@ -171,8 +171,10 @@ def shortened(command: str) -> str:
         return f"{command} --num-images 20{what}"
     if command.startswith(("vitcli eval quickstart", "vitcli eval pets", "vitcli eval leaves")):
         return f"{command} --limit-batches 2"
-    if not command.startswith("vitcli train"):
-        return command
+    return shortened_training(command) if command.startswith("vitcli train") else command
+
+
+def shortened_training(command: str) -> str:
     needs_cifar = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)", command)
     if needs_cifar and "--dry-run" not in command:
         return f"{command} --dry-run"

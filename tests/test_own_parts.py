@@ -22,6 +22,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train import check_code
 from vitcli.runner.train.start import Request, start
 
 __all__ = ["forget"]
@@ -69,10 +70,18 @@ def every(here) -> None:
 
 
 @pytest.fixture
+def small_check(pictures, monkeypatch) -> None:
+    """Let the check of parts train on few pictures."""
+    data = {"name": f"imagefolder:{pictures}", "resize": 32}
+    monkeypatch.setitem(check_code.SMALL, "data", data)
+
+
+@pytest.fixture
 def tutorial(tiny, monkeypatch) -> list[str]:
     """Write the files of the tutorial, with ``tiny`` for quickstart; return its commands."""
     tiny.write_text(tiny.read_text().replace(", mixup: 0.5", ""))
-    text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}").replace("[0, 1, 2]", "[0]")
+    text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}")
+    text = text.replace("seeds: [0, 1, 2]", "seeds: [0]\ntrain: {epochs: 1}")
     for name, body in re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S):
         Path(name).write_text(body)
     (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
@@ -82,7 +91,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
     return [line.removeprefix("vitcli ").replace("quickstart", str(tiny)) for line in lines if line]
 
 
-def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
+def test_the_tutorial_runs_as_it_stands(tutorial, tiny, without_workers):
     commands.save_picture("photo.jpg", (40, 30))
     skipped = ("experiments check", "bench", "export", "visualize")
     for command in tutorial:
@@ -121,29 +130,20 @@ def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
             vitcli(f"{command} --epochs 1")
 
 
-def test_every_kind_of_part_passes_the_check(here):
+def test_every_kind_of_part_passes_the_check(small_check):
     Path("every.py").write_text(EVERY)
     reports = json.loads(vitcli("experiments check --code every.py --json"))
     parts = re.findall(r"@\w+(?:\(.*\))?\n(?:class|def) (\w+)", EVERY)
     assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
-    as_new_process()
-    absent = vitcli("experiments check --code every.py --device cuda:99", 5)
-    assert "--device cuda:99: not on this machine" in absent
 
 
-def test_the_other_parts_of_the_page_pass_the_check(here):
+def test_the_other_parts_of_the_page_pass_the_check(small_check):
     blocks = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
     Path("page.py").write_text("\n".join(blocks))
     reports = json.loads(vitcli("experiments check --code page.py --json"))
     found = {each["part"]: each["problem"] for each in reports}
     assert found == {"Confident": "", "first_class": ""}
-    words = "--data squares:200 --epochs 1 -o"
-    vitcli(f"train --code page.py -s task.name=Confident {words} confident")
-    as_new_process()  # a metric would bring its file into the configuration by itself
-    Path("squares.py").write_text(blocks[-1].replace('@metric(unit="%")', ""))
-    vitcli(f"train --code squares.py {words} run")
-    spec = RunDir(Path("run")).spec()
-    assert (spec.data.name, [*spec.code]) == ("squares:200", ["squares.py"])
+    vitcli("train --code page.py -s task.name=Confident --data squares:200 --epochs 1")
     as_new_process()
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
@@ -153,7 +153,7 @@ def line_of(part: str) -> int:
     return BAD.partition(f"class {part}(")[0].count("\n") + 1
 
 
-def test_a_bad_part_is_named_with_its_line(here):
+def test_a_bad_part_is_named_with_its_line(small_check):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
     found = {each["part"]: each["problem"] for each in json.loads(out)}
@@ -169,12 +169,14 @@ def test_a_bad_part_is_named_with_its_line(here):
 @pytest.mark.parametrize(
     "change",
     [
-        {"model.attention": {"name": "Uniform", "share": 0.5}},
-        {"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
-        {"optim.name": "Plain", "data.augment.policy": "dim"},
+        {
+            "model.attention": {"name": "Uniform", "share": 0.5},
+            **{"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
+            **{"optim.name": "Plain", "data.augment.policy": "dim"},
+        },
         {"model.family": "TinyNet", "task.name": "poly1"},
     ],
-    ids=str,
+    ids=["parts", "a model and a loss"],
 )
 def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monkeypatch, change):
     if "model.family" in change:
@@ -264,7 +266,12 @@ def test_an_unknown_value_says_what_own_parts_need(tiny, setting):
     assert line.count("--code FILE.py") == (setting in TAKING)
 
 
-def test_options_are_in_hash_and_differences(tiny, every):
+def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
+    before = config_hash(load_experiment(str(tiny)).spec)
+    Path("every.py").write_text(EVERY.partition("@metric")[0])
+    own_code.load([Path("every.py")])
+    spec = load_experiment(str(tiny)).spec
+    assert (spec.code, config_hash(spec)) == ({}, before), "it uses built-in parts only"
     specs = [
         load_experiment(str(tiny), {"model.attention": each}).spec
         for each in ("Uniform", {"name": "Uniform", "share": 1}, {"name": "Uniform", "share": 2})
@@ -274,9 +281,6 @@ def test_options_are_in_hash_and_differences(tiny, every):
     assert hashes[0] == hashes[1] != hashes[2]
     assert differences(specs[0], specs[2]) == {"model.attention.share": (None, 2.0)}
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
-
-
-def test_options_reach_the_parts(tiny, every):
     fields = {
         "model.attention": {"name": "Uniform", "share": 0.5},
         "optim.schedule": {"name": "stairs", "steps": 1},
@@ -321,14 +325,6 @@ def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
     assert own["estimated_seconds"] > 0
     saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
     assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
-
-
-def test_built_in_parts_keep_their_hash(tiny):
-    before = config_hash(load_experiment(str(tiny)).spec)
-    Path("every.py").write_text(EVERY.partition("@metric")[0])
-    own_code.load([Path("every.py")])
-    spec = load_experiment(str(tiny)).spec
-    assert (spec.code, config_hash(spec)) == ({}, before)
 
 
 def test_the_schema_has_the_parts_of_the_named_code(every):

@@ -217,6 +217,7 @@ def test_its_pictures_are_drawn_and_on_the_page(task):
     assert task.row.headline.text(drawn[task.measure]) in page
 
 
+@pytest.mark.ci
 def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
     options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
