@@ -58,9 +58,6 @@ def test_a_file_has_a_question_a_command_a_cost_a_result_and_what_it_was_tuned_o
     assert command[2:] == ([] if is_default else [path.stem])
 
 
-"""The line that says which images the settings of a file were chosen on."""
-
-
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_experiment_resolves_and_builds(path, tmp_path):
     spec = resolved(path)

@@ -54,26 +54,9 @@ def test_without_data_the_trainings_are_skipped_and_the_exit_code_says_so(here, 
     assert not list((here / "out").glob("**/small*"))
 
 
-def test_a_killed_training_is_compared_with_an_uninterrupted_one(here, environment):
-    script = [sys.executable, str(SCRIPTS / "resume_exact.py"), "--device", "cpu"]
-    run([*script, "-o", str(here / "resume.json")], environment)
-    assert json.loads((here / "resume.json").read_text())["exact"]
-
-
-def test_peers_take_turns(here, environment):
-    pytest.importorskip("transformers", reason="pip install '.[bench]'")
-    script = [sys.executable, str(SCRIPTS / "peers.py"), "--models", "tiny", "--parts", "step"]
-    run([*script, "--rounds", "1", "--seconds", "0", "-o", str(here / "peers.json")], environment)
-    (row,) = json.loads((here / "peers.json").read_text())
-    assert len(row["contenders"]) == 9
-    assert row["ratio"] == pytest.approx(row["ours"] / row["fastest_peer"], rel=0.01)
-
-
 def test_a_large_study_is_made_and_timed(here, environment):
     script = [sys.executable, str(SCRIPTS / "large_study.py"), "--variants", "2", "--seeds", "3"]
     run([*script, "-o", str(here / "large.json")], environment)
     found = json.loads((here / "large.json").read_text())
     assert found["trials"] == 6
-    assert set(found["seconds"]) == {
-        "status", "table", "page of runs", "plan", "report",
-    }  # fmt: skip
+    assert {"status", "table", "page of runs", "plan", "report"} == found["seconds"].keys()
