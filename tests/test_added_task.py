@@ -5,25 +5,18 @@
 
 import json
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import denoising
-from tests.cli import commands
+from tests.own_code import vitcli
 from vitcli.core.spec import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
-
-
-def vitcli(command: str, code: int = 0) -> str:
-    found, out, talk = commands.vitcli(*shlex.split(command))
-    assert found == code, talk
-    return talk if code else out
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import re
-import shlex
 import shutil
 from pathlib import Path
 from shutil import ignore_patterns
@@ -16,8 +15,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from tests.cli import commands
 from tests.figure_checks import faults
+from tests.own_code import vitcli
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
@@ -49,12 +48,6 @@ def task(request, here, monkeypatch, tmp_path_factory) -> TinyTask:
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
     return TinyTask(request.param, place)
-
-
-def vitcli(command: str, code: int = 0) -> str:
-    found, out, talk = commands.vitcli(*shlex.split(command))
-    assert found == code, out + talk
-    return out if code == 0 else out + talk
 
 
 def objective(tiny: TinyTask, changes: dict | None = None):
