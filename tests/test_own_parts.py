@@ -11,13 +11,12 @@ import torch
 from tests import torchrun
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli import parts
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
@@ -178,7 +177,7 @@ def test_a_bad_part_is_named_with_its_line(small_check):
     ],
     ids=["parts", "a model and a loss"],
 )
-def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monkeypatch, change):
+def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, change):
     if "model.family" in change:
         Path("tiny.yaml").write_text(
             re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {}\n"
@@ -186,10 +185,8 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monke
     own_code.load([Path("net.py")])
     experiment = load_experiment(str(tiny), change)
     calm = start(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
+    with stops_after(7):
+        start(experiment, Request(output=Path("stopped")))
     as_new_process()
     vitcli("train --resume stopped --trust-code")
     assert_same_run(calm, RunDir(Path("stopped")))

@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 from tests.figure_checks import faults
 from tests.own_code import vitcli
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
 from vitcli.cli.live import epoch_line
 from vitcli.core.data.batches import Batch
@@ -29,7 +29,6 @@ from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.strip import fixed_index
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, load_module
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.resolve import resolve
@@ -65,14 +64,11 @@ def equal(one: list[Batch], other: list[Batch]) -> bool:
     )
 
 
-def test_a_killed_training_ends_with_the_same_bits(task, monkeypatch):
+def test_a_killed_training_ends_with_the_same_bits(task):
     calm = RunDir(Path(task.finished("calm")))
-    with monkeypatch.context() as patch:
-        stop_after(patch, STEPS + 1)
-        with pytest.raises(StoppedError):
-            task.train("stopped")
-    request = Request(output=Path("stopped"), resume=True)
-    again = start(task.experiment(), request)
+    with stops_after(STEPS + 1):
+        task.train("stopped")
+    again = start(task.experiment(), Request(output=Path("stopped"), resume=True))
     assert_same_run(calm, again.run, measures=(task.measure,))
 
 
