@@ -254,7 +254,8 @@ def test_a_page_says_for_whom_it_is_and_what_it_needs(page):
     assert ("in the repository, not in the installed package" in first) == needs_a_clone
 
 
-def test_the_python_runs(environment):
+@pytest.mark.ci
+def test_the_python_of_readme_runs(environment):
     (code,) = blocks(README, "python")
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
