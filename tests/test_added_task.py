@@ -37,8 +37,6 @@ def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
     assert (listed["name"], listed["test_error"]) == (best, errors[best])
     assert listed["test_accuracy"] is None
     assert re.search(r"^test_error +\S+ +\S+ +\S+$", vitcli("runs diff long short"), re.M)
-    head, line = vitcli("eval long --format csv").splitlines()
-    assert (head, line.split(",")[0]) == ("name,value", "test_error")
     assert "class" not in vitcli("eval long --format md")
     (drawn,) = json.loads(vitcli("visualize long --num-images 4 --json"))
     assert drawn["test_error"] == errors["long"]

@@ -13,7 +13,7 @@ import torch
 
 from experiments.gates import clip, fusion, mae, own_pictures, rejection, views
 from experiments.statistics import factorial, folds, simulation
-from tests.cli.commands import vitcli
+from tests.own_code import vitcli
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -144,23 +144,11 @@ def test_the_trainings_on_photos_pass(real_places):
     assert mae.passes(found := mae.measure("cifar10")), found
 
 
-def tuned(*options: object) -> str:
-    """Type what README says about a folder called pictures; return what it says."""
-    words = ("finetune", "--data", "imagefolder:pictures", "--name", "pets", *options)
-    code, _, talk = vitcli("train", *words)
-    assert code == 0, talk
-    return talk
-
-
-def test_finetune_starts_from_the_bundled_model_whatever_the_classes(pictures):
-    assert "cifar10-pocket" in tuned("--epochs", 1, "--limit-batches", 1)
-
-
 @pytest.mark.slow
 @pytest.mark.data
 def test_a_folder_of_120_photos_is_learned(here, real_places):
     own_pictures.write_pictures(Path("pictures"))
-    tuned()
+    vitcli("train finetune --data imagefolder:pictures --name pets")
     assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
 
 
