@@ -8,7 +8,7 @@ dependencies). Only the command line, what ``import vitcli`` offers and the file
 so any two versions can be compared. Every tensor of the last checkpoint, metrics, predictions, the
 JSON and tables of the commands and the pixels of the maps become named values, all of which must be
 equal. Not compared: prose, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
-files. Notes only: fields of a configuration that one side lacks, the schema, drawn figures.
+files. Notes only: fields of a configuration that one side lacks, drawn figures.
 
 Exits with 1 if anything differs or a command does not end as it should.
 """
@@ -45,7 +45,7 @@ UNCOMPARED = re.compile(
 )
 """Fields and columns that vary from call to call, or hold prose."""
 OFTEN_ONE_SIDED = {"config", "base_config"}
-NOTED = {"figure", "schema"}
+NOTED = {"figure"}
 
 
 def sha256(data: bytes) -> str:
@@ -61,25 +61,6 @@ def flat(value: Any, prefix: str) -> Pairs:
                 yield from flat(below, f"{prefix}.{name}")
     else:
         yield prefix, text if len(text) < 120 else f"{len(text)} characters {sha256(text.encode())}"
-
-
-def keys(value: Any, prefix: str) -> Pairs:
-    """The names of all fields, whatever they hold."""
-    for name, below in value.items() if isinstance(value, dict) else ():
-        yield f"{prefix}.{name}", "there"
-        yield from keys(below, f"{prefix}.{name}")
-    for below in value if isinstance(value, list) else ():
-        yield from keys(below, prefix)
-
-
-def schema(value: Any, prefix: str) -> Pairs:
-    """What each field may hold; fields of one name are pooled, wherever they stand."""
-    pooled: dict[str, set[str]] = {}
-    for definition in [value, *value["$defs"].values()]:
-        for name, field in definition.get("properties", {}).items():
-            said = {k: v for k, v in field.items() if k not in ("description", "title", "$ref")}
-            pooled.setdefault(name, set()).add(json.dumps(said, sort_keys=True))
-    yield from ((f"{prefix}.schema.{name}", " ".join(sorted(pooled[name]))) for name in pooled)
 
 
 def table(text: str, prefix: str) -> Pairs:
@@ -212,8 +193,6 @@ class Checkout:
 
 READERS: dict[str, Callable[[str, str], Pairs]] = {
     "json": lambda text, label: flat(json.loads(text), label),
-    "keys": lambda text, label: keys(json.loads(text), label),
-    "schema": lambda text, label: schema(json.loads(text), label),
     "table": table,
     "none": lambda text, label: iter(()),
 }
