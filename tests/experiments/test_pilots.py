@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from experiments.pilots import pilot
