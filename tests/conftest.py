@@ -129,10 +129,10 @@ def real_places(monkeypatch) -> None:
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
-def draw_pictures(place: Path) -> Path:
-    """Draw 8x8 pictures of two classes, dark and bright: 2 x 40 to train on, 2 x 12 to test."""
+def draw_pictures(place: Path, train: int = 40, test: int = 12) -> Path:
+    """Draw 8x8 pictures of two classes, dark and bright: so many of each to train and test on."""
     rng = np.random.default_rng(0)
-    for split, count in (("train", 40), ("test", 12)):
+    for split, count in (("train", train), ("test", test)):
         for name, level in (("dark", 60), ("bright", 190)):
             folder = place / "pictures" / split / name
             folder.mkdir(parents=True)

@@ -235,7 +235,7 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
         f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
         "variants: {fine: {}, fails: {model.attention: Fails}}\n"
     )
-    talk = vitcli("ablate ./bad.yaml -j 2", 3)
+    talk = vitcli("ablate ./bad.yaml -j 1", 3)
     assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
     states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
     assert states["fine"].status()["state"] == "finished"
