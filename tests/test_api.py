@@ -45,19 +45,14 @@ def test_one_line_builds_the_model_of_cifar10_small():
     assert [p.shape for p in other.parameters()] == [p.shape for p in model.parameters()]
 
 
-def test_fit_learns_and_a_run_can_be_loaded(copy_of_run, pictures):
+def test_fit_learns(pictures):
     data = vitcli.load_data(f"imagefolder:{pictures}")
     model = vitcli.build_model(img_size=8, num_classes=2, embed_dim=16, depth=1, num_heads=2)
     epochs = list(vitcli.fit(model, data, epochs=3, batch_size=16))
     assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
     assert epochs[-1]["test_accuracy"] > 0.9
-
-    copy_of_run(Path("run"), {"train.epochs": 1})
-    loaded = vitcli.load_model("run")
-    assert loaded(data.normalize(data.test.pixels)).shape == (24, 2)
-    assert not loaded.training
-    maps = vitcli.attention_maps(loaded, data.normalize(data.test.pixels[:2]), [1])
-    assert torch.allclose(maps[1].sum(-1), torch.ones(2, 2, 4))
+    maps = vitcli.attention_maps(model, data.normalize(data.test.pixels[:2]), [0])
+    assert torch.allclose(maps[0].sum(-1), torch.ones(2, 2, 5))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.config import config_text, load_experiment
-from vitcli.runner.experiment.listing import describe_experiment, kind_of, list_experiments
+from vitcli.runner.experiment.listing import describe_experiment, kind_of
 from vitcli.runner.experiment.sizes import fit_to_data
 
 FOLDER = Path(__file__).parents[1] / "experiments"
@@ -65,13 +65,6 @@ def test_an_experiment_resolves_and_builds(path, tmp_path):
     # What a run stores is itself an experiment file.
     (tmp_path / "stored.yaml").write_text(config_text(spec))
     assert load_experiment(str(tmp_path / "stored.yaml")).spec == spec
-
-
-def test_all_files_are_listed_by_name(monkeypatch):
-    monkeypatch.chdir(FOLDER.parent)
-    listed = {each.name: each for each in list_experiments()}
-    assert listed.keys() == {path.stem for path in FILES}
-    assert all(each.question and each.kind in VERBS for each in listed.values())
 
 
 def test_data_sets_with_a_name_are_in_the_catalogue():
