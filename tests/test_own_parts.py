@@ -242,7 +242,7 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
 
 
-def test_options_are_checked_like_fields(tiny, every):
+def test_options_are_checked_like_fields_and_parts_are_in_the_schema(tiny, every):
     for settings, problem in {
         "Unifrom": "model.attention: should be .*'Uniform', got 'Unifrom'",
         "softmax -s model.attention.share=2": "'softmax'",
@@ -251,6 +251,9 @@ def test_options_are_checked_like_fields(tiny, every):
     }.items():
         words = f"train {tiny} --code every.py -s model.attention={settings} --dry-run"
         assert re.search(problem, vitcli(words, 2))
+    schema = json.loads(vitcli("experiments schema --code every.py"))
+    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
+    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
 TAKING = ["model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet"]
@@ -322,12 +325,6 @@ def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
     assert own["estimated_seconds"] > 0
     saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
     assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
-
-
-def test_the_schema_has_the_parts_of_the_named_code(every):
-    schema = json.loads(vitcli("experiments schema --code every.py"))
-    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
-    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
 def test_the_page_names_every_decorator():

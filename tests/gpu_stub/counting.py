@@ -44,24 +44,11 @@ class Seen:
 
     def count(self, *kinds: str) -> int:
         """Return the number of calls of these kinds."""
-        return sum(self.names(*kinds).values())
+        return sum(number for (kind, _), number in self.calls.items() if kind in checked(kinds))
 
     def bytes(self, *kinds: str) -> int:
         """Return the bytes that calls of these kinds copied, set or allocated."""
         return sum(size for (kind, _), size in self.sizes.items() if kind in checked(kinds))
-
-    def names(self, *kinds: str) -> Counter[str]:
-        """Return the number of calls of these kinds by name."""
-        found: Counter[str] = Counter()
-        for (kind, name), number in self.calls.items():
-            if kind in checked(kinds):
-                found[name] += number
-        return found
-
-    @property
-    def unpinned(self) -> int:
-        """Return the number of asynchronous copies from pageable host memory."""
-        return self.count("unpinned")
 
 
 def checked(kinds: Iterable[str]) -> tuple[str, ...]:

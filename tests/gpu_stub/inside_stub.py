@@ -30,12 +30,12 @@ def test_copies_are_counted_by_direction_and_line(ones):
 def test_copies_from_pinned_memory_are_told_from_others(ones):
     with counting() as seen:
         ones.copy_(torch.zeros(1000), non_blocking=True)
-    assert (seen.count("h2d"), seen.count("sync"), seen.unpinned) == (1, 0, 1)
+    assert (seen.count("h2d"), seen.count("sync"), seen.count("unpinned")) == (1, 0, 1)
     pinned = torch.zeros(2000).pin_memory()
     assert pinned.is_pinned()
     with counting() as seen:
         ones.copy_(pinned[1000:], non_blocking=True)
-    assert (seen.count("h2d"), seen.count("sync"), seen.unpinned) == (1, 0, 0)
+    assert (seen.count("h2d"), seen.count("sync"), seen.count("unpinned")) == (1, 0, 0)
 
 
 def on_legacy_stream(ones: Tensor) -> None:

@@ -45,24 +45,14 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 ASK = f"{IMPORT}print(json.dumps({{'policies': data.all_policies(), 'save': data.checkpoint()}}))"
 
 
-@pytest.fixture
-def policies() -> dict[str, Any]:
-    found: dict[str, Any] = ask_once("data", ASK)["policies"]
-    return found
-
-
 @pytest.mark.parametrize("rounds", LAUNCHES)
-def test_a_batch_needs_few_launches_no_copy_and_no_wait(policies, rounds):
-    batch = policies[rounds]["batch"]
+def test_a_batch_needs_few_launches_no_copy_and_no_wait(rounds):
+    found = ask_once("data", ASK)["policies"][rounds]
+    batch, beginning = found["batch"], found["beginning"]
     assert 0 < batch.pop("launches") <= LAUNCHES[rounds]
     assert set(batch.values()) == {0}
-    assert policies[rounds]["refused"] == 0
-
-
-@pytest.mark.parametrize("rounds", LAUNCHES)
-def test_an_epoch_begins_with_one_pinned_copy_for_each_table(policies, rounds):
-    beginning = policies[rounds]["beginning"]
-    assert beginning["to_device"] == policies[rounds]["tables"] + 2  # scale and shift
+    assert found["refused"] == 0
+    assert beginning["to_device"] == found["tables"] + 2, "a table, the scale and the shift"
     assert beginning["unpinned"] == beginning["waits"] == beginning["to_host"] == 0
 
 
@@ -99,7 +89,7 @@ COUNT, SIDE, BATCH = 1100, 32, 100
 def counts(seen: Seen) -> dict[str, int]:
     kinds = {"launches": ("launch", "memset", "d2d"), "to_device": ("h2d",), "to_host": ("d2h",)}
     found = {name: seen.count(*group) for name, group in kinds.items()}
-    return found | {"waits": seen.count("sync"), "unpinned": seen.unpinned}
+    return found | {"waits": seen.count("sync"), "unpinned": seen.count("unpinned")}
 
 
 def images() -> Images:
