@@ -44,20 +44,15 @@ def test_every_row_builds_and_differs(path):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
+def test_each_row_changes_the_field_it_names_and_has_the_drop_of_the_source(name):
     study = load_study(name)
     base = study.baseline.spec
     assert {each.name: {*differences(base, each.spec)} for each in study.variants} == SIX
-
-
-@pytest.mark.parametrize("name", TABLES[1:])
-def test_the_reference_drops_are_those_of_the_source(name):
-    reference = load_study(name).reference
-    assert reference is not None
-    full = reference.rows["baseline"].accuracy
-    assert full == 93.1
-    drops = {row: round(reference.rows[row].accuracy - full, 9) for row in REPORT}
-    assert drops == REPORT
+    assert (study.reference is None) == (name == "ablation-quickstart")
+    if rows := study.reference and study.reference.rows:
+        full = rows["baseline"].accuracy
+        assert full == 93.1
+        assert {row: round(rows[row].accuracy - full, 9) for row in REPORT} == REPORT
 
 
 def test_the_fair_study_keeps_the_parameter_count():

@@ -104,7 +104,7 @@ def test_its_batches_depend_on_seed_epoch_and_image_only(task):
     assert not equal(whole, list(other.batches(data, 1)))
 
 
-def test_its_losses_and_measures_have_the_names_of_its_row(task):
+def test_its_losses_measures_and_features_are_those_of_its_row_and_encoder(task):
     made, data = objective(task)
     made.module.train()
     found = made.losses(next(made.batches(data, 0)))
@@ -119,6 +119,13 @@ def test_its_losses_and_measures_have_the_names_of_its_row(task):
     made.module.eval()
     again = made.measure(made.outputs(made.module, data.test))
     assert again == measured, "an evaluation has no dropout and draws no new numbers"
+    made.module.train()
+    features = made.features(made.module, data.test)
+    assert made.module.training, "the mode is restored"
+    assert (features.dtype, features.shape[0]) == (torch.float32, len(data.test))
+    assert features.equal(made.features(made.module.eval(), data.test)), "without dropout"
+    parts = [made.features(made.module, data.test[part]) for part in (slice(3), slice(3, None))]
+    torch.testing.assert_close(torch.cat(parts), features)
 
 
 def test_its_run_is_measured_verified_and_listed(task):
@@ -132,17 +139,6 @@ def test_its_run_is_measured_verified_and_listed(task):
     assert count_parameters(module) == estimate["parameters"]
     found = json.loads(vitcli(f"eval {run} --probe knn --labels 20 --json"))
     assert (found["num_labels"], found["num_images"]) == (20, 12)
-
-
-def test_its_features_are_those_of_the_encoder_in_eval_mode(task):
-    made, data = objective(task)
-    made.module.train()
-    found = made.features(made.module, data.test)
-    assert made.module.training, "the mode is restored"
-    assert (found.dtype, found.shape[0]) == (torch.float32, len(data.test))
-    assert found.equal(made.features(made.module.eval(), data.test)), "without dropout"
-    parts = [made.features(made.module, data.test[part]) for part in (slice(3), slice(3, None))]
-    torch.testing.assert_close(torch.cat(parts), found)
 
 
 def test_pictures_are_looked_into(task):
