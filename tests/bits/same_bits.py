@@ -6,8 +6,8 @@ Code that is moved and renamed must not change a result. Each case is a few comm
 folder, run with the code of either checkout, with whatever Python runs this (it needs vitcli's
 dependencies). Only the command line, what ``import vitcli`` offers and the files of a run are used,
 so any two versions can be compared. Every tensor of the last checkpoint, metrics, predictions, the
-JSON and tables of the commands and the pixels of the maps become named values, all of which must be
-equal. Not compared: prose, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
+JSON of the commands and the pixels of the maps become named values, all of which must be equal.
+Not compared: prose, tables, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
 files. Notes only: fields of a configuration that one side lacks, drawn figures.
 
 Exits with 1 if anything differs or a command does not end as it should.
@@ -43,7 +43,7 @@ UNCOMPARED = re.compile(
     r"|torch|python|platform|hardware|path|place|decoded|detail|question|description|note|notes"
     r"|reason|text|claim|measured|threads|.*omp_num_threads"
 )
-"""Fields and columns that vary from call to call, or hold prose."""
+"""Fields that vary from call to call, or hold prose."""
 OFTEN_ONE_SIDED = {"config", "base_config"}
 NOTED = {"figure"}
 
@@ -61,17 +61,6 @@ def flat(value: Any, prefix: str) -> Pairs:
                 yield from flat(below, f"{prefix}.{name}")
     else:
         yield prefix, text if len(text) < 120 else f"{len(text)} characters {sha256(text.encode())}"
-
-
-def table(text: str, prefix: str) -> Pairs:
-    """The cells of a table in CSV, Markdown or LaTeX, without columns of times and speeds."""
-    mark = " & " if r"\toprule" in text else "|" if "| ---" in text or "| :--" in text else ","
-    heads, *rows = [line.split(mark) for line in text.splitlines() if mark in line]
-    for row, cells in enumerate(rows):
-        for head, cell in zip(heads, cells, strict=False):
-            head = re.sub(r"\\shortstack\[.\]|\\\\|[{}\s]", "", head)
-            if not UNCOMPARED.fullmatch(head):
-                yield f"{prefix}.{row}.{head}", cell.strip()
 
 
 def file_values(path: Path, prefix: str) -> Pairs:
@@ -193,7 +182,6 @@ class Checkout:
 
 READERS: dict[str, Callable[[str, str], Pairs]] = {
     "json": lambda text, label: flat(json.loads(text), label),
-    "table": table,
     "none": lambda text, label: iter(()),
 }
 
