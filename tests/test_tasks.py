@@ -40,13 +40,19 @@ from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_t
 from vitcli.runner.visualize.training_figures import curves_figure
 
 
-@pytest.fixture(params=NAMES)
-def task(request, here, monkeypatch, tmp_path_factory) -> TinyTask:
-    """Each task in turn, with its tiny experiment."""
+@pytest.fixture(params=NAMES, scope="module")
+def name(request) -> str:
+    """Each task in turn. The scope lets all tests of a task follow each other in a process."""
+    return str(request.param)
+
+
+@pytest.fixture
+def task(name, here, monkeypatch, tmp_path_factory) -> TinyTask:
+    """A task with its tiny experiment."""
     monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
-    return TinyTask(request.param, place)
+    return TinyTask(name, place)
 
 
 def objective(tiny: TinyTask, changes: dict | None = None):
