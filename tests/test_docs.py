@@ -8,6 +8,8 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,7 +270,22 @@ SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 """A line that makes a tensor, with its shape in a comment."""
 
 
-def test_the_python_page_runs_as_one_script(trained, capsys, monkeypatch):
+@pytest.fixture
+def small_trainings(monkeypatch) -> None:
+    """Let Python train on a few images of each data set, and studies on small pictures."""
+    fit = vitcli.fit
+
+    def fit_to_few(model, data, **options):
+        step = max(1, len(data.train) // 250)
+        return fit(
+            model, replace(data, train=data.train[::step], test=data.test[::step]), **options
+        )
+
+    monkeypatch.setattr(vitcli, "fit", fit_to_few)
+    monkeypatch.setattr(vitcli, "ablate", partial(vitcli.ablate, data="imagefolder:pictures"))
+
+
+def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     names: dict[str, Any] = {"__name__": "__main__"}
     code = "".join(blocks(PYTHON, "python"))
