@@ -3,13 +3,13 @@
 import json
 
 from experiments.search import benchmark
-from vitcli.runner.search.definition import Search, load_search
+from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.space import point_key
 
 REPETITIONS = 16
 
 
-def additive_table(search: Search) -> benchmark.Table:
+def additive_table(search) -> benchmark.Table:
     """Return a table in which each field adds to the score by itself, and nothing else does."""
     values = {field: each.values for field, each in search.space.parameters.items()}
     weights = dict(zip(values, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))
