@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_terminal_summary(terminalreporter) -> None:
     """Print a line for each reason why tests were skipped, and for each judge that is not here."""
-    for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(line)
+    skipped = terminalreporter.stats.get("skipped", [])
+    texts = (report.longrepr[2].partition("\n")[0] for report in skipped)
+    reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
+    for reason, count in reasons.most_common():
+        tests = "1 test" if count == 1 else f"{count} tests"
+        terminalreporter.write_line(f"not tested here: {tests} ({reason})")
     passed = terminalreporter.stats.get("passed", [])
     noted = (each for report in passed for each in {*report.user_properties})
     absent = Counter(value for name, value in noted if name == "not installed")
@@ -78,20 +82,6 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.write_line(
             f"not tested here: {name} is not installed; its stored answers stood in ({count} tests)"
         )
-
-
-def skipped_by_reason(reports: Iterable[Any]) -> list[str]:
-    """Return lines such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first.
-
-    Args:
-        reports: Reports of skipped tests, whose ``longrepr`` is (file, line, reason).
-    """
-    texts = (report.longrepr[2].partition("\n")[0] for report in reports)
-    reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
-    return [
-        f"not tested here: {count} {'test' if count == 1 else 'tests'} ({reason})"
-        for reason, count in reasons.most_common()
-    ]
 
 
 @pytest.fixture
@@ -129,10 +119,10 @@ def real_places(monkeypatch) -> None:
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
-def draw_pictures(place: Path) -> Path:
-    """Draw 8x8 pictures of two classes, dark and bright: 2 x 40 to train on, 2 x 12 to test."""
+def draw_pictures(place: Path, train: int = 40, test: int = 12) -> Path:
+    """Draw 8x8 pictures of two classes, dark and bright: so many of each to train and test on."""
     rng = np.random.default_rng(0)
-    for split, count in (("train", 40), ("test", 12)):
+    for split, count in (("train", train), ("test", test)):
         for name, level in (("dark", 60), ("bright", 190)):
             folder = place / "pictures" / split / name
             folder.mkdir(parents=True)

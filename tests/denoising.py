@@ -9,7 +9,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.objectives.objective import Outputs, Task
-from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
+from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
 from vitcli.core.spec.metrics import Metric
@@ -59,7 +59,6 @@ class Denoise(Task):
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
         clean = next(self.eval_batches(data.test[index]))["images"]
         noise = torch.randn(clean.shape, generator=keyed_generator("noise"))
-        errors = self.errors(module, clean, noise)
         cells = torch.stack([self.to_pixels(part) for part in (clean, clean + noise)])
         return {
             "noise": Grid(
@@ -68,21 +67,6 @@ class Denoise(Task):
                 columns=tuple(f"image {i + 1}" for i in range(len(clean))),
                 cells=cells,
                 row_names=("image", "image with noise"),
-            ),
-            "noise-levels": Heat(
-                title="Noise by pixel",
-                caption="The first channel of the noise.",
-                columns=tuple(f"image {i + 1}" for i in range(len(clean))),
-                cells=noise[None, :, 0],
-                x_label="column",
-                y_label="row",
-                colour_label="noise",
-            ),
-            "errors": Table(
-                title="Errors",
-                caption="The error of each image.",
-                head=("image", "error"),
-                rows=tuple((f"image {i + 1}", f"{e:.3f}") for i, e in enumerate(errors.tolist())),
             ),
         }
 

@@ -8,19 +8,20 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
 import vitcli
-from tests.cli.test_advice import problems
+from tests.cli.test_advice import problems, root
 from tests.conftest import draw_pictures
 from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
@@ -50,9 +51,9 @@ NOT_RUN = {
     r"python -m tests\.(faults|releases)\.": "takes minutes; its own tests run short ones",
     r"python -m tests\.(gpu_stub|fuzz)\.": "needs CUDA or atheris; its own tests do without",
     r"python -m experiments\.(statistics|gates)": "takes minutes; test_gates.py runs short ones",
-    r"python -m experiments\.(pilots|search)": "takes hours; test_pilots.py, test_search_benchmark",
+    r"python -m experiments\.(pilots|search)": "takes hours; tests of their own run toys",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
-    r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; test_speed_scripts.py runs toys",
+    r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
@@ -106,7 +107,7 @@ def all_examples(command: Any) -> Iterator[str]:
 
 SHOWN = [
     *(command for page in PAGES for command in page_commands(page)),
-    *all_examples(typer.main.get_command(app)),
+    *all_examples(root()),
 ]
 COMMANDS = list(dict.fromkeys(SHOWN))
 
@@ -116,19 +117,20 @@ def not_run(command: str) -> str | None:
     return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
 
 
-def command_paths(group=None, path: str = "vitcli") -> list[str]:
-    """``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on."""
-    group = group or typer.main.get_command(app)
-    found = []
+def command_paths(group: Any, path: str = "vitcli") -> Iterator[str]:
+    """Yield ``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on."""
     for name, command in getattr(group, "commands", {}).items():
-        found += [f"{path} {name}", *command_paths(command, f"{path} {name}")]
-    return found
+        yield f"{path} {name}"
+        yield from command_paths(command, f"{path} {name}")
+
+
+PATHS = [*command_paths(root())]
 
 
 def shows(command: str) -> set[str]:
     """What a command shows: its name, alone and with each setting."""
     words = shlex.split(command)
-    name = " ".join(words[: 3 if " ".join(words[:3]) in command_paths() else 2])
+    name = " ".join(words[: 3 if " ".join(words[:3]) in PATHS else 2])
     settings = {value for option, value in pairwise(words) if option == "-s"}
     return {name, *(f"{name} {each}" for each in settings)}
 
@@ -151,6 +153,10 @@ def invoke(command: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+SMALL_DATA = " --data imagefolder:pictures -s data.resize=32"
+"""Options of a training on 104 pictures of the size of the generated ones, which are 12,000."""
+
+
 def shortened(command: str) -> str:
     """The command with options that make it end within seconds."""
     command = command.replace("corrections.csv --name corrected", "copies.csv --name leaves")
@@ -167,15 +173,19 @@ def shortened(command: str) -> str:
         return f"{command} --num-images 20{what}"
     if command.startswith(("vitcli eval quickstart", "vitcli eval pets", "vitcli eval leaves")):
         return f"{command} --limit-batches 2"
-    if not command.startswith("vitcli train"):
-        return command
+    return shortened_training(command) if command.startswith("vitcli train") else command
+
+
+def shortened_training(command: str) -> str:
     needs_cifar = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)", command)
     if needs_cifar and "--dry-run" not in command:
         return f"{command} --dry-run"
-    if "imagefolder" in command:
-        command += " -s train.batch_size=16"
     if command == "vitcli train --resume pets":
         return command  # it takes no options
+    if not re.search("--data|--resume|val_split", command):
+        command += SMALL_DATA
+    if "imagefolder" in command:
+        command += " -s train.batch_size=16"
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
     fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
@@ -208,8 +218,7 @@ def trained(here, workshop) -> Path:
 def test_every_command_can_be_typed():
     """With its options and their values; nothing is run."""
     for words in (shlex.split(each) for each in COMMANDS if each.startswith("vitcli ")):
-        found: Any = typer.main.get_command(app)
-        rest = words[1:]
+        found, rest = root(), words[1:]
         while hasattr(found, "commands") and rest and rest[0] in found.commands:
             found = found.commands[rest.pop(0)]
         if rest and not hasattr(found, "commands"):
@@ -219,7 +228,7 @@ def test_every_command_can_be_typed():
 
 @pytest.mark.parametrize("command", RUN)
 def test_every_command_and_setting_runs(trained, command):
-    if command in command_paths():
+    if command in PATHS:
         command += " --help" if command != "vitcli train" else ""
     if " cp " in command:
         Path("mine.yaml").unlink()
@@ -247,20 +256,32 @@ def test_a_page_says_for_whom_it_is_and_what_it_needs(page):
     assert ("in the repository, not in the installed package" in first) == needs_a_clone
 
 
-def test_the_python_runs(environment):
-    (code,) = blocks(README, "python")
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "'test_accuracy': " in done.stdout
-
-
 PYTHON = ROOT / "docs/reference/python.md"
 SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 """A line that makes a tensor, with its shape in a comment."""
 
 
-def test_the_python_page_runs_as_one_script(trained, capsys, monkeypatch):
+@pytest.fixture
+def small_trainings(monkeypatch) -> None:
+    """Let Python train on a few images of each data set, and studies on small pictures."""
+    fit = vitcli.fit
+
+    def fit_to_few(model, data, **options):
+        step = max(1, len(data.train) // 250)
+        few = replace(data, train=data.train[::step], test=data.test[::step])
+        return fit(model, few, **options)
+
+    monkeypatch.setattr(vitcli, "fit", fit_to_few)
+    monkeypatch.setattr(vitcli, "ablate", partial(vitcli.ablate, data="imagefolder:pictures"))
+
+
+def test_the_python_of_readme_runs(here, small_trainings, capsys):
+    (code,) = blocks(README, "python")
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102
+    assert "'test_accuracy': " in capsys.readouterr().out
+
+
+def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=list))
     names: dict[str, Any] = {"__name__": "__main__"}
     code = "".join(blocks(PYTHON, "python"))

@@ -22,7 +22,7 @@ def rows(seeds: int, missing: str = ""):
     return compare(read_document(json.dumps(document)))
 
 
-@pytest.mark.parametrize(("seeds", "missing"), [(3, ""), (1, ""), (1, "clip")])
+@pytest.mark.parametrize(("seeds", "missing"), [(3, ""), (1, "clip")])
 def test_the_figure_is_legible(monkeypatch, seeds, missing):
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     from figures import differences

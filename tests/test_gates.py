@@ -1,6 +1,6 @@
 """The gates of experiments/gates: their committed results pass, and each of them can fail.
 
-A gate is a training that shows that an objective learns; the trainings run again as slow tests.
+A gate is a training that shows that an objective learns; the scripts there run all of them again.
 """
 
 import json
@@ -13,7 +13,7 @@ import torch
 
 from experiments.gates import clip, fusion, mae, own_pictures, rejection, views
 from experiments.statistics import factorial, folds, simulation
-from tests.cli.commands import vitcli
+from tests.own_code import vitcli
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -73,46 +73,38 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("case", "changes", "said"),
+    ("case", "changes"),
     [
-        ("fusion", {"accuracy": 0.72}, "fusion gains 0.090 over 0.630"),
-        ("fusion", {"image_accuracy": 0.57}, "loses 0.040 to images alone"),
-        ("image", {"accuracy": 0.45}, "images alone reach 0.450"),
-        ("sound", {"accuracy": 0.95}, "sounds alone reach 0.950"),
-        ("shuffled", {"accuracy": 0.57}, "by -0.040"),
-        ("shuffled", {"accuracy": 0.65}, "by 0.040"),
-        ("contrast", {"retrieval": 0.8}, "4.8 times chance"),
+        *[("fusion", {"accuracy": 0.72}), ("fusion", {"image_accuracy": 0.57})],
+        *[("image", {"accuracy": 0.45}), ("sound", {"accuracy": 0.95})],
+        *[("shuffled", {"accuracy": 0.57}), ("shuffled", {"accuracy": 0.65})],
+        ("contrast", {"retrieval": 0.8}),
     ],
 )
-def test_the_gate_of_fusion_can_fail(case, changes, said):
+def test_the_gate_of_fusion_can_fail(case, changes):
     good = {name: [found] for name, found in GOOD.items()}
     assert fusion.failures(good) == []
-    found = fusion.failures(good | {case: [GOOD[case] | changes]})
-    assert any(said in text for text in found)
+    assert fusion.failures(good | {case: [GOOD[case] | changes]}) != []
 
 
 @pytest.mark.parametrize(
-    ("task", "case", "changes"),
+    ("case", "changes"),
     [
-        ("dino", "plain", {"knn_after": 0.6}),
-        ("dino", "plain", {"alarms": ["collapse: nearly uniform"]}),
-        ("dino", "mismatched", {"knn_after": 0.46}),
-        ("dino", "mismatched", {"loss": 4.75}),
-        ("dino", "no_centring", {"alarms": []}),
-        ("lejepa", "plain", {"knn_after": 0.6}),
-        ("lejepa", "no_regulariser", {"alarms": []}),
+        *[("plain", {"knn_after": 0.6}), ("plain", {"alarms": ["collapse: nearly uniform"]})],
+        *[("mismatched", {"knn_after": 0.46}), ("mismatched", {"loss": 4.75})],
+        ("no_centring", {"alarms": []}),
     ],
 )
-def test_the_gates_of_views_can_fail(task, case, changes):
-    alarm = views.CASES[task][case].alarm
+def test_the_gates_of_views_can_fail(case, changes):
+    gate = views.CASES["dino"][case]
     good = {
         "knn_before": 0.45,
-        "knn_after": 0.45 if views.CASES[task][case].mismatched else 0.8,
+        "knn_after": 0.45 if gate.mismatched else 0.8,
         "loss": 4.85,
-        "alarms": [f"collapse: {alarm}"] if alarm else [],
+        "alarms": [f"collapse: {gate.alarm}"] if gate.alarm else [],
     }
-    assert views.passes(task, case, good)
-    assert not views.passes(task, case, good | changes)
+    assert views.passes("dino", case, good)
+    assert not views.passes("dino", case, good | changes)
 
 
 def test_shuffled_labels_are_independent_of_the_true_ones():
@@ -127,48 +119,10 @@ def test_shapes_are_reconstructed_and_the_encoder_knows_more_than_before(here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["shapes", "shapes-shuffled"])
-def test_captions_teach_shapes_and_shuffled_captions_do_not(here, name):
-    assert not [*clip.failures(name, found := clip.measure(name))], found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", views.CASES)
-def test_the_trainings_of_views_pass(task):
-    for case in views.CASES[task]:
-        assert views.passes(task, case, found := views.measure(task, case)), found
-
-
-@pytest.mark.slow
-def test_the_trainings_of_fusion_pass():
-    assert fusion.failures({case: [fusion.measure(case)] for case in fusion.CASES}) == []
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_the_trainings_on_photos_pass(real_places):
-    for name in ("templates", "shuffled"):
-        assert not [*clip.failures(name, found := clip.measure(name))], found
-    assert mae.passes(found := mae.measure("cifar10")), found
-
-
-def tuned(*options: object) -> str:
-    """Type what README says about a folder called pictures; return what it says."""
-    words = ("finetune", "--data", "imagefolder:pictures", "--name", "pets", *options)
-    code, _, talk = vitcli("train", *words)
-    assert code == 0, talk
-    return talk
-
-
-def test_finetune_starts_from_the_bundled_model_whatever_the_classes(pictures):
-    assert "cifar10-pocket" in tuned("--epochs", 1, "--limit-batches", 1)
-
-
-@pytest.mark.slow
 @pytest.mark.data
 def test_a_folder_of_120_photos_is_learned(here, real_places):
     own_pictures.write_pictures(Path("pictures"))
-    tuned()
+    vitcli("train finetune --data imagefolder:pictures --name pets")
     assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
 
 

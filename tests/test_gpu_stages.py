@@ -21,15 +21,10 @@ while True: time.sleep(60)
 
 
 @pytest.fixture
-def scripts(monkeypatch):
-    """A function that imports a script of experiments/speed."""
+def stages(monkeypatch):
+    """The script that runs stages."""
     monkeypatch.syspath_prepend(str(SPEED))
-    return importlib.import_module
-
-
-@pytest.fixture
-def stages(scripts):
-    return scripts("stages")
+    return importlib.import_module("stages")
 
 
 def part(stages, name, code, *words, **options):
@@ -37,10 +32,10 @@ def part(stages, name, code, *words, **options):
 
 
 def run(stages, out, *parts, seconds=1000.0, **options):
-    """Run one stage of these parts, and return the runner and the outcome as text."""
+    """Run one stage of these parts, and return the outcome as text."""
     out.mkdir(exist_ok=True)
     runner = stages.StageRunner(out, FACTS, **options)
-    return runner, str(runner.run(stages.Stage("stage", seconds, list(parts))))
+    return str(runner.run(stages.Stage("stage", seconds, list(parts))))
 
 
 def stored(out, name):
@@ -52,8 +47,7 @@ def test_a_failed_part_does_not_lose_the_others(stages, tmp_path):
     one = part(stages, "one", "print(1)")
     bad = part(stages, "bad", "print('half'); raise ValueError('no such thing')")
     two = part(stages, "two", "print(2)")
-    _, text = run(stages, out, one, bad, two)
-    assert text.startswith("failed: bad (")
+    assert run(stages, out, one, bad, two).startswith("failed: bad (")
     assert [stored(out, name)["result"] for name in ("one", "two")] == [1, 2]
     assert stored(out, "bad")["reason"] == "ValueError: no such thing"
     assert "Traceback" in (out / "bad.log").read_text()
@@ -63,8 +57,7 @@ def test_what_is_done_is_not_run_again_unless_asked(stages, tmp_path):
     out, count = tmp_path / "out", tmp_path / "count"
     code = f"open({str(count)!r}, 'a').write('x'); print(0)"
     for again, runs in ((False, 1), (False, 1), (True, 2)):
-        _, text = run(stages, out, part(stages, "one", code), again=again)
-        assert text == "done"
+        assert run(stages, out, part(stages, "one", code), again=again) == "done"
         assert len(count.read_text()) == runs
     run(stages, out, part(stages, "one", code, "--other"))
     assert len(count.read_text()) == 3, "another command"
@@ -75,27 +68,13 @@ def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path
     out, begun = tmp_path / "out", tmp_path / "begun"
     endless = part(stages, "one", ENDLESS, str(begun), progress=lambda: "epoch 3 of 9")
     later = part(stages, "two", "print(2)")
-    _, text = run(stages, out, endless, later, clock=lambda: 2000.0 * begun.exists())
+    text = run(stages, out, endless, later, clock=lambda: 2000.0 * begun.exists())
     assert text == "partly, left: one (epoch 3 of 9), two"
     assert stored(out, "one")["state"] == "stopped"
     assert begun.with_name("begun.saved").exists(), "it had time to save its state"
     assert not (out / "two.json").exists()
     ends = part(stages, "one", "print(1)", str(begun))
-    assert run(stages, out, ends, later)[1] == "done"
-
-
-def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
-    begun = tmp_path / "begun"
-
-    def clock() -> float:
-        if begun.exists():
-            begun.unlink()
-            raise KeyboardInterrupt
-        return 0.0
-
-    parts = [part(stages, "one", ENDLESS, str(begun)), part(stages, "two", "print(2)")]
-    _, text = run(stages, tmp_path / "out", *parts, clock=clock)
-    assert text == "partly, left: one (stopped), two"
+    assert run(stages, out, ends, later) == "done"
 
 
 def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):

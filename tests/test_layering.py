@@ -6,6 +6,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from vitcli.core.spec import TASKS
@@ -24,8 +25,9 @@ def files(folder: Path) -> list[Path]:
     return found
 
 
-def calls(source: str) -> list[ast.Call]:
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
 
 
 def test_the_core_touches_no_file_console_or_environment():
@@ -33,7 +35,7 @@ def test_the_core_touches_no_file_console_or_environment():
     found = {
         (path.name, node.id)
         for path in files(PACKAGE / "core")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Name) and node.id in names
     }
     assert found == set()
@@ -43,8 +45,8 @@ def test_one_module_loads_pickles_and_only_their_weights():
     loads = {
         path.name: {option.arg: ast.unparse(option.value) for option in call.keywords}
         for path in files(PACKAGE)
-        for call in calls(path.read_text())
-        if ast.unparse(call.func) == "torch.load"
+        for call in nodes(path)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.load"
     }
     assert sorted(loads) == ["unpickle.py"]
     assert loads["unpickle.py"]["weights_only"] == "True"
@@ -64,7 +66,7 @@ def test_the_runner_and_the_command_line_name_no_task():
         f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}: {name}"
         for room in ("runner", "cli", "core/train")
         for path in files(PACKAGE / room)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         for name in {*names(node)} - FOREIGN
         if {*re.findall(r"[a-z]+", name.lower())} & {*TASKS}
     }
@@ -90,7 +92,7 @@ def test_functions_fit_a_screen():
     lengths = {
         f"{path.relative_to(PACKAGE)}:{node.name}": body_length(node)
         for path in files(PACKAGE)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef)
     }
     assert {name: count for name, count in lengths.items() if count > MAX_FUNCTION} == {}

@@ -11,17 +11,17 @@ import torch
 from tests import torchrun
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from vitcli import parts
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train import check_code
 from vitcli.runner.train.start import Request, start
 
 __all__ = ["forget"]
@@ -69,10 +69,18 @@ def every(here) -> None:
 
 
 @pytest.fixture
+def small_check(pictures, monkeypatch) -> None:
+    """Let the check of parts train on few pictures."""
+    data = {"name": f"imagefolder:{pictures}", "resize": 32}
+    monkeypatch.setitem(check_code.SMALL, "data", data)
+
+
+@pytest.fixture
 def tutorial(tiny, monkeypatch) -> list[str]:
     """Write the files of the tutorial, with ``tiny`` for quickstart; return its commands."""
     tiny.write_text(tiny.read_text().replace(", mixup: 0.5", ""))
-    text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}").replace("[0, 1, 2]", "[0]")
+    text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}")
+    text = text.replace("seeds: [0, 1, 2]", "seeds: [0]\ntrain: {epochs: 1}")
     for name, body in re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.M | re.S):
         Path(name).write_text(body)
     (study,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.M | re.S)
@@ -82,7 +90,7 @@ def tutorial(tiny, monkeypatch) -> list[str]:
     return [line.removeprefix("vitcli ").replace("quickstart", str(tiny)) for line in lines if line]
 
 
-def test_the_tutorial_runs_as_it_stands(tutorial, tiny):
+def test_the_tutorial_runs_as_it_stands(tutorial, tiny, without_workers):
     commands.save_picture("photo.jpg", (40, 30))
     skipped = ("experiments check", "bench", "export", "visualize")
     for command in tutorial:
@@ -121,29 +129,20 @@ def test_the_tutorial_checks_benches_exports_and_draws(tutorial, tiny):
             vitcli(f"{command} --epochs 1")
 
 
-def test_every_kind_of_part_passes_the_check(here):
+def test_every_kind_of_part_passes_the_check(small_check):
     Path("every.py").write_text(EVERY)
     reports = json.loads(vitcli("experiments check --code every.py --json"))
     parts = re.findall(r"@\w+(?:\(.*\))?\n(?:class|def) (\w+)", EVERY)
     assert {each["part"]: each["problem"] for each in reports} == dict.fromkeys(parts, "")
-    as_new_process()
-    absent = vitcli("experiments check --code every.py --device cuda:99", 5)
-    assert "--device cuda:99: not on this machine" in absent
 
 
-def test_the_other_parts_of_the_page_pass_the_check(here):
+def test_the_other_parts_of_the_page_pass_the_check(small_check):
     blocks = re.findall(r"^```python\n(?!# )(.*?)^```$", PAGE.read_text(), re.M | re.S)
     Path("page.py").write_text("\n".join(blocks))
     reports = json.loads(vitcli("experiments check --code page.py --json"))
     found = {each["part"]: each["problem"] for each in reports}
     assert found == {"Confident": "", "first_class": ""}
-    words = "--data squares:200 --epochs 1 -o"
-    vitcli(f"train --code page.py -s task.name=Confident {words} confident")
-    as_new_process()  # a metric would bring its file into the configuration by itself
-    Path("squares.py").write_text(blocks[-1].replace('@metric(unit="%")', ""))
-    vitcli(f"train --code squares.py {words} run")
-    spec = RunDir(Path("run")).spec()
-    assert (spec.data.name, [*spec.code]) == ("squares:200", ["squares.py"])
+    vitcli("train --code page.py -s task.name=Confident --data squares:200 --epochs 1")
     as_new_process()
     wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
     assert "did you mean 'weight'" in wrong
@@ -153,7 +152,7 @@ def line_of(part: str) -> int:
     return BAD.partition(f"class {part}(")[0].count("\n") + 1
 
 
-def test_a_bad_part_is_named_with_its_line(here):
+def test_a_bad_part_is_named_with_its_line(small_check):
     Path("bad.py").write_text(BAD)
     code, out, _ = commands.vitcli("experiments", "check", "--code", "bad.py", "--json")
     found = {each["part"]: each["problem"] for each in json.loads(out)}
@@ -169,14 +168,16 @@ def test_a_bad_part_is_named_with_its_line(here):
 @pytest.mark.parametrize(
     "change",
     [
-        {"model.attention": {"name": "Uniform", "share": 0.5}},
-        {"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
-        {"optim.name": "Plain", "data.augment.policy": "dim"},
+        {
+            "model.attention": {"name": "Uniform", "share": 0.5},
+            **{"model.pos_embed": "Rows", "model.ffn": "Gate", "model.norm": "Centre"},
+            **{"optim.name": "Plain", "data.augment.policy": "dim"},
+        },
         {"model.family": "TinyNet", "task.name": "poly1"},
     ],
-    ids=str,
+    ids=["parts", "a model and a loss"],
 )
-def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monkeypatch, change):
+def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, change):
     if "model.family" in change:
         Path("tiny.yaml").write_text(
             re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {}\n"
@@ -184,10 +185,8 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, monke
     own_code.load([Path("net.py")])
     experiment = load_experiment(str(tiny), change)
     calm = start(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
+    with stops_after(7):
+        start(experiment, Request(output=Path("stopped")))
     as_new_process()
     vitcli("train --resume stopped --trust-code")
     assert_same_run(calm, RunDir(Path("stopped")))
@@ -236,14 +235,14 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
         f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
         "variants: {fine: {}, fails: {model.attention: Fails}}\n"
     )
-    talk = vitcli("ablate ./bad.yaml -j 2", 3)
+    talk = vitcli("ablate ./bad.yaml -j 1", 3)
     assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
     states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
     assert states["fine"].status()["state"] == "finished"
     assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
 
 
-def test_options_are_checked_like_fields(tiny, every):
+def test_options_are_checked_like_fields_and_parts_are_in_the_schema(tiny, every):
     for settings, problem in {
         "Unifrom": "model.attention: should be .*'Uniform', got 'Unifrom'",
         "softmax -s model.attention.share=2": "'softmax'",
@@ -252,6 +251,9 @@ def test_options_are_checked_like_fields(tiny, every):
     }.items():
         words = f"train {tiny} --code every.py -s model.attention={settings} --dry-run"
         assert re.search(problem, vitcli(words, 2))
+    schema = json.loads(vitcli("experiments schema --code every.py"))
+    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
+    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
 TAKING = ["model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet"]
@@ -264,7 +266,12 @@ def test_an_unknown_value_says_what_own_parts_need(tiny, setting):
     assert line.count("--code FILE.py") == (setting in TAKING)
 
 
-def test_options_are_in_hash_and_differences(tiny, every):
+def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
+    before = config_hash(load_experiment(str(tiny)).spec)
+    Path("every.py").write_text(EVERY.partition("@metric")[0])
+    own_code.load([Path("every.py")])
+    spec = load_experiment(str(tiny)).spec
+    assert (spec.code, config_hash(spec)) == ({}, before), "it uses built-in parts only"
     specs = [
         load_experiment(str(tiny), {"model.attention": each}).spec
         for each in ("Uniform", {"name": "Uniform", "share": 1}, {"name": "Uniform", "share": 2})
@@ -274,9 +281,6 @@ def test_options_are_in_hash_and_differences(tiny, every):
     assert hashes[0] == hashes[1] != hashes[2]
     assert differences(specs[0], specs[2]) == {"model.attention.share": (None, 2.0)}
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
-
-
-def test_options_reach_the_parts(tiny, every):
     fields = {
         "model.attention": {"name": "Uniform", "share": 0.5},
         "optim.schedule": {"name": "stairs", "steps": 1},
@@ -321,20 +325,6 @@ def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
     assert own["estimated_seconds"] > 0
     saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
     assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
-
-
-def test_built_in_parts_keep_their_hash(tiny):
-    before = config_hash(load_experiment(str(tiny)).spec)
-    Path("every.py").write_text(EVERY.partition("@metric")[0])
-    own_code.load([Path("every.py")])
-    spec = load_experiment(str(tiny)).spec
-    assert (spec.code, config_hash(spec)) == ({}, before)
-
-
-def test_the_schema_has_the_parts_of_the_named_code(every):
-    schema = json.loads(vitcli("experiments schema --code every.py"))
-    attention = schema["properties"]["model"]["anyOf"][0]["properties"]["attention"]
-    assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
 def test_the_page_names_every_decorator():

@@ -1,6 +1,5 @@
 """The rules of experiments/speed/peers.py, with fake contenders."""
 
-import contextlib
 import importlib
 import json
 import math
@@ -53,41 +52,29 @@ class FakeContender:
 
 @pytest.fixture
 def compare(script, monkeypatch, tmp_path):
-    """A function that runs the script with fake contenders and returns its rows."""
+    """A function that runs the script with fake contenders; it takes the seconds of one."""
     output = tmp_path / "peers.json"
 
-    def compare(*words, kind=FakeContender, **seconds):
-        kind.seconds = SECONDS | {name.replace("_", " "): each for name, each in seconds.items()}
+    def compare(seconds):
+        FakeContender.seconds = SECONDS | {"timm bf16": seconds}
         monkeypatch.setattr(script, "versions", dict)
-        monkeypatch.setattr(script, "Contender", kind)
+        monkeypatch.setattr(script, "Contender", FakeContender)
         command = ["peers.py", "--models", "tiny", "--parts", "step", "--rounds", "3", "-o", output]
-        monkeypatch.setattr(sys, "argv", [*map(str, command), *words])
-        with contextlib.suppress(KeyboardInterrupt):  # what a test throws in
-            script.main()
+        monkeypatch.setattr(sys, "argv", [*map(str, command)])
+        script.main()
         return json.loads(output.read_text())
 
     return compare
 
 
 def test_a_mode_that_is_five_times_slower_is_skipped_and_named(compare, capsys):
-    (row,) = compare(timm_bf16=9.9)
+    (row,) = compare(9.9)
     assert not any("skipped" in each for each in row["contenders"])
-    (row,) = compare(timm_bf16=math.inf)
+    (row,) = compare(math.inf)
     (skipped,) = [each for each in row["contenders"] if "skipped" in each]
     assert name_of(skipped) == "timm bf16"
     assert (row["peer"], row["ratio"]) == ("timm fp32", 2.0)
     assert f"skipped timm bf16: {skipped['skipped']}" in capsys.readouterr().out
-
-
-def test_a_killed_measurement_leaves_the_rounds_it_finished(compare):
-    class Dying(FakeContender):
-        def run(self, steps, limit=None):
-            if len(self.speeds) == 2:
-                raise KeyboardInterrupt
-            return super().run(steps, limit)
-
-    (row,) = compare(kind=Dying)
-    assert (row["repetitions"], len(row["contenders"][1]["turns"])) == (2, 2)
 
 
 def test_a_contender_is_not_waited_for_beyond_its_limit(script, monkeypatch, tmp_path):

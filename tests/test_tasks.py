@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import re
-import shlex
 import shutil
 from pathlib import Path
 from shutil import ignore_patterns
@@ -16,10 +15,10 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from tests.cli import commands
 from tests.figure_checks import faults
+from tests.own_code import vitcli
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
 from vitcli.cli.live import epoch_line
 from vitcli.core.data.batches import Batch
@@ -30,7 +29,6 @@ from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.strip import fixed_index
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import StoppedError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, load_module
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.resolve import resolve
@@ -42,19 +40,19 @@ from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_t
 from vitcli.runner.visualize.training_figures import curves_figure
 
 
-@pytest.fixture(params=NAMES)
-def task(request, here, monkeypatch, tmp_path_factory) -> TinyTask:
-    """Each task in turn, with its tiny experiment."""
+@pytest.fixture(params=NAMES, scope="module")
+def name(request) -> str:
+    """Each task in turn. The scope lets all tests of a task follow each other in a process."""
+    return str(request.param)
+
+
+@pytest.fixture
+def task(name, here, monkeypatch, tmp_path_factory) -> TinyTask:
+    """A task with its tiny experiment."""
     monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
-    return TinyTask(request.param, place)
-
-
-def vitcli(command: str, code: int = 0) -> str:
-    found, out, talk = commands.vitcli(*shlex.split(command))
-    assert found == code, out + talk
-    return out if code == 0 else out + talk
+    return TinyTask(name, place)
 
 
 def objective(tiny: TinyTask, changes: dict | None = None):
@@ -72,14 +70,11 @@ def equal(one: list[Batch], other: list[Batch]) -> bool:
     )
 
 
-def test_a_killed_training_ends_with_the_same_bits(task, monkeypatch):
+def test_a_killed_training_ends_with_the_same_bits(task):
     calm = RunDir(Path(task.finished("calm")))
-    with monkeypatch.context() as patch:
-        stop_after(patch, STEPS + 1)
-        with pytest.raises(StoppedError):
-            task.train("stopped")
-    request = Request(output=Path("stopped"), resume=True)
-    again = start(task.experiment(), request)
+    with stops_after(STEPS + 1):
+        task.train("stopped")
+    again = start(task.experiment(), Request(output=Path("stopped"), resume=True))
     assert_same_run(calm, again.run, measures=(task.measure,))
 
 
@@ -115,7 +110,7 @@ def test_its_batches_depend_on_seed_epoch_and_image_only(task):
     assert not equal(whole, list(other.batches(data, 1)))
 
 
-def test_its_losses_and_measures_have_the_names_of_its_row(task):
+def test_its_losses_measures_and_features_are_those_of_its_row_and_encoder(task):
     made, data = objective(task)
     made.module.train()
     found = made.losses(next(made.batches(data, 0)))
@@ -130,6 +125,13 @@ def test_its_losses_and_measures_have_the_names_of_its_row(task):
     made.module.eval()
     again = made.measure(made.outputs(made.module, data.test))
     assert again == measured, "an evaluation has no dropout and draws no new numbers"
+    made.module.train()
+    features = made.features(made.module, data.test)
+    assert made.module.training, "the mode is restored"
+    assert (features.dtype, features.shape[0]) == (torch.float32, len(data.test))
+    assert features.equal(made.features(made.module.eval(), data.test)), "without dropout"
+    parts = [made.features(made.module, data.test[part]) for part in (slice(3), slice(3, None))]
+    torch.testing.assert_close(torch.cat(parts), features)
 
 
 def test_its_run_is_measured_verified_and_listed(task):
@@ -143,17 +145,6 @@ def test_its_run_is_measured_verified_and_listed(task):
     assert count_parameters(module) == estimate["parameters"]
     found = json.loads(vitcli(f"eval {run} --probe knn --labels 20 --json"))
     assert (found["num_labels"], found["num_images"]) == (20, 12)
-
-
-def test_its_features_are_those_of_the_encoder_in_eval_mode(task):
-    made, data = objective(task)
-    made.module.train()
-    found = made.features(made.module, data.test)
-    assert made.module.training, "the mode is restored"
-    assert (found.dtype, found.shape[0]) == (torch.float32, len(data.test))
-    assert found.equal(made.features(made.module.eval(), data.test)), "without dropout"
-    parts = [made.features(made.module, data.test[part]) for part in (slice(3), slice(3, None))]
-    torch.testing.assert_close(torch.cat(parts), found)
 
 
 def test_pictures_are_looked_into(task):
@@ -217,6 +208,7 @@ def test_its_pictures_are_drawn_and_on_the_page(task):
     assert task.row.headline.text(drawn[task.measure]) in page
 
 
+@pytest.mark.ci
 def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
     options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}

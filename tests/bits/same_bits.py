@@ -1,18 +1,15 @@
 """Show that two versions of vitcli give bit-identical results.
 
     python -m tests.bits.same_bits OLD NEW [--only WORD] [--work FOLDER]
-    python -m tests.bits.same_bits --record FILE CHECKOUT
-    python -m tests.bits.same_bits --against FILE CHECKOUT
 
 Code that is moved and renamed must not change a result. Each case is a few commands in a new
 folder, run with the code of either checkout, with whatever Python runs this (it needs vitcli's
 dependencies). Only the command line, what ``import vitcli`` offers and the files of a run are used,
 so any two versions can be compared. Every tensor of the last checkpoint, metrics, predictions, the
-JSON and tables of the commands and the pixels of the maps become named values, all of which must be
-equal. Not compared: prose, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
-files. Notes only: fields of a configuration that one side lacks, the schema, drawn figures.
+JSON of the commands and the pixels of the maps become named values, all of which must be equal.
+Not compared: prose, tables, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
+files. Notes only: fields of a configuration that one side lacks, drawn figures.
 
-``--against`` refuses values of another torch, CPU or number of threads: those round differently.
 Exits with 1 if anything differs or a command does not end as it should.
 """
 
@@ -46,9 +43,9 @@ UNCOMPARED = re.compile(
     r"|torch|python|platform|hardware|path|place|decoded|detail|question|description|note|notes"
     r"|reason|text|claim|measured|threads|.*omp_num_threads"
 )
-"""Fields and columns that vary from call to call, or hold prose."""
+"""Fields that vary from call to call, or hold prose."""
 OFTEN_ONE_SIDED = {"config", "base_config"}
-NOTED = {"figure", "schema"}
+NOTED = {"figure"}
 
 
 def sha256(data: bytes) -> str:
@@ -64,36 +61,6 @@ def flat(value: Any, prefix: str) -> Pairs:
                 yield from flat(below, f"{prefix}.{name}")
     else:
         yield prefix, text if len(text) < 120 else f"{len(text)} characters {sha256(text.encode())}"
-
-
-def keys(value: Any, prefix: str) -> Pairs:
-    """The names of all fields, whatever they hold."""
-    for name, below in value.items() if isinstance(value, dict) else ():
-        yield f"{prefix}.{name}", "there"
-        yield from keys(below, f"{prefix}.{name}")
-    for below in value if isinstance(value, list) else ():
-        yield from keys(below, prefix)
-
-
-def schema(value: Any, prefix: str) -> Pairs:
-    """What each field may hold; fields of one name are pooled, wherever they stand."""
-    pooled: dict[str, set[str]] = {}
-    for definition in [value, *value["$defs"].values()]:
-        for name, field in definition.get("properties", {}).items():
-            said = {k: v for k, v in field.items() if k not in ("description", "title", "$ref")}
-            pooled.setdefault(name, set()).add(json.dumps(said, sort_keys=True))
-    yield from ((f"{prefix}.schema.{name}", " ".join(sorted(pooled[name]))) for name in pooled)
-
-
-def table(text: str, prefix: str) -> Pairs:
-    """The cells of a table in CSV, Markdown or LaTeX, without columns of times and speeds."""
-    mark = " & " if r"\toprule" in text else "|" if "| ---" in text or "| :--" in text else ","
-    heads, *rows = [line.split(mark) for line in text.splitlines() if mark in line]
-    for row, cells in enumerate(rows):
-        for head, cell in zip(heads, cells, strict=False):
-            head = re.sub(r"\\shortstack\[.\]|\\\\|[{}\s]", "", head)
-            if not UNCOMPARED.fullmatch(head):
-                yield f"{prefix}.{row}.{head}", cell.strip()
 
 
 def file_values(path: Path, prefix: str) -> Pairs:
@@ -162,15 +129,10 @@ class Checkout:
             **{"VITCLI_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
             "COLUMNS": "120",
         }
-        asked = """import json, torch, vitcli; print(json.dumps([vitcli.__file__, torch.__version__,
-            torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]))"""
-        done = self.call(f"python -c {shlex.quote(asked)}", self.work)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        found, *facts = json.loads(done.stdout)
-        if not Path(found).resolve().is_relative_to(self.path):
-            raise SystemExit(f"{found} was imported, which is not in {self.path}")
-        self.facts = dict(zip(("torch", "cpu_capability", "threads"), facts, strict=True))
+        done = self.call("python -c 'import vitcli; print(vitcli.__file__)'", self.work)
+        found = Path(done.stdout.strip()).resolve()
+        if done.returncode or not found.is_relative_to(self.path):
+            raise SystemExit(f"vitcli is not imported from {self.path}: {done.stdout}{done.stderr}")
         self.shipped = json.loads(self.call("experiments ls --json", self.work).stdout)
 
     def call(self, command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -220,9 +182,6 @@ class Checkout:
 
 READERS: dict[str, Callable[[str, str], Pairs]] = {
     "json": lambda text, label: flat(json.loads(text), label),
-    "keys": lambda text, label: keys(json.loads(text), label),
-    "schema": lambda text, label: schema(json.loads(text), label),
-    "table": table,
     "none": lambda text, label: iter(()),
 }
 
@@ -246,7 +205,7 @@ def is_same(name: str, old: Values, new: Values) -> bool:
         say(f"left out   {name}: {new['left out']}")
         return True
     tensors = sum(".tensor." in key for key in new)
-    word = "DIFFERENT" if differences else "recorded" if old is new else "same"
+    word = "DIFFERENT" if differences else "same"
     say(f"{word:10} {name}  {tensors} tensors, {len(new)} values")
     for line in [*differences, *(f"(note) {note}" for note in notes)]:
         say(f"    {line}")
@@ -255,32 +214,18 @@ def is_same(name: str, old: Values, new: Values) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("checkouts", nargs="+", type=Path, metavar="CHECKOUT")
-    kept = parser.add_mutually_exclusive_group()
-    kept.add_argument("--record", type=Path, metavar="FILE", help="keep the values of a checkout")
-    kept.add_argument("--against", type=Path, metavar="FILE", help="compare with kept values")
+    parser.add_argument("checkouts", nargs=2, type=Path, metavar="CHECKOUT")
     parser.add_argument("--only", default="", metavar="WORD", help="cases whose name matches")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="where to try; emptied after")
     options = parser.parse_args()
-    if len(options.checkouts) != (1 if options.record or options.against else 2):
-        parser.error("give two checkouts, or one with --record or --against")
     with tempfile.TemporaryDirectory(dir=options.work) as work, ThreadPoolExecutor(2) as pool:
         sides = [Checkout(c, Path(work) / str(n)) for n, c in enumerate(options.checkouts)]
-        before = json.loads(options.against.read_text()) if options.against else None
-        if before and before["facts"] != sides[0].facts:
-            raise SystemExit(f"these round differently: {before['facts']}, {sides[0].facts}")
         cases = [c for c in all_cases(sides[0].shipped) if re.search(options.only, c.name)]
         taken = [[pool.submit(side.values, case) for side in sides] for case in cases]
-        values, wrong = {}, 0
-        for case, futures in zip(cases, taken, strict=True):
-            *old, new = [future.result() for future in futures]
-            values[case.name] = new
-            known = before["cases"].get(case.name, {}) if before else (old or [new])[0]
-            wrong += not is_same(case.name, known, new)
-    if options.record:
-        kept_values = {"facts": sides[0].facts, "cases": values}
-        options.record.write_text(json.dumps(kept_values, indent=0, sort_keys=True))
-    say(f"{len(cases)} cases, {wrong or 'nothing'} {'went wrong' if options.record else 'differs'}")
+        wrong = 0
+        for case, (old, new) in zip(cases, taken, strict=True):
+            wrong += not is_same(case.name, old.result(), new.result())
+    say(f"{len(cases)} cases, {wrong or 'nothing'} differs")
     return 1 if wrong or not cases else 0
 
 

@@ -114,9 +114,6 @@ STUDY = {
         "linformer": {"model.attention": "linformer", "model.linformer_rank": 8},
     },
 }  # fmt: skip
-REFUSED = """-s model.depth=-1/-s model.embed_dim=33/-s model.no_such=1/-s model.attention=exact
-/-s model.residual=none -s model.drop_path=0.1/-s model.family=swin/-s model.patch_size=5
-/-s train.accumulate=3/-s data.name=nowhere/-s optim.lr=0.0/--epochs -1/--resume nowhere"""
 TRAIN = "json: train exp.yaml -o run --device cpu --json"
 MAP = "json: attn-map photo.png --run run --json"
 REFUSED_MAP = "none!: attn-map photo.png --run run"
@@ -133,13 +130,9 @@ COMMANDS = {
     "train/longer": (PLAIN, [TRAIN, "json: train --resume run --epochs 3 --allow-inexact --json"]),
     "train/dry-run": (PLAIN, [f"json: train {name} --dry-run --json" for name in
         ("exp.yaml", "quickstart", "cifar10-tiny")]),
-    "train/refused": (PLAIN, ["none!: train exp.yaml --dry-run " + words
-        for words in REFUSED.split("/")]),
     "eval": (f"{PLAIN} data.val_split=200", [TRAIN, "json: eval run --json",
         "json: eval run --tta --split val --json",
-        "json: eval run --split train --limit-batches 2 --step 3 --predictions p.npz --json",
-        "table: eval run --limit-batches 1 --format csv",
-        "table!: eval run --limit-batches 1 --format md --min-accuracy 0.9"]),
+        "json: eval run --split train --limit-batches 2 --step 3 --predictions p.npz --json"]),
     "predict": (f"{PLAIN} {FOLDER}", [TRAIN, "json: predict photo.png --run run --json",
         "json: predict photo.png images/a/1.png --run run --top 2 --fit pad --json",
         "json: predict photo.png --run cifar10-pocket --fit stretch --json"]),
@@ -167,16 +160,10 @@ COMMANDS = {
         "json: runs verify mine/train/seed0 --json",
         "json: runs record mine/train/seed0 mine/train/seed1 -o recorded.json --json"]),
     "study": (f"{PLAIN} train.precision=bf16", ["json: ablate study.yaml -j 1 --format json -o s",
-        *(f"table: ablate study.yaml --table-only --format {form} -o s"
-        for form in ("csv", "md", "latex")),
         "json: ablate study.yaml --table-only --only linformer --seeds 1 --format json -o s"]),
-    "experiments": (PLAIN, ["json: experiments ls --json", "schema: experiments schema",
-        "json: experiments show exp.yaml --resolved --json"]),
+    "experiments": (PLAIN, ["json: experiments show exp.yaml --resolved --json"]),
     "data": (PLAIN, ["json: data ls --json", "json: data info shapes --picture shapes.png --json",
         "json: data info imagefolder:images --json"]),
-    "bench": (PLAIN, [f"keys: bench {name} --rounds 1 --seconds 0 --json" for name in
-        ("train exp.yaml", "data exp.yaml", "inference exp.yaml", "attention --lengths 64")]),
-    "doctor": (PLAIN, ["keys: doctor --json"]),
     "interface": (PLAIN, [f"json: python -c {shlex.quote(INTERFACE)}",
         "json: import weights.pt -e exp.yaml -o imported --json",
         "json: eval imported --limit-batches 1 --json"]),

@@ -25,13 +25,10 @@ WORD = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?")
 ERRORS: dict[str, float] = {"output": 1.0, "equivariant": 0.0, "pooled": 0.0, "positions": 1.0}
 
 
-def test_every_item_of_the_sources_is_listed_once():
+def test_every_item_of_the_sources_is_listed_once_and_each_claim_has_a_test_and_a_judge():
     expected = [f"S{s}-{i:02}" for s, count in enumerate((25, 22, 77)) for i in range(1, count + 1)]
     assert list(ITEMS) == expected
     assert len(JUDGED) == 41
-
-
-def test_every_claim_names_what_would_refute_it_and_has_one_judge():
     assert all(bool(item.test) == item.is_judged for item in ITEMS.values())
     assert sorted([*COMPUTATIONS, *FROM_RESULTS]) == [item.id for item in JUDGED]
     assert list(read_recorded()) == [item.id for item in JUDGED]

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"kills": 4, "crash_points": 8, "power_loss": 1, "races": 1, "stops": 1}
+SHORT = {"kills": 2, "crash_points": 4, "power_loss": 1, "races": 1, "stops": 1}
 LONGER = {"kills": 12, "crash_points": 20, "power_loss": 3, "races": 4, "stops": 2}
 LONG = {"kills": 1000, "crash_points": 0, "power_loss": 100, "races": 200, "stops": 100}
 

@@ -37,31 +37,12 @@ class Seen:
     def __init__(self) -> None:
         self.calls: Counter[Call] = Counter()
         """Number of calls by kind and name."""
-        self.sizes: Counter[Call] = Counter()
-        """Bytes by kind and name."""
         self.places: Counter[tuple[str, str]] = Counter()
         """Number of calls by kind and line, such as ("sync", "vitcli/core/data/batches.py:126")."""
 
     def count(self, *kinds: str) -> int:
         """Return the number of calls of these kinds."""
-        return sum(self.names(*kinds).values())
-
-    def bytes(self, *kinds: str) -> int:
-        """Return the bytes that calls of these kinds copied, set or allocated."""
-        return sum(size for (kind, _), size in self.sizes.items() if kind in checked(kinds))
-
-    def names(self, *kinds: str) -> Counter[str]:
-        """Return the number of calls of these kinds by name."""
-        found: Counter[str] = Counter()
-        for (kind, name), number in self.calls.items():
-            if kind in checked(kinds):
-                found[name] += number
-        return found
-
-    @property
-    def unpinned(self) -> int:
-        """Return the number of asynchronous copies from pageable host memory."""
-        return self.count("unpinned")
+        return sum(number for (kind, _), number in self.calls.items() if kind in checked(kinds))
 
 
 def checked(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -86,11 +67,7 @@ def counting(places: Iterable[str] = PLACED) -> Iterator[Seen]:
         yield seen
     finally:
         library().stub_hook(None, 0)
-        for call, (number, size) in totals().items():
-            earlier = before.get(call, (0, 0))
-            if number > earlier[0]:
-                seen.calls[call] = number - earlier[0]
-                seen.sizes[call] = size - earlier[1]
+        seen.calls = totals() - before
 
 
 @cache
@@ -102,13 +79,13 @@ def library() -> Any:
     return loaded
 
 
-def totals() -> dict[Call, tuple[int, int]]:
-    """Return the number of calls and of bytes since the start of the process."""
-    found = {}
+def totals() -> Counter[Call]:
+    """Return the number of calls since the start of the process."""
+    found: Counter[Call] = Counter()
     kind, number, size = ctypes.c_int(), ctypes.c_long(), ctypes.c_long()
     for i in range(library().stub_rows()):
         name = library().stub_row(i, ctypes.byref(kind), ctypes.byref(number), ctypes.byref(size))
-        found[KINDS[kind.value], name.decode()] = (number.value, size.value)
+        found[KINDS[kind.value], name.decode()] = number.value
     return found
 
 

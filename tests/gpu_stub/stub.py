@@ -96,14 +96,6 @@ def ask_once(name: str, code: str) -> Any:
         return json.loads(answer.read_text())
 
 
-def pytest_on_stub(*args: str, cwd: Path) -> str:
-    """Run tests of this checkout on the stub; return what pytest prints if all of them pass."""
-    options = ["-q", "-p", "no:cacheprovider", "-c", f"{ROOT}/pyproject.toml"]
-    done = run_on_stub([sys.executable, "-m", "pytest", *options, *args], cwd=cwd, timeout=HANG)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def failing(kind: str, code: int, after: int = 1) -> dict[str, str]:
     """Return the variable that lets call number ``after`` of a kind fail with a CUDA error.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gpu_stub.stub import ask_stub
+from tests.gpu_stub.stub import ask_once, ask_stub
 
 FAMILIES = ("quickstart", "cifar10-resnet18", "cifar10-swin", "cifar10-coatnet", "cifar10-pit")
 TRAIN = """
@@ -25,19 +25,11 @@ def train(name, output, epochs=1, **changes):
     return start(experiment, request, load=lambda *_, **__: data).result
 """
 
-
-def test_every_family_trains_with_deterministic_kernels_only(tmp_path):
-    code = f"""
-found = {{name: train(name, name, train__deterministic=True)["exact"] for name in {FAMILIES}}}
-found["without"] = train("cifar10-resnet18", "without", train__deterministic=False)["exact"]
-print(json.dumps(found))
+ASK = f"""
+exact = {{name: train(name, name, train__deterministic=True)["exact"] for name in {FAMILIES}}}
+exact["without"] = train("cifar10-resnet18", "without", train__deterministic=False)["exact"]
 """
-    found = ask_stub(TRAIN + code, cwd=tmp_path)
-    assert found == dict.fromkeys(FAMILIES, True) | {"without": False}
-
-
-def test_tf32_holds_in_the_steps_only_and_convolutions_are_channels_last_and_tuned(tmp_path):
-    code = """
+ASK += """
 from torch import nn
 from vitcli.core.objectives.classify import Classify
 seen, layouts = {}, []
@@ -64,10 +56,19 @@ for precision in ("tf32", "fp32"):
     done = train("cifar10-resnet18", precision, train__precision=precision)
     assert done["precision"] == precision
     found.append({name: sorted(values) for name, values in seen.items()})
-print(json.dumps([*found, sorted(set(layouts)), torch.backends.cudnn.benchmark]))
+benchmark = [sorted(set(layouts)), torch.backends.cudnn.benchmark]
+print(json.dumps({"exact": exact, "settings": [*found, *benchmark]}))
 """
+
+
+def test_every_family_trains_with_deterministic_kernels_only():
+    found = ask_once("arithmetic", TRAIN + ASK)["exact"]
+    assert found == dict.fromkeys(FAMILIES, True) | {"without": False}
+
+
+def test_tf32_holds_in_the_steps_only_and_convolutions_are_channels_last_and_tuned():
     full = [["highest", False]]
-    tf32, fp32, layouts, benchmark_after = ask_stub(TRAIN + code, cwd=tmp_path)
+    tf32, fp32, layouts, benchmark_after = ask_once("arithmetic", TRAIN + ASK)["settings"]
     assert tf32 == {"losses": [["high", True]], "outputs": full}
     assert fp32 == {"losses": full, "outputs": full}
     assert layouts == [[True, True]]

@@ -27,8 +27,12 @@ pytestmark = pytest.mark.ci
 ALLOWED = (0.75, 1.25)
 """Smallest and largest estimate of the memory, divided by the allocator's peak."""
 CODE = """import json
-from tests.gpu_stub.test_choices import all_peaks, kernels_of_all
-print(json.dumps([kernels_of_all(), all_peaks()]))
+from tests.gpu_stub.test_choices import *
+kernels = {
+    name: {precision: kernels_of(name, precision) for precision in PRECISIONS}
+    for name in one_of_each_kind()
+}
+print(json.dumps([kernels, [(*case, estimate_by_peak(*case)) for case in CASES]]))
 """
 
 
@@ -79,20 +83,12 @@ def kernels_of(name: str, precision: str) -> list[str]:
     return sorted(chosen)
 
 
-def kernels_of_all() -> dict[str, dict[str, list[str]]]:
-    """Return the kernels of an experiment of each kind in each precision."""
-    return {
-        name: {precision: kernels_of(name, precision) for precision in PRECISIONS}
-        for name in one_of_each_kind()
-    }
-
-
 IMAGES = 2000
 CASES = [("quickstart", "fp32"), ("cifar10-base-p2", "fp32"), ("cifar10-strong", "bf16")]
 
 
-def peak_and_estimate(name: str, precision: str) -> tuple[int, int]:
-    """Return the allocator's peak in a training, and what ``--dry-run`` says."""
+def estimate_by_peak(name: str, precision: str) -> float:
+    """Return the memory that ``--dry-run`` says, divided by the allocator's peak in a training."""
     changes = {"train.compile": False, "train.precision": precision}
     changes |= {"train.limit_batches": 2, "train.epochs": 1}
     experiment = load_experiment(name, changes)
@@ -105,13 +101,4 @@ def peak_and_estimate(name: str, precision: str) -> tuple[int, int]:
     before = torch.cuda.memory_allocated()
     request = Request(device="cuda", output=Path(f"{name}-{precision}"))
     start(experiment, request, load=lambda *_, **__: data)
-    return torch.cuda.max_memory_allocated() - before, estimate
-
-
-def all_peaks() -> list[tuple[str, str, float]]:
-    """Return the estimate divided by the peak, for each case."""
-    found = []
-    for name, precision in CASES:
-        peak, estimate = peak_and_estimate(name, precision)
-        found.append((name, precision, estimate / peak))
-    return found
+    return estimate / (torch.cuda.max_memory_allocated() - before)
