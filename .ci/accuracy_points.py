@@ -14,6 +14,7 @@ from study_tables import RESULTS, document
 
 from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.models.image_model import build_model
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.sizes import fit_to_data
@@ -32,6 +33,8 @@ from vitcli.runner.tables import markdown_grid
 
 FILE = RESULTS / "accuracy-per-compute.json"
 NUM_TRAIN = 50_000
+PILOTS = RESULTS.parent / "pilots"
+PILOTED = ("cifar10-convnet", "cifar10-pocket", "speedrun-94", "cifar10-plain")
 KINDS = {"plain ViT": GREEN, "hybrid": BLUE, "convolutional": VERMILION}
 PLACES = {
     "airbench94": (-7, -3, "right"),
@@ -64,14 +67,25 @@ class Point:
     is_ours: bool = False
 
 
-def pflop(name: str) -> float:
-    """Return the compute of a shipped experiment: 6 x multiply-adds x images seen."""
+def pflop(name: str, teacher: str | None = None) -> float:
+    """Return the compute of a shipped experiment: 6 x multiply-adds x images seen.
+
+    The forward passes of a teacher are counted, its training is not.
+    """
+    spec, operations = _forward(name)
+    epochs, passes = spec.train.epochs, 3 * operations * spec.train.epochs
+    if teacher:
+        passes += _forward(teacher)[1] * min(epochs, spec.data.augment.copies or epochs)
+    return passes * NUM_TRAIN / 1e15
+
+
+def _forward(name: str) -> tuple[ExperimentSpec, int]:
+    """Return a shipped experiment, and the operations of its model's forward pass of an image."""
     spec = load_experiment(name).spec
     spec = fit_to_data(spec, describe_data(spec.data))
     with torch.device("meta"):
         model = build_model(spec.model)
-    operations = 3 * forward_flops(model, model.image_shape)
-    return operations * spec.train.epochs * NUM_TRAIN / 1e15
+    return spec, forward_flops(model, model.image_shape)
 
 
 def our_point(result: str, trainings: list[str], kind: str) -> Point:
@@ -79,15 +93,16 @@ def our_point(result: str, trainings: list[str], kind: str) -> Point:
 
     Args:
         result: Name of the result.
-        trainings: The experiment, and that of a teacher if it has one. Their compute is added.
+        trainings: The experiment, after that of a teacher if it has one. Their compute is added.
         kind: A key of ``KINDS``.
     """
     row = compare(document(result))[0]
     assert row.score_mean is not None
+    *teachers, own = trainings
     return Point(
-        name=trainings[-1],
+        name=own,
         kind=kind,
-        pflop=sum(map(pflop, trainings)),
+        pflop=pflop(own, *teachers) + sum(map(pflop, teachers)),
         accuracy=row.score_mean,
         sd=row.score_sd,
         epoch="last",
@@ -122,6 +137,22 @@ def accuracy_table() -> str:
     ]
     header = ["model", "kind", "PFLOP", "accuracy, %", "epoch", "n", "source"]
     return markdown_grid(header, rows, (2, 3, 5))
+
+
+def pilots_table() -> str:
+    """Return the table of the pilots of the experiments, in the order in which they ran."""
+    rows = [
+        [
+            f"`{name}`",
+            ", ".join(f"`{change}`" for change in line["changes"]) or "-",
+            f"{line['pflop']:.3f}",
+            f"{100 * line['val_accuracy']:.1f}",
+            line["commit"][:9],
+        ]
+        for name in PILOTED
+        for line in map(json.loads, (PILOTS / f"{name}.jsonl").read_text().splitlines())
+    ]
+    return markdown_grid(["experiment", "changes", "PFLOP", "accuracy, %", "commit"], rows, (2, 3))
 
 
 def accuracy_figure() -> Figure:

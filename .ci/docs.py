@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
-from accuracy_points import accuracy_table
+from accuracy_points import accuracy_table, pilots_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
 from judge_tables import figures_table, judges_table
@@ -138,6 +138,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tunings": lambda: f"{tunings()}\n\n{studies.costs(*TUNINGS)}",
     "pretraining": studies.pretraining,
     "accuracy-per-compute": accuracy_table,
+    "pilots": pilots_table,
     "simulation": simulation,
     "judges": judges_table,
     "judged-figures": figures_table,

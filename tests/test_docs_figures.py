@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.figure_checks import faults
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document
 
@@ -57,4 +58,9 @@ def test_the_compute_of_a_teacher_is_counted(monkeypatch):
     alone = our_point("cifar10-tiny-fast", ["cifar10-tiny-fast"], "hybrid")
     taught = our_point("cifar10-tiny-fast", ["cifar10-convnet", "cifar10-tiny-fast"], "hybrid")
     assert (alone.name, taught.name) == ("cifar10-tiny-fast", "cifar10-tiny-fast")
-    assert taught.pflop == pytest.approx(alone.pflop + pflop("cifar10-convnet"))
+    teacher = pflop("cifar10-convnet")
+    epochs = load_experiment("cifar10-tiny-fast").spec.train.epochs
+    assert taught.pflop == pytest.approx(alone.pflop + teacher * (1 + epochs / (3 * 16)))
+    copies = load_experiment("speedrun-94").spec.data.augment.copies
+    labels = pflop("speedrun-94", "cifar10-convnet") - pflop("speedrun-94")
+    assert labels == pytest.approx(teacher * copies / (3 * 16))
