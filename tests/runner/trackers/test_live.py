@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.commands import vitcli
 from tests.fabricated import make_run
+from tests.patience import HANG
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
 from vitcli.core.spec.rows import Row
@@ -118,7 +119,8 @@ def test_the_trials_of_a_study_are_tracked():
     assert read_request(plan, Path("run")).track == ()
 
 
-def track_offline(tiny, name):
+def track_offline(tiny, name, monkeypatch):
+    monkeypatch.setattr(live, "GRACE_SECONDS", HANG)
     if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     train(tiny, track=(name,), stop_after=2, offline=True)
@@ -131,7 +133,7 @@ def track_offline(tiny, name):
 @pytest.mark.ci
 def test_mlflow_has_each_epoch_once_and_the_result(tiny, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # --offline does not use it
-    run, note = track_offline(tiny, "mlflow")
+    run, note = track_offline(tiny, "mlflow", monkeypatch)
     with contextlib.closing(sqlite3.connect("runs/mlflow.db")) as store:
 
         def read(columns, table):
@@ -148,8 +150,8 @@ def test_mlflow_has_each_epoch_once_and_the_result(tiny, monkeypatch):
 
 
 @pytest.mark.ci
-def test_wandb_writes_below_the_run_without_a_network(tiny):
-    _, note = track_offline(tiny, "wandb")
+def test_wandb_writes_below_the_run_without_a_network(tiny, monkeypatch):
+    _, note = track_offline(tiny, "wandb", monkeypatch)
     files = list(Path(note["where"].removeprefix("wandb sync ")).glob(f"run-{note['id']}.wandb"))
     assert [file.parts[:4] for file in files] == [("run", "tracker", "wandb", "wandb")]
     assert files[0].stat().st_size > 0
