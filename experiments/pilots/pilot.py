@@ -24,6 +24,7 @@ from typing import Any
 
 from vitcli.runner.errors import DivergedError
 from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
+from vitcli.runner.run.folder import default_path
 from vitcli.runner.train.start import Request, start
 
 HERE = Path(__file__).parent
@@ -41,14 +42,17 @@ def experiment_of(pilot: argparse.Namespace) -> Experiment:
 
 def train(pilot: argparse.Namespace) -> dict[str, Any]:
     """Train an experiment, or continue its run, and return the line of the log."""
-    request = Request(without_test=True, resume=True, data_dir=pilot.data_dir)
+    experiment, output = experiment_of(pilot), None
+    if pilot.changes:  # elsewhere, so that the name of an experiment stays that of one teacher
+        output = default_path(f"pilots/{experiment.name}", experiment.spec, True)
+    request = Request(output=output, without_test=True, resume=True, data_dir=pilot.data_dir)
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": pilot.seed,
         "changes": pilot.changes,
     }
     try:
-        done = start(experiment_of(pilot), request, on_event=say, on_message=say)
+        done = start(experiment, request, on_event=say, on_message=say)
     except DivergedError as error:
         return line | {"val_accuracy": None, "reason": str(error)}
     result, meta = done.result, done.run.read("meta.json")

@@ -33,21 +33,22 @@ def test_a_queue_continues_after_a_pilot_that_diverged_and_skips_what_is_logged(
     trained = []
 
     def train(experiment, request, **_):
-        trained.append(experiment)
+        trained.append((experiment.name, request.output and request.output.parts[:3]))
         assert request.without_test
         assert request.data_dir == Path("cifar")
         raise DivergedError("the loss is not finite")
 
     monkeypatch.setattr(pilot, "start", train)
-    monkeypatch.setattr(pilot, "experiment_of", lambda each: each.experiment)
     queue, log = tmp_path / "queue.txt", tmp_path / "log.jsonl"
-    queue.write_text(f"# two\none --log {log} -s a=1  # why\n\ntwo --log {log}\n")
+    queue.write_text(
+        f"# two\nquickstart --log {log} -s optim.lr=1  # why\n\ncifar10-tiny --log {log}\n"
+    )
     words = ["pilot", "--queue", str(queue), "--data-dir", "cifar"]
     monkeypatch.setattr(sys, "argv", words)
     pilot.main()
     first = [json.loads(line) for line in log.read_text().splitlines()]
     found = [(each["changes"], each["val_accuracy"]) for each in first]
-    assert found == [(["a=1"], None), ([], None)]
+    assert found == [(["optim.lr=1"], None), ([], None)]
     assert first[0]["reason"] == "the loss is not finite"
     pilot.main()
-    assert trained == ["one", "two"]
+    assert trained == [("quickstart", ("runs", "pilots", "quickstart")), ("cifar10-tiny", None)]

@@ -85,7 +85,7 @@ class Task(ABC):
 
     @property
     def labelled_copies(self) -> int | None:
-        """Return how often ``teacher`` sees each image before its labels are only read; or None."""
+        """Return how many copies of each image ``teacher`` labels; None if it is in each step."""
         return None
 
     @classmethod

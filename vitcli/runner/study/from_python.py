@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if not isinstance(value, type) and hasattr(value, "tolist"):  # of NumPy, torch or pandas
+    if isinstance(value, Integral):  # of NumPy, too
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if not isinstance(value, type) and hasattr(value, "tolist"):  # an array
         return plain(value.tolist())
     if isinstance(value, Path):
         return str(value)

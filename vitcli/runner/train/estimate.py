@@ -217,8 +217,8 @@ def make_estimate(
     # A training step is about three forward passes, and one of a teacher that it calls.
     in_step = 0 if teacher.copies else teacher.each
     forward = each_step / spec.train.batch_size * own / (3 * own + in_step)
-    images_seen = steps * spec.train.epochs * spec.train.batch_size
-    taught = teacher.of(images_seen, num_train)
+    num_steps = steps * spec.train.epochs
+    flops, taught = count_flops(spec, random_batch(spec, module), num_steps, num_train)
     labelling = forward / own * taught if teacher.copies else 0.0
     return Estimate(
         experiment=experiment,
@@ -234,11 +234,9 @@ def make_estimate(
         memory_source=source,
         startup_seconds=measured.first_seconds,
         compiled=measured.compiled,
-        train_seconds=labelling + each_step * steps * spec.train.epochs,
+        train_seconds=labelling + each_step * num_steps,
         evaluation_seconds=forward * evaluated_images(spec, num_test),
-        train_flops=count_flops(
-            spec, random_batch(spec, module), steps * spec.train.epochs, num_train
-        ),
+        train_flops=flops,
         first=make_estimate(replace(experiment, spec=first), device_name) if first else None,
         hardware=hardware(device),
         steps_per_epoch=steps,
@@ -310,7 +308,7 @@ def training_flops(spec: ExperimentSpec) -> int:
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     batch = random_batch(spec, new_module(spec))
-    return count_flops(spec, batch, steps * spec.train.epochs, num_train)
+    return count_flops(spec, batch, steps * spec.train.epochs, num_train)[0]
 
 
 def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:

@@ -23,7 +23,7 @@ from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_flops, teacher_cost
+from vitcli.runner.train.flops import count_flops
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ def build_result(
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
-        flops = count_flops(spec, batch, taken, len(trainer.data.train))
-    taught = teacher_cost(spec).of(images, len(trainer.data.train))
+        flops, taught = count_flops(spec, batch, taken, len(trainer.data.train))
     meta = trainer.run.read("meta.json")
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {

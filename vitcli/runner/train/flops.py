@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
@@ -51,11 +52,13 @@ class TeacherCost:
     copies: int | None = None
     """Number of copies of each image that it labels before the steps; None is in each step."""
 
-    def of(self, images: int, per_epoch: int) -> int:
-        """Return the operations for the steps of ``images`` images, with ``per_epoch`` in all."""
+    def of(self, spec: ExperimentSpec, num_steps: int, num_train: int) -> int:
+        """Return the operations in the first steps of a training on so many images."""
+        size = spec.train.batch_size
         if self.copies is None:
-            return self.each * images
-        return self.each * per_epoch * min(self.copies, math.ceil(images / per_epoch))
+            return self.each * num_steps * size
+        epochs = math.ceil(num_steps / num_batches(num_train, size))
+        return self.each * num_train * min(self.copies, epochs)
 
 
 def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
@@ -68,13 +71,14 @@ def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
 
 def count_flops(
     spec: ExperimentSpec, batch: dict[str, Tensor], num_steps: int, num_train: int
-) -> int:
-    """Return the floating-point operations of a training's steps, with those of a teacher."""
+) -> tuple[int, int]:
+    """Return the floating-point operations of a training's steps, and the teacher's among them."""
     if not num_steps:
-        return 0
+        return 0, 0
     cost = teacher_cost(spec)
-    before = 0 if cost.copies is None else cost.of(num_steps * spec.train.batch_size, num_train)
-    return num_steps * count_step_flops(spec, batch) + before
+    taught = cost.of(spec, num_steps, num_train)
+    before = taught if cost.copies else 0  # else the steps contain them
+    return num_steps * count_step_flops(spec, batch) + before, taught
 
 
 def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
