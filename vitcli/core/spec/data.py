@@ -77,7 +77,10 @@ class AugmentSpec(Spec):
     def _check_copies(self) -> Self:
         """Refuse copies of images that are mixed with others in each epoch."""
         if self.copies and self.mixes:
-            raise ValueError("copies: mixup and cutmix make no copies that can be repeated")
+            raise ValueError(
+                "copies: an image is mixed with others in each epoch; remove copies, or set mixup"
+                " and cutmix to 0"
+            )
         return self
 
 
