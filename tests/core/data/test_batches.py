@@ -174,7 +174,7 @@ def test_copies_repeat_their_pixels_in_another_order():
     assert torch.equal(found[1], found[3])
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(epoch_order(40, 0, 0), epoch_order(40, 0, 2))
-    with pytest.raises(ValueError, match="copies: .* remove copies"):
+    with pytest.raises(ValueError, match=r"copies: .* remove copies"):
         AugmentSpec(mixup=0.2, copies=2)
 
 
