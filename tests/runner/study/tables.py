@@ -2,7 +2,12 @@
 
 from html.parser import HTMLParser
 
+import numpy as np
+import pytest
+
+from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
 ROWS: dict[str, list[float | str]] = {
@@ -29,6 +34,23 @@ def cells(doc: StudyResult) -> list[dict[str, str]]:
 
 def cell(doc: StudyResult, variant: str, header: str) -> str:
     return next(row[header] for row in cells(doc) if row["variant"] == variant)
+
+
+def with_images(doc: StudyResult, noise: float) -> StudyResult:
+    """Return the study with predictions, whose differences vary by ``noise`` over 400 images."""
+    random, rows = np.random.default_rng(0), []
+    for row, found in zip(doc.rows[1:], compare(doc)[1:], strict=True):
+        pairs = zip(row.trials, doc.rows[0].trials, strict=True)
+        points = [100 * (a.test_accuracy - b.test_accuracy) for a, b in pairs]
+        shape = random.normal(0, noise, 400)
+        shape -= shape.mean()
+        scores = ImageScores({seed: point + shape for seed, point in enumerate(points)})
+        zero = ImageScores({seed: 0 * each for seed, each in scores.by_seed.items()})
+        made = contrast(scores, zero, doc.headline)
+        assert made is not None
+        assert made.crossed.mean == pytest.approx(found.difference)
+        rows.append(row.replace(contrast=made, images=scores.crossed()))
+    return doc.replace(rows=(doc.rows[0], *rows))
 
 
 class Page(HTMLParser):

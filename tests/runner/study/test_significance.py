@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from tests.fabricated_study import make_study
+from tests.runner.study.tables import with_images
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.run.predictions import read_per_image
@@ -58,15 +59,6 @@ def test_holm_by_hand():
     assert holm([None], 1) == [None]
 
 
-def test_a_tail_is_scipys():
-    values = [0.3, -0.1, 0.5, 0.2]
-    mean, error = np.mean(values), stats.sem(values)
-    for popmean in (-1.0, 0.1, 1.0):
-        expected = stats.ttest_1samp(values, popmean, alternative="greater").pvalue
-        assert t_tail(mean - popmean, error, 3) == close(expected)
-    assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
-
-
 def found_by_pooled_interval(scores: np.ndarray, m: int) -> bool:
     """Return whether the first row's interval excludes 0 from below; scores (m + 1, seeds)."""
     rows = [list(row - scores[0]) for row in scores[1:]]
@@ -86,11 +78,7 @@ def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
     # Without a spread over seeds, the test images alone decide.
     shift = stats.norm.ppf(1 - 0.05 / m / 2) + stats.norm.ppf(0.8)
     assert detectable(0.0, pairs, m, images_error=3.0) == pytest.approx(3 * shift, rel=0.01)
-
-
-def test_too_few_seeds_and_one_variant_detect_nothing():
-    assert detectable(1.0, 5, 1) is None
-    assert detectable(1.0, 6, 1) is not None
+    assert detectable(1.0, 5, 1) is None, "one variant has nothing to pool with"
 
 
 def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:
@@ -133,16 +121,6 @@ def test_what_pairing_bought():
     assert pairing_ratio([1, 1], [1, 1]) is None
 
 
-def test_mean_squares_by_hand():
-    # Rows (1, 3), (5, 11): mean 5, row means 2 and 8, column means 3 and 7.
-    found = cross(np.array([[1.0, 3.0], [5.0, 11.0]]))
-    # SS seeds 2 (9 + 9) = 36, SS images 2 (4 + 4) = 16, total 16 + 4 + 0 + 36 = 56, rest 4.
-    assert (found.mean, found.ms_seeds, found.ms_images, found.ms_residual) == (5, 36, 16, 4)
-    # (36 + 16 - 4) / 4 = 12; degrees of freedom 48^2 / (36^2 + 16^2 + 4^2) = 1.469.
-    assert (found.variance, found.freedom) == (12.0, pytest.approx(2304 / 1568))
-    assert found.replace(ms_residual=60).variance == 60 / 4, "no less than expected of the residual"
-
-
 def test_with_one_source_of_chance_it_is_the_t_interval():
     values = np.array([1.0, 2.0, 4.0, 5.5])
     only_seeds = np.repeat(values[:, None], 50, axis=1)
@@ -157,6 +135,13 @@ def test_equal_scores_have_no_error():
     found = cross(np.full((3, 10), 7.0))
     assert (found.mean, found.error, found.freedom) == (7.0, 0.0, 2.0)
     assert found.interval(0.05) == MeanError.of_images(found).interval(0.05) == (7.0, 7.0)
+    assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
+
+
+def test_a_variance_is_no_less_than_the_residual_gives():
+    found = cross(np.array([[1.0, 3.0], [5.0, 11.0]]))  # tests/judges compares cross with R
+    assert (found.ms_seeds, found.ms_images, found.ms_residual, found.variance) == (36, 16, 4, 12)
+    assert found.replace(ms_residual=60).variance == 60 / 4
 
 
 def test_the_detectable_difference_includes_the_test_images():
@@ -226,20 +211,11 @@ def test_a_contrast_names_the_lost_images_and_the_classes():
     assert contrast(ImageScores({0: ours.by_seed[0]}, labels), base, ACCURACY) is None
 
 
-def with_images(noise: float) -> StudyResult:
-    """Return a study whose variant loses 1 point with every seed, on images that vary."""
-    doc = make_study({"base": [0.9] * 8, "less": [0.89] * 8})
-    random = np.random.default_rng(0)
-    scores = np.repeat(random.normal(0, noise, (1, 400)), 8, axis=0)
-    scores += -1 - scores.mean()
-    images = ImageScores(dict(enumerate(scores)))
-    zero = ImageScores({seed: 0 * row for seed, row in enumerate(scores)})
-    less = doc.rows[1].replace(contrast=contrast(images, zero, ACCURACY), images=images.crossed())
-    return doc.replace(rows=(doc.rows[0], less))
+LOSES_A_POINT = make_study({"base": [0.9] * 8, "less": [0.89] * 8})
 
 
 def test_lost_and_won_images_are_those_of_right_and_wrong_answers():
-    doc, name = with_images(5), "lost and won images"
+    doc, name = with_images(LOSES_A_POINT, 5), "lost and won images"
     rows = []
     for row in doc.rows:
         trials = [each.replace(measured={"test_masked_mse": 0.5}) for each in row.trials]
@@ -251,11 +227,11 @@ def test_lost_and_won_images_are_those_of_right_and_wrong_answers():
 
 
 def test_a_difference_must_also_hold_for_other_test_images():
-    clear, vague = (compare(with_images(noise))[1] for noise in (5, 20))
+    docs = [with_images(LOSES_A_POINT, noise) for noise in (5, 20)]
+    clear, vague = (compare(doc)[1] for doc in docs)
     assert clear.p == 2 / 2**8  # the sign flips are the weaker test
     assert vague.p == pytest.approx(2 * stats.t.sf(20**0.5 / 20 * 20**0.5, 399), abs=0.02)
     assert (clear.effect, vague.effect) == ("worse", "undecided")
     assert clear.with_images
     assert clear.ci_high < 0 < vague.ci_high
-    again = StudyResult.model_validate(json.loads(with_images(5).model_dump_json()))
-    assert again == with_images(5)
+    assert StudyResult.model_validate(json.loads(docs[0].model_dump_json())) == docs[0]

@@ -35,31 +35,11 @@ def shifted(values, *points):
     return [v - p / 100 for v, p in zip(values, itertools.cycle(points), strict=False)]
 
 
-def test_a_baseline_has_no_difference_and_no_test():
-    base, _ = compare(make_study({"base": EIGHT, "less": EIGHT}))
-    nothing = ("difference", "ci_low", "ci_high", "p", "p_holm", "seeds_missing", "verdict")
-    assert [getattr(base, name) for name in nothing] == [None] * len(nothing)
-
-
 def test_pairs_share_a_seed_and_not_a_position():
     doc = make_study({"base": [0.1, 0.5, 0.3], "less": [0.1, 0.5, 0.3]})
     base, less = doc.rows
     turned = doc.replace(rows=(base, less.replace(trials=less.trials[::-1])))
     assert compare(turned)[1].ci_low == compare(turned)[1].ci_high == 0
-
-
-@pytest.mark.parametrize("points", [(1, 2, 3), (-1, 2, 0.5), (0.1, 0.2, -5)])
-def test_interval_and_p_are_scipys(points):
-    less = shifted(EIGHT, *points)
-    row = compare(make_study({"base": EIGHT, "less": less}))[1]
-    x, y = 100 * np.array(less), 100 * np.array(EIGHT)
-    low, high = stats.ttest_rel(x, y).confidence_interval()
-    assert (row.ci_low, row.ci_high) == (close(low), close(high))
-    paired = stats.permutation_test(
-        (x, y), lambda x, y: round(np.mean(x - y), 9), permutation_type="samples"
-    )
-    assert len(paired.null_distribution) == 2**8
-    assert row.p == close(paired.pvalue)
 
 
 @pytest.mark.parametrize(("m", "needed"), [(1, 6), (2, 7), (3, 7), (5, 8), (6, 8), (7, 9)])
@@ -197,7 +177,7 @@ def count(trials, *states):
     return sum(trial.state in states for trial in trials)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(studies())
 def test_numbers_are_those_of_the_finished_trials_alone(doc):
     theirs = {t.seed: t.test_accuracy for t in doc.rows[0].trials if t.state == "finished"}
@@ -214,6 +194,7 @@ def test_numbers_are_those_of_the_finished_trials_alone(doc):
         assert found.seconds_mean == (close(statistics.fmean(seconds)) if seconds else None)
         assert found.seconds_total == (close(sum(seconds)) if seconds else None)
         if row is doc.rows[0]:
+            assert (found.difference, found.p, found.seeds_missing, found.verdict) == (None,) * 4
             continue
         paired = [100 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
         assert found.num_pairs == len(paired)
