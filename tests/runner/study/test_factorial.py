@@ -1,53 +1,39 @@
-"""Factorial studies: effects by hand, and a study from file to table."""
+"""Factorial studies: effects, and a study from file to table. tests/judges has R's effects."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.fabricated_study import make_reference, make_study
+from tests.figure_checks import faults
 from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.combinations import cells
 from vitcli.runner.study.effects import build_effects, cell_scores, chance_score
 from vitcli.runner.study.factorial import alone, effects, higher_interactions
-from vitcli.runner.study.page import publish
+from vitcli.runner.study.figures import FIGURES, figures_of
 from vitcli.runner.study.result import Origin, StudyResult
-from vitcli.runner.study.table import build, read_document, render
+from vitcli.runner.study.table import render
 
 PARTS = ("a", "b", "c")
 
 
-def scores(main, pairs, *, seeds=3, noise=0.0, seed=0, wild=1.0):
-    """Return scores with these effects: part -> points, pair -> points.
-
-    The noise of the cell that changes every part is ``wild`` times that of the others.
-    """
-    random = np.random.default_rng(seed)
+def scores(main, pairs, *, seeds=3, noise=0.0):
+    """Return scores with these effects: part -> points, pair -> points."""
+    random = np.random.default_rng(0)
     blocks = random.normal(0, 5 * noise, seeds)
     found = {}
     for cell in cells(PARTS):
         sign = {part: 0.5 if part in cell else -0.5 for part in PARTS}
         value = 50 + sum(points * sign[part] for part, points in main.items())
         value += sum(points * sign[a] * sign[b] for (a, b), points in pairs.items())
-        spread = noise * (wild if len(cell) == len(PARTS) else 1)
-        found[cell] = {k: value + blocks[k] + random.normal(0, spread) for k in range(seeds)}
+        found[cell] = {k: value + blocks[k] + random.normal(0, noise) for k in range(seeds)}
     return found
 
 
 def values(found):
     return {"".join(each.parts): each.value for each in found}
-
-
-def test_effects_by_hand():
-    # a alone costs 4, b alone 2, both 10: the effect of a is -4 without b and -8 with b.
-    y = {"": [50, 52], "a": [46, 48], "b": [48, 50], "ab": [40, 42]}
-    found = effects("ab", {frozenset(cell): dict(enumerate(row)) for cell, row in y.items()})
-    assert values(found) == {"a": -6, "b": -4, "ab": -4}
-    assert all(each.low == each.value == each.high for each in found)  # the seeds agree exactly
-
-
-def test_a_wild_cell_leaves_few_degrees_of_freedom():
-    calm, wild = (effects(PARTS, scores({}, {}, noise=1.0, seeds=4, wild=w))[0] for w in (1, 20))
-    assert wild.freedom < 6 < 12 < calm.freedom
 
 
 def test_an_interaction_of_three_parts_is_found_by_its_own_test():
@@ -138,19 +124,6 @@ def test_what_cannot_be_crossed_is_refused(here, old, new, problem):
         write_study(STUDY.replace(old, new))
 
 
-def test_the_table_shows_cells_and_effects_by_hand():
-    doc = made()
-    assert {"difference [95 % CI]", "p (Holm)"}.isdisjoint(
-        column.header for column in build(doc).columns
-    )
-    rows = build_effects(doc).rows
-    # no-norm costs 10 alone and 28 with one head: -19, and an interaction of -18.
-    assert rows[0][:2] == ("no-norm", "\u221219.00 [\u221219.00, \u221219.00]")
-    assert rows[1][:2] == ("one-head", "\u221211.00 [\u221211.00, \u221211.00]")
-    assert rows[2][:2] == ("no-norm x one-head", "\u221218.00 [\u221218.00, \u221218.00]")
-    assert read_document(render(doc, "json")) == doc
-
-
 def test_a_diverged_cell_counts_as_chance_and_is_also_left_out():
     doc = made(one_head=["diverged", 0.9])
     assert chance_score(doc) == 10
@@ -171,9 +144,8 @@ def test_cells_are_not_compared_with_a_source():
     assert not [word for word in ("source", "verdict") if word in text]
 
 
-def test_effects_wait_for_a_second_seed_and_have_a_figure(tmp_path):
+def test_effects_wait_for_a_second_seed_and_have_a_figure_before():
     doc = made(**{name: row[:1] for name, row in SCORES.items()})
     assert build_effects(doc).rows == ()
-    paths = {path.name for path in publish(doc, tmp_path)}
-    assert {"effects.png", "effects.svg", "curves.png", "report.html"} <= paths
-    assert "forest.png" not in paths
+    assert [*figures_of(doc)] == ["effects", "curves"]
+    assert faults(partial(FIGURES["effects"], doc)) == []

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from tests.fabricated_study import make_reference, make_row, make_study
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, Page, cell, cells
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.result import Candidate, State, StudyResult, VariantResult
+from vitcli.runner.study.result import Candidate, State, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 from vitcli.runner.tables import LATEX
@@ -49,21 +49,12 @@ def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
     assert [row[DIFFERENCE] for row in cells(make_study(rows))] == ["baseline", whole, "no pair"]
 
 
-def test_empty_columns_are_left_out(doc):
-    plain = make_study({"base": [0.9], "less": [0.8]})
-    own = {"variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)"}
-    own |= {"training time per trial"}
-    assert set(cells(plain)[0]) == own
-    source = {"source's accuracy, %", "source's drop", "direction only"}
-    assert set(cells(doc)[0]) == own | source | {"diverged", "not finished", "effect"}
-    same = plain.replace(
-        reference=make_reference({"base": 90.0}, parameters=5.7e6, hours=1.5), same_setting=True
-    )
-    more = {"verdict", "source's parameters", "source's hours"}
-    assert set(cells(same)[0]) == own | source - {"direction only"} | more
-    assert cell(same, "base", "source's parameters") == "5,700,000"
-    assert cell(same, "base", "source's hours") == "1.5"
-    assert cell(same, "less", "source's hours") == ""
+def test_a_source_in_the_same_setting_has_its_parameters_and_hours():
+    reference = make_reference({"base": 90.0}, parameters=5.7e6, hours=1.5)
+    doc = make_study({"base": [0.9], "less": [0.8]}, reference=reference, same_setting=True)
+    assert "direction only" not in cells(doc)[0]
+    assert cell(doc, "base", "source's parameters") == "5,700,000"
+    assert [row["source's hours"] for row in cells(doc)] == ["1.5", ""]
 
 
 def test_a_tuned_study_shows_the_chosen_setting():
@@ -74,39 +65,28 @@ def test_a_tuned_study_shows_the_chosen_setting():
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
 
 
-def test_p_is_shown_only_for_enough_seeds():
-    base = [0.9, 0.91, 0.92, 0.93, 0.9, 0.91]
-    rows = {"base": base, "less": [value - 0.1 for value in base]}
-    assert cell(make_study(rows), "less", "p (Holm)") == "0.031"
-    few = make_study({"base": base[:5], "less": base[:5]})
-    assert cell(few, "less", "p (Holm)") == "1 more seed"
-    many = {name: values * 3 for name, values in rows.items()}
-    assert cell(make_study(many), "less", "p (Holm)") == "< 0.001"
-    assert "99,999 draws" in all_notes(make_study(many))
+def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings(doc):
+    def noted(first: dict[str, float], **costs: float) -> str:
+        """Return the notes of two rows of three trials; ``first`` are the costs of the first."""
+        rows = []
+        for name in ("base", "less, more"):
+            measured = [first, costs, costs]
+            trials = [t.replace(train_seconds=1800.0, measured=each)
+                      for t, each in zip(doc.rows[0].trials, measured, strict=True)]  # fmt: skip
+            changes = {"task.teacher": name}
+            row = doc.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
+            rows.append(row)
+        return all_notes(doc.replace(rows=tuple(rows), threads=2))
 
-
-def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
-    def costly(variant: str, costs: dict[str, float], **fields: Any) -> VariantResult:
-        trials = [t.replace(train_seconds=1800.0, measured=costs) for t in doc.rows[0].trials]
-        return doc.rows[0].replace(variant=variant, trials=tuple(trials), **fields)
-
-    costs = {"train_flops": 2e14}
-    base, less = costly("base", costs), costly("less, more", costs)
-    two = doc.replace(rows=(base, less), threads=2)
-    assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(two)
-    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(two)
-    assert "3 hours of one device" in all_notes(two.replace(hardware=("NVIDIA H100",)))
-    costs = costs | {"teacher_flops": 1e14}
-    text = all_notes(two.replace(rows=(costly("base", costs), less)))
-    assert "1.2 PFLOP (0.3 PFLOP by teachers; their own training is not recorded" in text
-    costs = costs | {"teacher_train_flops": 4e12}
-    costs = costs | {"pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    taught = [costly(row.variant, costs, changes={"task.teacher": row.variant}) for row in two.rows]
-    text = all_notes(two.replace(rows=tuple(taught)))
+    costs = {"train_flops": 2e14, "teacher_flops": 1e14}
+    text = noted(costs, **costs)
+    assert "1.2 PFLOP (0.6 PFLOP by teachers; their own training is not recorded" in text
+    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in text
+    costs |= {"teacher_train_flops": 4e12, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
+    text = noted(costs, **costs)
     assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
     assert "their own training took 8 TFLOP more), 9 core hours" in text
-    some = base.replace(trials=(*base.trials[:2], base.trials[2].replace(measured={})))
-    assert "6 trainings, 6 core hours." in all_notes(two.replace(rows=(some, less)))
+    assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
 
 
 def test_notes_name_the_rows_that_stop_early(doc):
@@ -119,16 +99,6 @@ def test_notes_name_the_rows_that_stop_early(doc):
 def test_differences_have_a_sign():
     values = (-8.7, 2.4, -0.001, 0.0, None)
     assert [signed(value, 2) for value in values] == ["\u22128.70", "+2.40", "0.00", "0.00", ""]
-
-
-def test_a_comparison_of_models_shows_what_they_cost():
-    swin = make_row("swin", [0.5, 0.6, 0.7], forward_flops=61_234_567)
-    speeds = (1000.0, 1500.0, 4000.0)
-    trials = [t.replace(images_per_second=s) for t, s in zip(swin.trials, speeds, strict=True)]
-    swin = swin.replace(changes={"model.family": "swin"}, trials=tuple(trials))
-    doc = make_study({}, rows=(make_row("vit", [0.6, 0.7]), swin))
-    assert [row["MFLOP per image"] for row in cells(doc)] == ["", "61.2"]
-    assert cell(doc, "swin", "images/s") == "1,500"
 
 
 def test_each_format_writes_its_own_signs(doc):

@@ -23,7 +23,6 @@ from vitcli.runner.study.judgement import (
     Withheld,
     compare_with_source,
     judge_difference,
-    place,
 )
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
 from vitcli.runner.study.notes import notes
@@ -32,7 +31,7 @@ from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import Margin, StudyResult
 from vitcli.runner.study.run import save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
-from vitcli.runner.study.statistics import compare, rebase
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build, build_details, render
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -106,13 +105,6 @@ def test_the_effect_of_a_row(row, expected):
         assert judge_difference(row, without, higher_is_better=True) == without
 
 
-def test_a_place_from_another_value_is_that_of_the_interval_that_decides():
-    row = evidence(-3, -1, effect="worse")
-    assert [place(row, value) for value in (-4, -2, 0)] == ["above", "around", "below"]
-    row.effect = "diverged"
-    assert place(row, 0) == "around"
-
-
 def test_pooled_seeds_by_hand():
     # Variances 1 and 9, each of three numbers: mean 5; 2 rows count for 2 / 1.25 independent ones.
     pool = pool_seed_variance([[1, 2, 3], [0, 3, 6], [1, 2]])
@@ -131,17 +123,6 @@ def test_a_row_that_diverged_is_not_pooled():
         for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
     ]
     assert found[0] == found[1]
-
-
-def test_another_baseline_gives_the_differences_the_other_way_round():
-    rows = {"base": [0.9, 0.91, 0.93], "a": [0.8, 0.8, 0.81], "b": [0.85, 0.82, 0.81]}
-    doc = make_study(rows, reference=make_reference({"base": 90, "a": 80}))
-    again = {row.variant: row for row in compare(rebase(doc, "a"))}
-    assert list(again) == ["a", "base", "b"]
-    assert again["base"].difference == -compare(doc)[1].difference
-    assert again["base"].effect == "better"
-    assert again["base"].source_drop is None
-    assert rebase(doc, "base") is doc
 
 
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
