@@ -74,7 +74,7 @@ def numpy_layer(subject, index: int) -> dict[str, np.ndarray]:
 
 
 @every_subject
-def test_attention_shows_each_step_of_the_layer(name):
+def test_attention_shows_each_step_of_the_layer_and_of_cross_attention(name):
     subject = SUBJECTS[name]()
     numbers = attention.explain(subject).numbers
     expected = numpy_layer(subject, -1)
@@ -86,15 +86,9 @@ def test_attention_shows_each_step_of_the_layer(name):
         assert step["deviation"] == pytest.approx(values.std(ddof=1), abs=1e-4)
     assert numbers["row_sum_error"] < 1e-5
     assert numbers["smallest_weight"] == pytest.approx(expected["weights"].min(), rel=1e-3)
-
-
-@every_subject
-def test_cross_attention_of_a_few_queries_is_the_first_rows_of_self_attention(name):
-    subject = SUBJECTS[name]()
-    count = attention.NUM_CROSS
-    assert attention.explain(subject).numbers["cross_error"] < 1e-5
-    _, output = attention.cross_attention(subject.layers[-1])
-    assert_allclose(output[0].detach(), numpy_layer(subject, -1)["out"][:count], atol=1e-4)
+    assert numbers["cross_error"] < 1e-5
+    _, output = attention.cross_attention(subject.layers[-1])  # of the first few queries
+    assert_allclose(output[0].detach(), expected["out"][: attention.NUM_CROSS], atol=1e-4)
 
 
 @every_subject
@@ -200,16 +194,12 @@ def test_the_permuted_tokens_are_those_of_the_permuted_picture():
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_own"),
-    [
-        ({"patch_embed": "linear"}, True),
-        ({"patch_embed": "conv"}, True),
-        ({"patch_embed": "linear", "patch_pre_norm": True}, False),
-        ({"patch_embed": "conv_tokenizer"}, False),
-    ],
+    ("patch_embed", "pre_norm"),
+    [("linear", False), ("conv", False), ("linear", True), ("conv_tokenizer", False)],
 )
-def test_flatten_and_multiply_is_the_strided_convolution(fields, is_own):
-    subject = make_subject(**fields)
+def test_flatten_and_multiply_is_the_strided_convolution(patch_embed, pre_norm):
+    is_own = patch_embed in ("linear", "conv") and not pre_norm
+    subject = make_subject(patch_embed=patch_embed, patch_pre_norm=pre_norm)
     numbers = patches.explain(subject).numbers
     assert numbers["is_own"] is is_own
     assert numbers["convolution_error"] < 1e-4
