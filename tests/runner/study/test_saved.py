@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import document, printed, vitcli
 from tests.runner.study.trials import LINES, ROOT, STUDY, fabricate, save_all, states, write_study
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
@@ -104,14 +104,6 @@ def test_a_saved_trial_unlike_the_own_results_is_refused(study, meta, result, pr
     assert saved.refused == {"full/seed0": reason}
 
 
-def test_a_trial_with_other_threads_is_saved_beside_the_first(study):
-    for threads in (4, 1):
-        fabricate("full", 0, 0.75, meta={"threads": threads})
-        save_all(Study(**vars(study) | {"threads": threads}))
-    shutil.rmtree(ROOT)
-    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished"
-
-
 def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
     first = {"train.init": "cifar10-pocket"}
     study = write_study(ONE.replace("{}", json.dumps(first)))
@@ -148,16 +140,16 @@ def test_variants_of_several_precisions_are_taken(here):
 
 
 def test_of_two_machines_results_the_matching_one_is_used(study):
-    results = {"bf16": 0.25, "fp32": 0.75}
-    for precision, accuracy in results.items():
-        fabricate("full", 0, accuracy, result={"precision": precision})
-        save_all(study)
+    results = {("bf16", 1): 0.25, ("fp32", 4): 0.5, ("fp32", 1): 0.75}
+    for (precision, threads), accuracy in results.items():
+        fabricate("full", 0, accuracy, result={"precision": precision}, meta={"threads": threads})
+        save_all(Study(**vars(study) | {"threads": threads}))
     shutil.rmtree(ROOT)
-    for precision, accuracy in results.items():
+    for precision in ("bf16", "fp32"):
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
         record = trial_states(study, ROOT, (), saved)["full/seed0"].record
         assert record is not None
-        assert record.result.test_accuracy == accuracy
+        assert record.result.test_accuracy == results[precision, 1]
     none = SavedTrials(SAVED, lambda spec: "tf32")
     assert states(study, none)["full/seed0"] == "missing"
 
@@ -183,45 +175,43 @@ def test_a_saved_trial_does_not_replace_a_started_one(study):
     assert states(study, SavedTrials(SAVED))["full/seed0"] == "failed"
 
 
-def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
-    fabricate("full", 0)
+def test_a_rerun_of_a_variant_uses_none_of_its_saved_trials(study, monkeypatch):
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
     save_all(study)
+    left = ["full/seed0", "full/seed1", "no-norm/seed1"]
     saved = SavedTrials(SAVED)
     plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
-    assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    assert plan.replaced == {"full/seed0"}
+    assert [trial.folder for trial in plan.trials] == left
     dead = SimpleNamespace(stopping=False, events=lambda tick: (event for event in ()))
     monkeypatch.setattr(drive, "make_engine", lambda *_: dead)
     found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert states(study, saved, ignore=("full",))["full/seed0"] == "missing"
     plan = plan_study(study, ROOT, (), saved=saved)
-    assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    assert [trial.folder for trial in plan.trials] == left
     assert plan.rerun == ("full",), "the next call goes on, and does not mix old and new results"
 
 
 def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     """It has a plan, so that it can be watched, listed and removed, and its margin is kept."""
     monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
+    monkeypatch.setattr("vitcli.runner.study.page.publish", lambda *_: None)
     for variant, seed in itertools.product(("full", "no-norm"), (0, 1)):
         fabricate(variant, seed)
     save_all(write_study(f"{STUDY}equivalence_margin: 1.0\n"))
     shutil.rmtree(ROOT)
-
-    def run(*words: str) -> str:
-        code, out, talk = vitcli(*words)
-        assert code == 0, talk
-        return out + talk
-
-    run("ablate", "mine.yaml", "--device", "cpu")
+    printed("ablate", "mine.yaml", "--device", "cpu")
     plan = json.loads((ROOT / PLAN).read_text())
     assert len(plan["saved"]) == len(plan["trials"]) == 4
     plan["margins"][0]["date"] = "2026-01-01"
     commit_json(ROOT / PLAN, plan)
-    assert "declared on 2026-01-01" in run("ablate", "mine.yaml", "--device", "cpu")
+    assert "declared on 2026-01-01" in printed("ablate", "mine.yaml", "--device", "cpu")
     assert json.loads((ROOT / PLAN).read_text()) == plan
-    assert "mine" in run("runs", "ls")
-    watched = json.loads(vitcli("runs", "watch", "mine", "--json")[1])
+    assert "mine" in vitcli("runs", "ls")[2]
+    watched = document("runs", "watch", "mine")
     assert [trial["state"] for trial in watched["trials"]] == ["saved"] * 4
-    run("runs", "page")
-    run("runs", "rm", "mine", "--yes")
+    printed("runs", "page")
+    printed("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()

@@ -15,7 +15,6 @@ from tests.fabricated import make_run
 from tests.runner.study.trials import (
     CHANGES,
     ROOT,
-    STUDY,
     TUNED,
     fabricate,
     save_all,
@@ -27,8 +26,8 @@ from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study import states as room
-from vitcli.runner.study.collect import collect, ranges, read_results
-from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.collect import collect, read_results
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers, total_seconds
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.saved import SAVED, SavedTrials
@@ -154,33 +153,13 @@ def test_results_state_the_parameters_where_no_training_needs_a_model(study):
     assert [row.parameters for row in read_results(study, ROOT).rows] == [7, 8]
 
 
-@pytest.mark.parametrize(
-    ("seeds", "only", "words"),
-    [([0, 1, 2, 3, 9], ["full"], " --seeds 0-3,9 --only full"), (None, ["full"], " --only full")],
-)
-def test_the_command_names_the_requested_seeds_and_variants(study, seeds, only, words):
-    asked = load_study("mine.yaml", seeds)
-    doc = collect(asked, ROOT, trial_states(asked, ROOT, only), {}, only)
-    assert doc.command == f"vitcli ablate mine.yaml{words}"
-    assert [row.variant for row in doc.rows] == only
-    assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
-    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
-
-
-def tuned(scores: dict[str, list[float | None]]) -> Study:
-    """Return a study with ``full`` trained in two settings; a score None is a diverged trial."""
-    for lr, values in scores.items():
-        for seed, val in enumerate(values):
-            fabricate(
-                "full",
-                seed,
-                0.5 if lr == "0.001" else 0.25,
-                folder=ROOT / "full" / f"lr={lr}" / f"seed{seed}",
-                state="finished" if val is not None else "diverged",
-                changes={"data.val_split": 1000, "optim.lr": float(lr)},
-                result={"val_accuracy": val},
-            )
-    return write_study(TUNED)
+def test_the_command_names_the_requested_seeds_and_variants(study):
+    for seeds, words in (([0, 1, 2, 3, 9, 11, 12], " --seeds 0-3,9,11-12"), (None, "")):
+        asked = load_study("mine.yaml", seeds)
+        doc = collect(asked, ROOT, trial_states(asked, ROOT, ["full"]), {}, ["full"])
+        assert doc.command == f"vitcli ablate mine.yaml{words} --only full"
+        assert [row.variant for row in doc.rows] == ["full"]
+        assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
 
 
 @pytest.mark.parametrize(
@@ -189,11 +168,18 @@ def tuned(scores: dict[str, list[float | None]]) -> Study:
     ids=["not the best on test", "a setting diverged", "a trial is missing"],
 )
 def test_the_setting_with_the_best_validation_accuracy_is_chosen(here, first, second, chosen):
-    doc = read_results(tuned({"0.001": first, "0.002": second}), ROOT)
+    accuracies = {0.001: 0.5, 0.002: 0.25, None: None}
+    for lr, scores in ((0.001, first), (0.002, second)):
+        changes = {"data.val_split": 1000, "optim.lr": lr}
+        for seed, val in enumerate(scores):
+            state = "finished" if val is not None else "diverged"
+            folder, result = ROOT / f"full/lr={lr}/seed{seed}", {"val_accuracy": val}
+            options = {"folder": folder, "state": state, "changes": changes, "result": result}
+            fabricate("full", seed, accuracies[lr], **options)
+    doc = read_results(write_study(TUNED), ROOT)
     row = doc.rows[0]
     assert row.chosen == (None if chosen is None else {"optim.lr": chosen})
-    accuracies = {0.002: {0.25}, 0.001: {0.5}, None: {None}}
-    assert {trial.test_accuracy for trial in row.trials} == accuracies[chosen]
+    assert {trial.test_accuracy for trial in row.trials} == {accuracies[chosen]}
     assert row.candidates[0].val_accuracy == pytest.approx(np.mean(first))
     assert row.candidates[1].num_diverged == second.count(None)
     assert "optim.lr" not in doc.base_config
@@ -247,15 +233,6 @@ def test_a_diverged_trial_takes_no_images_from_the_finished_ones(study):
 GIB = 2**30
 
 
-def test_a_rerun_trains_only_the_named_variants(study):
-    for variant in ("full", "no-norm"):
-        fabricate(variant, 0)
-    plan = plan_study(study, ROOT, (), rerun=("no-norm",))
-    assert plan.replaced == {"no-norm/seed0"}
-    folders = [trial.folder for trial in plan.trials]
-    assert folders == ["no-norm/seed0", "full/seed1", "no-norm/seed1"]
-
-
 def test_a_free_worker_takes_the_next_trial():
     assert total_seconds([3.0, 3.0, 3.0], 2) == 6.0, "the third trial waits"
     assert total_seconds([4.0, 1.0, 2.0, 1.0], 2) == 4.0, "one worker trains three short trials"
@@ -277,21 +254,6 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """Names of the measured variants, of which a trial needs 2 GiB."""
-    names: list[str] = []
-
-    def make_estimate(experiment, device):
-        names.append(experiment.variant)
-        return SimpleNamespace(memory_bytes=2 * GIB - WORKER_BYTES)
-
-    monkeypatch.setattr(study_estimate, "pick_device", torch.device)
-    monkeypatch.setattr(study_estimate, "make_estimate", make_estimate)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    return names
-
-
 @pytest.mark.parametrize(
     ("device", "jobs", "free", "count"),
     [
@@ -299,20 +261,21 @@ def measured(monkeypatch):
         *(("cpu", 8, 1, 8), ("cuda", 1, 1, 1)),
     ],
 )
-def test_as_many_trials_as_fit_are_trained_at_once(
-    here, measured, monkeypatch, device, jobs, free, count
-):
+def test_as_many_trials_as_fit_are_trained_at_once(here, monkeypatch, device, jobs, free, count):
+    """A trial needs 2 GiB."""
+    measured, messages = [], []
+
+    def make_estimate(experiment, device):
+        measured.append(experiment.variant)
+        return SimpleNamespace(memory_bytes=2 * GIB - WORKER_BYTES)
+
+    monkeypatch.setattr(study_estimate, "pick_device", torch.device)
+    monkeypatch.setattr(study_estimate, "make_estimate", make_estimate)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * GIB, 80 * GIB))
     text = "base: quickstart\nseeds: [0, 1]\nvariants: {full: {}, wide: {model.embed_dim: 128}}\n"
     plan = plan_study(write_study(text), ROOT, ())
-    messages: list[str] = []
     assert limit_workers(plan, Options(device=device), jobs, messages.append) == count
     is_measured = (device, jobs) == ("cuda", 8)
     assert measured == (["wide"] if is_measured else []), "the largest variant"
     assert bool(messages) == (count < jobs)
-
-
-def test_a_study_that_was_edited_makes_its_trials_stale(study):
-    fabricate("full", 0)
-    found = trial_states(write_study(STUDY + "train: {epochs: 9}\n"), ROOT)["full/seed0"]
-    assert found.reason == "train.epochs is 8 in its folder, 9 in the study"
