@@ -11,14 +11,16 @@ import pytest
 
 from tests.fabricated import make_run
 from tests.patience import HANG
-from vitcli.runner.engines import local, node, remote
-from vitcli.runner.engines.drivers import PLAN
+from tests.runner.study.trials import ROOT, fabricate, write_study
+from vitcli.runner.engines import local, node
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job, Setup
 from vitcli.runner.engines.node import CONTROL, EVENTS, SHARED, STOP, NodeTrial, Place
 from vitcli.runner.engines.remote import RemoteEngine, Ticket, result_of
 from vitcli.runner.engines.worker import SharedData, run_trial
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.plan import Options, plan_study
+from vitcli.runner.study.run import write_plan
 from vitcli.runner.train.events import (
     Ended,
     Event,
@@ -174,7 +176,6 @@ def test_a_line_that_is_not_whole_waits_for_its_rest(tmp_path):
     assert list(engine._read(ticket)) == []
     path.write_text("{torn by a machine that went down\n" + line)
     assert [found.event for found in engine._read(ticket)] == [Message(text="whole")]
-    assert remote.POLL_SECONDS > 0
 
 
 WORKER = """
@@ -253,58 +254,40 @@ def test_a_machine_that_differs_is_refused(place, changes, text):
     assert text in Place(**fields | changes).find_problem()
 
 
-ROOT = Path("runs/mine")
-
-
 @pytest.fixture
 def planned(here) -> RunDir:
-    """A study's folder whose only trial has diverged under another driver."""
-    run = make_run(0, folder=ROOT / "full/seed0", state="diverged")
-    entry: dict[str, Any] = {
-        "variant": "full",
-        "config_hash": run.read("meta.json")["config_hash"],
-        "config": run.spec().model_dump(mode="json"),
-    }
-    plan = {
-        "study": "mine",
-        "device": "cpu",
-        "data_dir": None,
-        "offline": True,
-        "command": "vitcli ablate mine",
-        "trials": {"full/seed0": entry},
-    }
-    commit_json(ROOT / PLAN, plan)
+    """The first trial of a study that is planned; another driver found that it diverged."""
+    study, run = write_study(), fabricate("full", 0, state="diverged")
+    write_plan(plan_study(study, ROOT, ()), Options(device="cpu", command="vitcli ablate mine"))
     return run
 
 
-def ends(**options: Any) -> list[Event]:
+def end(**options: Any) -> Ended:
+    """Let a worker train the trial; return how it ends."""
     events: list[Event] = []
     run_trial(ROOT, "full/seed0", send=events.append, load=SharedData(), **options)
-    return [event for event in events if isinstance(event, Ended)]
+    (found,) = [event for event in events if isinstance(event, Ended)]
+    return found
 
 
 def test_a_trial_that_diverged_under_another_driver_is_not_trained_again(planned):
     planned.set_status("diverged", 300, "loss is not finite")
-    assert ends() == [Ended(state="diverged", reason="loss is not finite")]
+    assert end() == Ended(state="diverged", reason="loss is not finite")
     commit_json(planned.path / "meta.json", {"config_hash": "of another trial"})
-    (end,) = ends(request={"device": "abacus"})
-    assert isinstance(end, Ended)
-    assert end.state == "failed", "its folder belongs to another configuration"
+    found = end(request={"device": "abacus"})
+    assert found.state == "failed", "its folder belongs to another configuration"
 
 
 def test_a_driver_replaces_fields_of_the_plan_for_its_own_trials(planned):
     planned.set_status("interrupted", 300)
-    (end,) = ends(request={"device": "abacus"})
-    assert isinstance(end, Ended)
-    assert "abacus" in end.reason
+    assert "abacus" in end(request={"device": "abacus"}).reason
 
 
 def test_a_trial_that_another_process_trains_is_left_to_it(planned):
     planned.set_status("running", 300)
     with planned.lock():
-        (end,) = ends()
-    assert isinstance(end, Ended)
-    assert (end.state, end.exit) == ("failed", 7)
+        found = end()
+    assert (found.state, found.exit) == ("failed", 7)
 
 
 @pytest.mark.parametrize("is_patient", [False, True])

@@ -7,10 +7,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from tests.runner.search.made_up import SPACE, sizes, write_search
+from tests.runner.search.made_up import SPACE, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
+from vitcli.runner.search.judge import measure_sizes
 from vitcli.runner.search.samplers import EvolutionSampler, distributions, make_sampler
 from vitcli.runner.search.space import Choices, Range
 
@@ -114,23 +114,6 @@ def test_ranges_know_their_size():
     assert Range(low=2, high=8, step=2).size == 4
     assert Range(low=0.0, high=0.3, step=0.1).size == 4, "0.3 / 0.1 is a little below 3"
     assert Choices(values=("a", None, True)).text == "a, null, true"
-
-
-def test_a_judge_names_the_rule_and_measures_before_any_training(here):
-    write_search(
-        rules="{max_parameters: 3200, max_forward_flops: 20000, exclude: [{model.depth: 4}]}"
-    )
-    judge = Judge(load_search("made.yaml"), sizes)
-
-    def rule(depth: int, width: int, heads: int) -> str:
-        point = {"model.depth": depth, "model.embed_dim": width, "model.num_heads": heads}
-        return judge(point).rule
-
-    assert rule(1, 16, 1) == ""
-    assert rule(4, 16, 1) == EXCLUDED
-    assert rule(1, 16, 5) == INVALID
-    assert rule(2, 16, 1) == "more than 20,000 forward FLOPs"
-    assert rule(3, 16, 1) == "more than 3,200 parameters"
 
 
 def test_the_sizes_are_those_that_a_training_records(here):

@@ -67,11 +67,9 @@ def test_a_search_continues_elsewhere_as_it_would_have_here(made, move, tmp_path
     assert make_result(objective) == make_result(whole)
 
 
-@pytest.mark.parametrize("sampler", ["evolution", "tpe", "nsga2"])
+@pytest.mark.parametrize("sampler", ["evolution", "tpe"])
 def test_after_a_kill_at_any_byte_a_search_asks_for_the_same_points(made, move, sampler):
-    fields = {"sampler": sampler, "trials": 12} | SAMPLERS[sampler]
-    if sampler != "nsga2":  # which may choose other parents after a kill while it chooses them
-        fields["pruning"] = "median"
+    fields = {"sampler": sampler, "pruning": "median", "trials": 12} | SAMPLERS[sampler]
     whole = search_all(**fields)
     content = whole.place.journal.read_bytes()
     for i in (1, 4, 7):
@@ -80,10 +78,8 @@ def test_after_a_kill_at_any_byte_a_search_asks_for_the_same_points(made, move, 
         cut = content[: len(content) * i // 8 + i]
         (Path(f"machine{i}") / whole.place.journal.name).write_bytes(cut)
         again = search_all(**fields)
-        assert len(again.results) == 12
-        if sampler != "nsga2":
-            assert asked(again) == asked(whole)
-            assert again.results == whole.results
+        assert asked(again) == asked(whole)
+        assert again.results == whole.results
 
 
 def test_the_journal_of_a_search_without_save_is_taken_along(made, tmp_path):
@@ -110,15 +106,6 @@ def test_saved_results_in_another_precision_are_refused_and_kept(made, tmp_path)
     assert path.read_text() == content
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change each result in a journal."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if RESULT in line.get("user_attr", {}):
-            change(line["user_attr"][RESULT])
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-
 def make_other(make: Callable[[Path], object]) -> Callable[[Path], object]:
     """Return a change that puts something else in the place of a file."""
 
@@ -134,7 +121,16 @@ def replace(old: str, new: str) -> Callable[[Path], object]:
 
 
 def result(**fields: Any) -> Callable[[Path], object]:
-    return lambda path: edit(path, lambda result: result.update(fields))
+    """Return a change of each result in a journal."""
+
+    def change(path: Path) -> None:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if RESULT in line.get("user_attr", {}):
+                line["user_attr"][RESULT].update(fields)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    return change
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
@@ -168,14 +164,6 @@ def test_a_damaged_storage_is_one_line_that_names_it(made, damage):
         assert "\n" not in str(caught.value)
 
 
-def test_a_journal_without_its_study_begins_anew_and_takes_the_runs(made):
-    objective = search_all(trials=3)
-    path = objective.place.journal
-    path.write_text(path.read_text().partition("\n")[2])
-    assert search_all(trials=3).results == objective.results
-    assert len(Engine.trained) == 3
-
-
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the path of every value inside a value."""
     if not isinstance(value, dict | list):
@@ -195,7 +183,7 @@ def test_any_value_of_a_journal_may_be_another_and_the_search_runs_or_says_one_l
     begun.next_folder()
     make_objective(trials=9, **fields).recover()  # its question waits in the queue
     lines = [json.loads(line) for line in begun.place.journal.read_text().splitlines()]
-    for i in range(25):
+    for i in range(15):
         changed = copy.deepcopy(lines)
         part: Any = rng.choice(changed)
         *path, last = rng.choice(places(part))

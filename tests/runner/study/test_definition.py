@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.core.spec import FAMILIES
-from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
@@ -169,8 +167,8 @@ def test_the_same_setting_needs_the_same_model_data_and_length():
 
 SAME = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
 TYPED = [
-    *({"model.family": name, "optim.name": "adamw"} for name in FAMILIES),
-    *({"task.name": name} for name in TASKS),
+    *({"task.name": "mae"}, {"task.name": "clip"}, {"task.name": "distil"}),
+    {"model.family": "resnet18", "optim.name": "adamw"},
     {"optim.name": "sgd"},
     {"data.name": "mnist"},
     {"model.family": "swin", "model.depths": [1, 1], "optim.name": "adamw"},

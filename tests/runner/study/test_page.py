@@ -164,14 +164,13 @@ def one_epoch(doc: StudyResult) -> StudyResult:
 
 
 LEGIBLE = {
-    "mixed": MIXED,
     "hostile": make_hostile_study(),
     "one row": make_study({"baseline": [0.9, 0.8]}),
     "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
     "no rows": make_study({}),
     "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
     "crossed": make_study(CROSSED, parts=("no-norm", "no-ffn")),
-    "one epoch": one_epoch(make_study(ROWS)),
+    "one epoch": one_epoch(MIXED),
     "long names": make_study(
         {
             f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]

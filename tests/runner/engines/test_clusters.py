@@ -1,8 +1,13 @@
-"""Slurm: job arrays whose jobs are cancelled, queued again and found again by the next driver."""
+"""Slurm: job arrays whose jobs are cancelled, queued again and found again by the next driver.
+
+Ray: a study survives a killed worker and a lost machine, with the table of this machine.
+"""
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.runner.engines import slurm_node
-from tests.runner.engines.studies import ablate, table_of, talk, wait_for, write_study
+from tests.runner.engines.studies import ablate, table_of, talk, wait_for, workers_of, write_study
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Cluster, Job, Setup
 from vitcli.runner.engines.node import EVENTS, NodeTrial, Place
 from vitcli.runner.engines.remote import Ticket
@@ -75,17 +80,8 @@ def test_the_trials_are_one_array_with_the_options_of_the_command(programs):
     text = next(events).event.text
     assert text.startswith("Slurm job 42: 2 trials; script ")
     script = Path(text.split()[-1]).read_text()
-    for line in (
-        "--array=0-1%2",
-        "--partition=gpu",
-        "--account=vision",
-        "--time=120",
-        "--cpus-per-task=3",
-        "--gpus-per-node=2",
-        "--mem=8GB",
-        "--signal=USR2@90",
-        "--requeue",
-    ):
+    options = "--partition=gpu --account=vision --time=120 --cpus-per-task=3 --gpus-per-node=2"
+    for line in f"--array=0-1%2 {options} --mem=8GB --signal=USR2@90 --requeue".split():
         assert f"#SBATCH {line}\n" in script, line
     tell("full/seed0", Ended(state="finished", score=0.5))
     tell("full/seed1", Ended(state="diverged"))
@@ -200,3 +196,67 @@ def test_a_study_finishes_although_a_job_is_cancelled_and_one_queued_again(tiny,
     assert sum("#SBATCH --array=0-2%" in script for script in scripts) == 1
     assert not list(output.glob("logs/*.events"))
     assert not list(output.glob("logs/slurm/*.json"))
+
+
+CLUSTER = """
+import os, sys
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+second = cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+if sys.stdin.readline():
+    cluster.remove_node(second, allow_graceful=False)
+    print("removed", flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+"""Prints the address of two machines. A line on stdin removes the second one, its end both."""
+
+
+@pytest.fixture
+def ray_cluster(environment) -> Iterator[subprocess.Popen[str]]:
+    """A cluster of two machines with one core each; its first line is the address."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.communicate()
+
+
+def line(cluster: subprocess.Popen[str]) -> str:
+    assert cluster.stdout is not None
+    return cluster.stdout.readline().strip()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("ray"), reason="needs pip install ray")
+def test_a_study_survives_a_killed_worker_and_a_lost_machine(tiny, environment, ray_cluster):
+    address = line(ray_cluster)
+    write_study(epochs=60)
+    calm = table_of(ablate(environment, Path("calm"), "-j", "1"), Path("calm"))
+    output = Path("far")
+    driver = ablate(environment, output, "--engine", "ray", "--address", address)
+    wait_for(lambda: len(list(output.glob("*/*/metrics.jsonl"))) >= 2, driver, output)
+    wait_for(lambda: len(workers_of(output)) == 2, driver, output)
+    os.kill(min(workers_of(output).values()), signal.SIGKILL)
+    wait_for(lambda: "killed by SIGKILL" in talk(output), driver, output)
+    wait_for(lambda: len(workers_of(output)) == 2, driver, output)
+    assert ray_cluster.stdin is not None
+    ray_cluster.stdin.write("remove\n")
+    ray_cluster.stdin.flush()
+    assert line(ray_cluster) == "removed"
+    wait_for(lambda: "its machine or its Ray worker is gone" in talk(output), driver, output)
+    assert table_of(driver, output) == calm
+    assert len(calm) == 3
+    assert not workers_of(output)
+    assert not list(output.glob("logs/*.events"))
+    words = ["--engine", "ray", "--address", address, "--cpus", "3"]
+    refused = ablate(environment, Path("other"), *words)
+    refused.communicate()
+    assert refused.returncode == 5, "no machine has 3 cores"
