@@ -124,9 +124,8 @@ def test_the_next_call_reduces_full_checkpoints_to_weights(run):
 
 
 def test_the_budget_ends_a_study_as_partly_done(run):
-    with pytest.raises(PartlyError) as caught:
+    with pytest.raises(PartlyError):
         run(train_here, budget=1e-9)
-    assert caught.value.exit_code == 3
 
 
 def test_fail_fast_starts_no_further_trial(run):

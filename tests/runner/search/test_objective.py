@@ -6,7 +6,6 @@ import pytest
 
 from tests.runner.search.made_up import (
     ROOT,
-    SPACE,
     Engine,
     make_objective,
     score,
@@ -22,7 +21,7 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.estimate import estimate_search
-from vitcli.runner.search.judge import INVALID
+from vitcli.runner.search.judge import EXCLUDED, INVALID
 from vitcli.runner.search.objective import REPEATED
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, run_search
@@ -88,31 +87,31 @@ def test_a_grid_goes_on_behind_any_number_of_invalid_points(made, monkeypatch):
 
 
 def test_rules_are_applied_before_a_training_and_do_not_use_up_trials(made):
-    write_search(
-        rules="{max_parameters: 6400, exclude: [{model.depth: [1, 2], model.num_heads: 2}]}",
-        trials="500",
-    )
+    exclude = "[{model.depth: [1, 2], model.num_heads: 2}]"
+    rules = f"{{max_parameters: 6400, max_forward_flops: 48000, exclude: {exclude}}}"
+    write_search(rules=rules, trials="500")
     objective = search_all()
     results = objective.results.values()
-    assert max(result.parameters for result in results) == 6400, "to the parameter"
+    assert max(result.parameters for result in results) == 4800, "to the FLOP"
     points = [result.point for result in results]
     assert not [p for p in points if p["model.num_heads"] == 2 and p["model.depth"] < 3]
-    rules = make_result(objective).skipped
-    assert "more than 6,400 parameters" in rules
-    assert rules["left out by search.rules.exclude"] >= 6
+    skipped = make_result(objective).skipped
+    assert skipped.keys() >= {"more than 6,400 parameters", "more than 48,000 forward FLOPs"}
+    assert skipped[EXCLUDED] >= 6, "6,400 parameters are not more than that"
 
 
 def test_after_kill_9_results_are_told_and_unfinished_trials_continue_first(made):
     killed = make_objective()
-    done, begun, waiting = begin(killed, 3)
+    done, begun, waiting, foreign = begin(killed, 4)
     for folder, state in ((done, "finished"), (begun, "running")):
         spec = killed.open[folder][1].spec
         write_run(ROOT / folder, spec, config_hash(spec), state=state, epochs=1)
+    write_run(ROOT / foreign, killed.open[foreign][1].spec, "0" * 64)  # of another configuration
     killed.study.ask()  # a question without a point
-    assert states(killed).count("RUNNING") == 4
+    assert states(killed).count("RUNNING") == 5
 
     again = search_all()
-    assert Engine.trained[:2] == [begun, waiting], "they come before new points"
+    assert Engine.trained[:3] == [begun, waiting, foreign], "they come before new points"
     assert done not in Engine.trained
     assert len(Engine.trained) == 5
     assert "RUNNING" not in states(again)
@@ -129,14 +128,6 @@ def test_searches_in_two_folders_share_a_database_and_no_trial(made):
     for place in places:
         assert len(search_all(**place, trials=3).results) == 3, "it continues"
     assert len(Engine.trained) == 6, "and trains nothing twice"
-
-
-def test_a_run_of_another_configuration_in_the_folder_is_no_result(made):
-    killed = make_objective()
-    (folder,) = begin(killed, 1)
-    write_run(ROOT / folder, killed.open[folder][1].spec, "0" * 64)
-    search_all()
-    assert folder in Engine.trained
 
 
 def test_a_diverged_trial_counts_and_a_failed_one_does_not(made):
@@ -219,12 +210,13 @@ def test_a_repeat_that_fails_is_told_and_tried_again(made):
 
 
 def test_another_space_begins_anew_and_keeps_the_trainings(made):
-    first = search_all(trials=24)
-    write_search(space=SPACE.replace(", 4]", "]"))
-    second = search_all(trials=24)
-    assert len(second.results) == 18
+    write_search(space="{model.depth: [1, 2, 3], model.num_heads: [1, 2]}")
+    first = search_all()
+    write_search(space="{model.depth: [1, 2], model.num_heads: [1, 2]}", trials="500")
+    second = search_all()
+    assert len(second.results) == 4
     assert second.search.study_name() != first.search.study_name()
-    assert len(Engine.trained) == 24
+    assert len(Engine.trained) == 6
 
 
 def test_a_search_with_two_objectives_tells_both(made):

@@ -1,12 +1,15 @@
 """A made-up study, the cells of its table, and a strict reader of pages."""
 
 from html.parser import HTMLParser
+from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from tests.fabricated_study import make_reference, make_row, make_study, make_trial
 from vitcli.runner.study.images import ImageScores, contrast
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import State, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
@@ -34,6 +37,33 @@ def cells(doc: StudyResult) -> list[dict[str, str]]:
 
 def cell(doc: StudyResult, variant: str, header: str) -> str:
     return next(row[header] for row in cells(doc) if row["variant"] == variant)
+
+
+@st.composite
+def studies(draw):
+    """Draw studies with any names and states; numbers of unfinished trials must not count."""
+    names = draw(st.lists(st.text(max_size=8), unique=True, min_size=1, max_size=4))
+    num_seeds = draw(st.integers(0, 9))
+    score = st.integers(0, 2000).map(lambda right: right / 2000)
+    result = score | st.sampled_from(get_args(State)[1:])
+    poison = {"test_accuracy": 0.123456789, "train_seconds": 1e9, "epochs": 77}
+    rows = []
+    for name in names:
+        values = draw(st.lists(result, min_size=num_seeds, max_size=num_seeds))
+        trials = [
+            make_trial(seed, value, **(poison if isinstance(value, str) else {}))
+            for seed, value in enumerate(values)
+        ]
+        rows.append(make_row(name, [], trials=tuple(trials)))
+    chosen = draw(st.lists(st.sampled_from(names), unique=True))
+    reference = make_reference({name: draw(st.integers(0, 1000)) / 10 for name in chosen})
+    return make_study(
+        {},
+        rows=tuple(rows),
+        reference=draw(st.sampled_from([None, reference])),
+        same_setting=draw(st.booleans()),
+        num_comparisons=len(names) - 1 + draw(st.integers(0, 3)),
+    )
 
 
 def with_images(doc: StudyResult, noise: float) -> StudyResult:

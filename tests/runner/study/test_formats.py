@@ -6,22 +6,21 @@ import json
 import re
 import shutil
 import subprocess
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.fabricated_study import make_reference, make_row, make_study
+from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
 from tests.patience import HANG
-from tests.runner.study.tables import ROWS, Page, cell, cells
+from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.result import Candidate, State, StudyResult
+from vitcli.runner.study.result import Candidate, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 from vitcli.runner.tables import LATEX
 from vitcli.runner.text import signed
 
+DOC, HOSTILE = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
 DIFFERENCE = "difference [95 % CI]"
 
 
@@ -29,20 +28,20 @@ def all_notes(doc: StudyResult) -> str:
     return "\n".join(build(doc).notes)
 
 
-def test_incomplete_rows_name_their_open_trials(doc):
-    assert cell(doc, "single-head", "not finished") == "2 of 3 missing"
-    assert cell(doc, "wide", "not finished") == "1 of 3 failed, 2 running"
-    assert cell(doc, "wide", "accuracy, %") == "no result yet"
-    assert cell(doc, "no-residual", "diverged") == "1 of 3"
-    assert cell(doc, "no-layernorm", "accuracy, %") == "diverged"
-    assert cell(doc, "no-ffn", "training time per trial") == "32 s"
-    assert cell(doc, "baseline", "not finished") == ""
+def test_incomplete_rows_name_their_open_trials():
+    assert cell(DOC, "single-head", "not finished") == "2 of 3 missing"
+    assert cell(DOC, "wide", "not finished") == "1 of 3 failed, 2 running"
+    assert cell(DOC, "wide", "accuracy, %") == "no result yet"
+    assert cell(DOC, "no-residual", "diverged") == "1 of 3"
+    assert cell(DOC, "no-layernorm", "accuracy, %") == "diverged"
+    assert cell(DOC, "no-ffn", "training time per trial") == "32 s"
+    assert cell(DOC, "baseline", "not finished") == ""
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
 
 
-def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
-    assert cell(doc, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
+def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
+    assert cell(DOC, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
     rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}
     minus = "\u221210.00"
     whole = f"{minus} [{minus}, {minus}] (3 pairs)"
@@ -65,18 +64,18 @@ def test_a_tuned_study_shows_the_chosen_setting():
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
 
 
-def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings(doc):
+def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
     def noted(first: dict[str, float], **costs: float) -> str:
         """Return the notes of two rows of three trials; ``first`` are the costs of the first."""
         rows = []
         for name in ("base", "less, more"):
             measured = [first, costs, costs]
             trials = [t.replace(train_seconds=1800.0, measured=each)
-                      for t, each in zip(doc.rows[0].trials, measured, strict=True)]  # fmt: skip
+                      for t, each in zip(DOC.rows[0].trials, measured, strict=True)]  # fmt: skip
             changes = {"task.teacher": name}
-            row = doc.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
+            row = DOC.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
             rows.append(row)
-        return all_notes(doc.replace(rows=tuple(rows), threads=2))
+        return all_notes(DOC.replace(rows=tuple(rows), threads=2))
 
     costs = {"train_flops": 2e14, "teacher_flops": 1e14}
     text = noted(costs, **costs)
@@ -89,10 +88,10 @@ def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings(doc):
     assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
 
 
-def test_notes_name_the_rows_that_stop_early(doc):
-    base, *others = doc.rows
+def test_notes_name_the_rows_that_stop_early():
+    base, *others = DOC.rows
     early = others[0].replace(changes={"train.early_stopping": 2})
-    text = all_notes(doc.replace(rows=(base, early)))
+    text = all_notes(DOC.replace(rows=(base, early)))
     assert f"after the last epoch, and of {early.variant} with the weights of the best" in text
 
 
@@ -101,12 +100,12 @@ def test_differences_have_a_sign():
     assert [signed(value, 2) for value in values] == ["\u22128.70", "+2.40", "0.00", "0.00", ""]
 
 
-def test_each_format_writes_its_own_signs(doc):
+def test_each_format_writes_its_own_signs():
     # no-ffn: -6.4, -6.6, -6.2, so -6.40 +- 4.303 * 0.2 / sqrt(3).
-    assert re.search(r"86.70 \+- 0.10 +-6.40 \[-6.90, -5.90\]", render(doc, "text"))
-    assert r"86.70 +- 0.10 | -6.40 [-6.90, -5.90] |" in render(doc, "md")
-    assert r"86.70 $\pm$ 0.10 & $-$6.40 [$-$6.90, $-$5.90]" in render(doc, "latex")
-    assert '&plusmn; 0.10</td><td class="number">&minus;6.40 [&minus;6.90' in render(doc, "html")
+    assert re.search(r"86.70 \+- 0.10 +-6.40 \[-6.90, -5.90\]", render(DOC, "text"))
+    assert r"86.70 +- 0.10 | -6.40 [-6.90, -5.90] |" in render(DOC, "md")
+    assert r"86.70 $\pm$ 0.10 & $-$6.40 [$-$6.90, $-$5.90]" in render(DOC, "latex")
+    assert '&plusmn; 0.10</td><td class="number">&minus;6.40 [&minus;6.90' in render(DOC, "html")
 
 
 @pytest.mark.parametrize("text", ["{", "3", '{"name": "x"}', "[" * 100_000, "\0"])
@@ -116,11 +115,11 @@ def test_other_files_are_refused_in_one_line(text):
     assert "\n" not in str(error.value)
 
 
-def test_csv_and_json_hold_the_statistics(doc):
-    rows = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
-    stored = json.loads(render(doc, "json"))["statistics"]
+def test_csv_and_json_hold_the_statistics():
+    rows = list(csv.DictReader(io.StringIO(render(DOC, "csv"))))
+    stored = json.loads(render(DOC, "json"))["statistics"]
     assert [row["variant"] for row in rows] == [row["variant"] for row in stored] == list(ROWS)
-    for row, other, found in zip(rows, stored, compare(doc), strict=True):
+    for row, other, found in zip(rows, stored, compare(DOC), strict=True):
         for name in ("score_mean", "score_sd", "difference", "ci_low", "ci_high", "p_holm"):
             value = getattr(found, name)
             name = name.replace("score", "accuracy")
@@ -130,15 +129,15 @@ def test_csv_and_json_hold_the_statistics(doc):
     assert (rows[0]["seeds_missing"], rows[0]["parameters"]) == ("", "305002")
 
 
-def test_text_is_printable_ascii_of_a_bounded_width(doc, hostile):
-    for each in (doc, hostile):
+def test_text_is_printable_ascii_of_a_bounded_width():
+    for each in (DOC, HOSTILE):
         assert render(each, "text").isascii()
         assert all(line.isprintable() for line in render(each, "text").split("\n"))
-    assert max(map(len, render(doc, "text").splitlines())) <= 160
+    assert max(map(len, render(DOC, "text").splitlines())) <= 160
 
 
-def test_markdown_rows_have_equal_columns_and_readable_names(doc, hostile):
-    for each in (doc, hostile):
+def test_markdown_rows_have_equal_columns_and_readable_names():
+    for each in (DOC, HOSTILE):
         lines = [line for line in render(each, "md").splitlines() if line.startswith("|")]
         bars = {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}
         assert bars == {len(build(each).columns) + 1}
@@ -148,8 +147,8 @@ def test_markdown_rows_have_equal_columns_and_readable_names(doc, hostile):
     assert all(f"| {name} |" in text for name in names.values())
 
 
-def test_html_has_the_cells_of_the_table(doc, hostile):
-    for each in (doc, hostile):
+def test_html_has_the_cells_of_the_table():
+    for each in (DOC, HOSTILE):
         table, page = build(each), Page(render(each, "html"))
         heads = [column.header for column in table.columns]
         for row, wanted in zip(page.rows, [heads, *table.rows], strict=True):
@@ -158,19 +157,19 @@ def test_html_has_the_cells_of_the_table(doc, hostile):
         assert scopes == ["col"] * len(heads) + ["row"] * len(each.rows)
 
 
-def test_latex_escapes_special_characters_and_starts_of_rows(hostile):
+def test_latex_escapes_special_characters_and_starts_of_rows():
     doc = make_study({"%_&#$~^\\{}<>|---": [0.5]})
     spelled = "".join(LATEX[c] for c in "%_&#$~^\\{}<>|") + "-{}-{}-"
     assert f"\n{spelled} & 305,002 &" in render(doc, "latex")
     # LaTeX takes a bracket or star after a row end as its argument, even on the next line.
-    lines = render(hostile, "latex").splitlines()
+    lines = render(HOSTILE, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert all(line.isascii() for line in lines)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(doc, hostile, tmp_path):
-    body = "\n\n".join(render(each, "latex") for each in (doc, hostile))
+def test_latex_compiles(tmp_path):
+    body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE))
     packages = "\\usepackage{booktabs,graphicx}"
     page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "page.tex").write_text(page)
@@ -181,25 +180,16 @@ def test_latex_compiles(doc, hostile, tmp_path):
     assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
 
 
-result = st.one_of(st.floats(0, 1), st.sampled_from(get_args(State)[1:]))
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    rows=st.dictionaries(st.text(max_size=8), st.lists(result, max_size=6), min_size=1, max_size=4),
-    same_setting=st.booleans(),
-    has_source=st.booleans(),
-)
-def test_every_mix_renders_in_every_format(rows, same_setting, has_source):
-    reference = make_reference(dict.fromkeys(rows, 50.0)) if has_source else None
-    doc = make_study(rows, same_setting=same_setting, reference=reference)
+@settings(max_examples=12, deadline=None)
+@given(studies())
+def test_every_mix_renders_in_every_format(doc):
     again = read_document(render(doc, "json"))
     assert again == doc
     for form in FORMATS:
         text = render(doc, form)
         assert text == render(again, form) == text.rstrip("\n") != ""
     Page(render(doc, "html"))
-    for row, found in zip(cells(doc), compare(doc), strict=True):
+    for row, own, found in zip(cells(doc), doc.rows, compare(doc), strict=True):
         assert row["n"] == str(found.n)
         if found.num_unfinished:
-            assert f"of {len(rows[row['variant']])} " in row["not finished"]
+            assert f"of {len(own.trials)} " in row["not finished"]

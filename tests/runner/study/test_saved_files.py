@@ -138,13 +138,6 @@ def forge(change: Change) -> None:
     LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
 
 
-def forge_single(path: Path, change: Change) -> None:
-    value = json.loads(path.read_text())
-    del value["sha256"]
-    change(value)
-    path.write_bytes(to_hashed_json(value))
-
-
 def result(**fields: object) -> Change:
     return lambda value: value["record"]["result"].update(fields)
 
@@ -256,7 +249,6 @@ def test_no_trial_is_added_to_a_damaged_file(stored, damage):
 
 
 SINGLES: dict[str, Callable[[Path], object]] = {
-    "a forged accuracy": lambda path: forge_single(path, result(test_accuracy=0.99)),
     "another accuracy": lambda path: path.write_text(path.read_text().replace("0.75", "0.85")),
     "a pipe": pipe,
     "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
