@@ -10,7 +10,13 @@ import subprocess
 import pytest
 from hypothesis import given, settings
 
-from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
+from tests.fabricated_study import (
+    make_hostile_study,
+    make_reference,
+    make_row,
+    make_study,
+    make_trial,
+)
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
 from vitcli.runner.errors import InputError
@@ -93,6 +99,14 @@ def test_notes_name_the_rows_that_stop_early():
     early = others[0].replace(changes={"train.early_stopping": 2})
     text = all_notes(DOC.replace(rows=(base, early)))
     assert f"after the last epoch, and of {early.variant} with the weights of the best" in text
+
+
+def test_the_speed_of_a_model_is_the_median_over_its_trials():
+    speeds = enumerate((1000.0, 1500.0, 4000.0))
+    trials = tuple(make_trial(seed, 0.5, images_per_second=speed) for seed, speed in speeds)
+    swin = make_row("swin", [], trials=trials, changes={"model.family": "swin"})
+    doc = make_study({}, rows=(make_row("vit", [0.6]), swin))
+    assert cell(doc, "swin", "images/s") == "1,500"
 
 
 def test_differences_have_a_sign():

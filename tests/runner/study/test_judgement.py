@@ -175,6 +175,7 @@ STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "few seeds, not all variants": (few(-8, num_comparisons=9), "undecided"),
     "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
     "diverged variant": (change(few(-8, seeds=4), X, "diverged", "missing"), "diverged"),
+    "both diverged": (change(change(enough(-8), X, "diverged"), "base", "diverged"), "diverged"),
     "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
     "missing trial": (change(few(-8), X, "missing"), "incomplete"),
     "failed baseline": (change(enough(-8), "base", "failed"), "incomplete"),
