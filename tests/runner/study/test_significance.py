@@ -20,7 +20,6 @@ from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import (
     detectable,
     holm,
-    pairing_ratio,
     probability_below,
     sign_flip_p,
     t_tail,
@@ -97,28 +96,11 @@ def test_the_detectable_difference_passes_both_tests_of_p_with_its_power(pairs, 
     assert found_by_both_tests(numbers, m).mean() == pytest.approx(0.8, abs=0.05)
 
 
-def test_the_probability_to_be_below_counts_pairs_of_one_seed():
-    # 1 < 2, 3 > 2 and 4 = 4, which counts one half. Of all nine pairs, 4.5 would be below.
-    below, (low, high) = probability_below([1, 3, 4, 1], [2, 2, 4, 2])
-    assert below == 2.5 / 4
-    assert 0 < low < below < high < 1
-    # The order of the seeds matters: 1 < 2, 2 < 3, 3 > 1 of the same scores.
-    assert probability_below([1, 2, 3], [2, 3, 1])[0] == close(2 / 3)
-    assert probability_below([1, 2, 3], [1, 2, 3])[0] == 0.5
-
-
 @pytest.mark.parametrize("below", [0, 3, 8])
 def test_the_interval_of_a_probability_is_scipys(below):
     found = probability_below([0] * below + [2] * (8 - below), [1] * 8)
     exact = stats.binomtest(below, 8).proportion_ci(0.95, "exact")
     assert found == (below / 8, (close(exact.low), close(exact.high)))
-
-
-def test_what_pairing_bought():
-    assert pairing_ratio([1, 2, 3], [2, 3, 4]) == 0.0
-    # Differences -2, 0, 2 have sd 2; apart it would be sqrt(1 + 1).
-    assert pairing_ratio([1, 2, 3], [3, 2, 1]) == close(2 / 2**0.5)
-    assert pairing_ratio([1, 1], [1, 1]) is None
 
 
 def test_with_one_source_of_chance_it_is_the_t_interval():
