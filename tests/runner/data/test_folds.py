@@ -158,18 +158,15 @@ def grouped(sizes: dict[str, tuple[int, ...]], seed: int = 0) -> tuple[Images, d
     return Images(torch.from_numpy(pixels), labels, names=names), groups
 
 
-@pytest.mark.parametrize("prefix", ["a", "b", "c", "d"])
-def test_groups_leave_each_class_a_training_picture(prefix):
-    sizes = {f"{prefix}1": (1, 0), f"{prefix}2": (4, 1), f"{prefix}3": (0, 9)}
-    images, groups = grouped(sizes)
-    held_out = hold_out_groups(images, 0.2, groups)
-    assert images.labels[~held_out].bincount(minlength=2).min() > 0
-    assert held_out.any()
-    again = hold_out_groups(grouped(sizes, seed=1)[0], 0.2, groups)
-    assert held_out.equal(again), "the pixels depend on the size at which they are read"
-
-
-def test_one_group_for_each_class_cannot_be_divided():
+def test_groups_leave_each_class_a_training_picture():
+    for prefix in "abcd":  # each name gives another order of the groups
+        sizes = {f"{prefix}1": (1, 0), f"{prefix}2": (4, 1), f"{prefix}3": (0, 9)}
+        images, groups = grouped(sizes)
+        held_out = hold_out_groups(images, 0.2, groups)
+        assert images.labels[~held_out].bincount(minlength=2).min() > 0
+        assert held_out.any()
+        again = hold_out_groups(grouped(sizes, seed=1)[0], 0.2, groups)
+        assert held_out.equal(again), "the pixels depend on the size at which they are read"
     images, groups = grouped({"a": (5, 0), "b": (0, 5)})
     with pytest.raises(InputError, match=r"data\.group: no group can be held out"):
         hold_out_groups(images, 0.2, groups)

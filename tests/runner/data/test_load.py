@@ -178,7 +178,9 @@ def images_of(counts: Sequence[int]) -> Images:
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name, monkeypatch):
+def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(
+    name, here, monkeypatch
+):
     data = load_data(DataSpec(name=name, val_split=100))
     assert data.data_hash == load_data(DataSpec(name=name)).data_hash
     monkeypatch.setattr(f"vitcli.core.generated.{name}.draw_splits", None)
@@ -199,7 +201,7 @@ def test_the_labels_are_balanced_and_nested():
             keep_labels(images, count)
 
 
-def test_a_held_out_image_does_not_change_which_images_are_labelled(monkeypatch):
+def test_a_held_out_image_does_not_change_which_images_are_labelled(here, monkeypatch):
     whole = load_data(DataSpec(labels=30))
     split = load_data(DataSpec(labels=30, val_split=100))
     assert torch.equal(whole.train.pixels, split.train.pixels)

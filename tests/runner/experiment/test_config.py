@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec, model_spec
@@ -74,6 +74,7 @@ def test_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
         read(text)
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none()
@@ -111,17 +112,13 @@ def failure(changes: dict) -> str:
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         ({"data.val_split": "x"}, "data.val_split: should be an integer or a number, got 'x'"),
         ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
-        ({"data.mean": "0.5, 0.4,.5"}, "got '0.5, 0.4,.5'; write [0.5,0.4,.5]"),
-        ({"data.mean": "(0.5, 0.5)"}, "; write [0.5,0.5]"),
+        ({"data.mean": "(0.5, .5)"}, "got '(0.5, .5)'; write [0.5,.5]"),
         ({"data.mean": [127.5]}, "--set: data.mean: a value is above 1"),
         ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
         ({"data.resize": "None"}, "got 'None'; write null"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
         ({"data.labels": 0.2}, "got 0.2; it is the number"),
         ({"train.deterministic": "True"}, "got 'True'; write true"),
-        ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
-        ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),
-        ({"data.name": "cifar11"}, "'cifar11' is not one of scenes, shapes"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
@@ -266,18 +263,19 @@ def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it()
     assert document.where(("model", "img_size", 0)) == "x.yaml:1"
     assert document.where(("model", "depth")) == "x.yaml:2"
     assert document.where(("data",)) == "x.yaml:1"
+    plain = document_of({"a": {"b": [1, "x"]}}, "call")
+    assert (plain.data, plain.where(("a", "b"))) == ({"a": {"b": [1, "x"]}}, "call")
 
 
-WITH_BATCH_NORM = [
-    *("norm: batch_norm", "patch_embed: conv_stem", "family: resnet18", "family: convnet"),
-    "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
-]
-
-
-@pytest.mark.parametrize("model", WITH_BATCH_NORM)
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("{norm: batch_norm}", "{patch_embed: conv_stem}", "{family: resnet18}"),
+        "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
+    ],
+)
 def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(model):
     """Its gradients would differ from those of the whole batch."""
-    model = model if model.startswith("{") else f"{{{model}}}"
     document = Document(f"model: {model}\ntrain:\n  accumulate: 2", "x.yaml")
     with pytest.raises(ConfigError, match=r"x\.yaml:3: train\.accumulate: batch norm would see"):
         check(document.data, document)
@@ -303,12 +301,6 @@ def test_the_name_of_a_run_is_answered_with_its_experiment(here):
         load_experiment("mine")
     file = str(caught.value).split("'")[-2]
     assert load_experiment(file).spec == load_experiment("quickstart").spec
-
-
-def test_plain_data_is_a_document_whose_fields_have_no_lines():
-    document = document_of({"a": {"b": [1, "x"]}}, "call")
-    assert document.data == {"a": {"b": [1, "x"]}}
-    assert document.where(("a", "b")) == "call"
 
 
 def test_a_mean_for_another_number_of_channels_is_refused():

@@ -44,19 +44,14 @@ def before(monkeypatch):
     torch.backends.cudnn.allow_tf32 = found["convolutions"]
 
 
-def test_tf32_is_computed_in_its_block_only(before):
+@pytest.mark.parametrize("precision", ["tf32", "fp32", "bf16", "fp16"])
+def test_tf32_is_computed_in_its_block_only_and_implied_by_no_other_precision(precision, before):
     set_cuda_defaults()
-    with arithmetic("tf32"):
-        assert settings()["products"] == "high"
-        assert settings()["convolutions"] is True
-    assert settings() == before | {"products": "highest", "convolutions": False}
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_no_other_precision_implies_tf32(precision, before):
-    set_cuda_defaults()
+    forbidden = before | {"products": "highest", "convolutions": False}
+    allowed = before | {"products": "high", "convolutions": True}
     with arithmetic(precision):
-        assert settings() == before | {"products": "highest", "convolutions": False}
+        assert settings() == (allowed if precision == "tf32" else forbidden)
+    assert settings() == forbidden
 
 
 def test_kernels_are_deterministic_in_their_block_only():
@@ -116,7 +111,6 @@ def gpu_error(text: str) -> RuntimeError:
 
 FAILURES = {
     gpu_error(LOST): f"CUDA error: {LOST}; nvidia-smi shows its state; try again",
-    RuntimeError(f"CUDA error: {LOST}{ADVICE}"): "nvidia-smi shows its state",
     gpu_error("no kernel image is available for execution on the device"): "install a torch that",
     gpu_error("out of memory"): "out of memory; try -s train.accumulate=2",
     gpu_error("CUDA driver version is insufficient for CUDA runtime version"): "update NVIDIA's",

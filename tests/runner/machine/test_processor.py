@@ -21,7 +21,7 @@ from vitcli.runner.machine.cores import (
 )
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.obstacles import Circumstances, obstacles
-from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16, this_processor
+from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16
 from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
 
 
@@ -43,19 +43,6 @@ def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, comput
     monkeypatch.setattr(device, "this_processor", lambda: cpu)
     assert pick_precision("auto", torch.device("cpu")) is (torch.bfloat16 if prefers else None)
     assert pick_precision("bf16", torch.device("cpu")) is torch.bfloat16, "who asks for it gets it"
-
-
-@pytest.mark.parametrize(("cpu", "has_all"), [(SAPPHIRE_RAPIDS, True), (AVX2, False)])
-def test_what_torch_reports_is_read(monkeypatch, cpu, has_all):
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: cpu.capability)
-    for place, name in (
-        (torch.cpu, "_is_avx512_bf16_supported"),
-        (torch.cpu, "_is_amx_tile_supported"),
-        (torch.ops.mkldnn, "_is_mkldnn_bf16_supported"),
-    ):
-        monkeypatch.setattr(place, name, lambda: has_all, raising=False)
-    assert this_processor() == cpu
 
 
 @pytest.mark.parametrize(
@@ -233,29 +220,20 @@ EMULATED = processors.products(bf16=1.5, t1=80, t2=155)
         ({"products": SLOW}, "MKL"),
         ({"products": SLOW, "load": 3.0}, "type: top"),  # on busy cores MKL is not blamed
         ({"products": EMULATED, "emulates_bf16": True}, "--precision auto or fp32"),
+        ({"load": None, "peak": None, "mkl": None, "physical": None}, None),
+        ({"environment": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "many"}}, None),
+        ({"environment": {"OMP_NUM_THREADS": "1"}, "usable": 1}, None),
+        ({"quota": 4.0}, None),
+        ({"products": FLAT, "physical": 1}, None),  # two threads of one core
+        ({"products": processors.products(t1=80)}, None),
+        ({"products": SLOW, "is_amd": False}, None),
+        ({"products": SLOW, "mkl": None}, None),
+        ({"products": SLOW, "mkl": (2025, 3)}, None),
+        ({"products": SLOW, "peak": None}, None),
+        ({"products": EMULATED}, None),  # slow, but in hardware
     ],
 )
-def test_each_obstacle_has_one_line_that_says_what_to_type(changes, told):
-    (line,) = obstacles(seen(**changes))
-    assert told in line
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"load": None, "peak": None, "mkl": None, "physical": None},
-        {"environment": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "many"}},
-        {"environment": {"OMP_NUM_THREADS": "1"}, "usable": 1},
-        {"quota": 4.0},
-        {"products": FLAT, "physical": 1},  # two threads of one core
-        {"products": processors.products(t1=80)},
-        {"products": SLOW, "is_amd": False},
-        {"products": SLOW, "mkl": None},
-        {"products": SLOW, "mkl": (2025, 3)},
-        {"products": SLOW, "peak": None},
-        {"products": EMULATED},  # slow, but in hardware
-    ],
-)
-def test_no_advice_where_it_would_not_help(changes):
-    assert obstacles(seen(**changes)) == []
+def test_an_obstacle_has_one_line_that_says_what_to_type_if_that_would_help(changes, told):
+    found = obstacles(seen(**changes))
+    assert len(found) == (told is not None)
+    assert (told or "") in "".join(found)

@@ -13,7 +13,6 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
-    BUNDLED,
     RUNS,
     RunDir,
     default_path,
@@ -56,9 +55,6 @@ def test_what_is_no_run_is_said(here):
     Path("nothing").mkdir()
     with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
-    with pytest.raises(ConfigError, match="is a bundled model and is only read"):
-        RunDir(BUNDLED / "cifar10-pocket").require_own()
-    make("runs/own").require_own()
 
 
 def test_runs_are_listed_by_the_time_of_their_last_status(here):

@@ -98,7 +98,8 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
 
 def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
     for name, changes in (("a", {}), ("b", {"model.depth": 1})):
-        experiment = load_experiment(str(tiny), {"train.limit_batches": 1} | changes)
+        few = {"train.limit_batches": 1, "train.epochs": 1}
+        experiment = load_experiment(str(tiny), few | changes)
         start(experiment, Request(output=here / "logs" / name))
     multiplexer = EventMultiplexer(tensor_size_guidance={"scalars": 0})
     multiplexer.AddRunsFromDirectory(str(here / "logs")).Reload()
@@ -107,7 +108,7 @@ def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
     found = board.hparams_metadata(RequestContext(), "")
     columns = board.experiment_from_metadata(RequestContext(), "", True, found, [])
     assert {each.name for each in columns.hparam_infos} == {
-        *("experiment", "data.name", "seed", "model.depth", "train.limit_batches")
+        *("experiment", "data.name", "seed", "model.depth", "train.limit_batches", "train.epochs")
     }
     assert columns.metric_infos[0].name.tag == "accuracy/test"
 

@@ -23,7 +23,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 OFTEN = ("swin", "recomputed")
 """Cases that are not left to ``-m ci``."""
-VARIANTS = [{}, {"pool": "mean"}, {"pos_embed": "none"}, {"norm": "none"}, {"patch_size": 8}]
+VARIANTS = [{}, {"pool": "mean"}, {"patch_size": 8}]
 """More models than torch is allowed to keep versions of one function."""
 
 
@@ -83,7 +83,7 @@ def test_every_variant_of_a_study_is_compiled(shapes):
 
 
 def test_every_batch_size_is_compiled_for_its_own_shape(shapes):
-    for size in (4, 6, 3):
+    for size in (4, 6):
         compile_model(size)
         assert shapes[-1][0] == size
         assert type(shapes[-1][0]) is int

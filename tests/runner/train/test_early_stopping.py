@@ -15,17 +15,20 @@ from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.arrays import MAP_VARIABLE
 from vitcli.runner.data.find import cache_root
+from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.train import finish, initial
 from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
 EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
@@ -77,16 +80,15 @@ def test_the_headline_can_be_another_metric(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("values", "patience", "epochs", "stopped"),
+    ("values", "epochs", "stopped"),
     [
-        ((0.5, 0.7, 0.6, 0.8, 0.1, 0.2), 2, 4, 6),
-        ((0.5, 0.5, 0.5), 2, 3, 3),
-        ((0.1, 0.2, 0.3, 0.4, 0.6, 0.5), 2, 5, 6),
+        ((0.5, 0.4, 0.6, 0.5, 0.7, 0.6), 5, 6),
+        ((0.5, 0.5, 0.5), 3, 3),
     ],
 )
-def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, stopped):
+def test_it_ends_with_the_best_weights(tiny, script, values, epochs, stopped):
     script(*values)
-    found = train_early(tiny, "run", patience)
+    found = train_early(tiny, "run", 2)
     assert found.result["epochs"] == epochs
     assert found.result["stopped_at"] == stopped * 4
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
@@ -97,17 +99,24 @@ def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, s
     assert evaluate_run("run").measured["loss"] == pytest.approx(found.result["test_loss"])
 
 
-@pytest.mark.parametrize("steps_before", [6, 15])
-def test_a_killed_training_ends_with_the_same_weights(tiny, script, steps_before):
+def test_a_killed_training_ends_with_the_same_weights(tiny, script):
     values = (0.5, 0.7, 0.6, 0.6)
     script(*values)
     calm = train_early(tiny, "calm", 2)
-    script(*values)
-    with stops_after(steps_before):
-        train_early(tiny, "run", 2)
-    found = train_early(tiny, "run", 2)
-    assert_same_run(calm.run, found.run)
-    assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
+    for steps_before in (6, 15):
+        script(*values)
+        folder = f"stopped-{steps_before}"
+        with stops_after(steps_before):
+            train_early(tiny, folder, 2)
+        found = train_early(tiny, folder, 2)
+        assert_same_run(calm.run, found.run)
+        assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
+    text = f"base: {tiny.name}\nseeds: [0]\nvariants: {{full: {{}}}}\n"
+    text += "data: {val_split: 16}\ntrain: {early_stopping: 2, epochs: 6}\n"
+    tiny.with_name("study.yaml").write_text(text)
+    study = load_study("study.yaml")
+    state = trial_state(study.trials()[0], calm.run, study.threads)
+    assert state.state == "finished", "a trial ends at its best epoch"
 
 
 @pytest.fixture
@@ -124,14 +133,23 @@ def from_probe(tiny, copy_of_run):
     return train_from_probe
 
 
-def test_a_probe_reads_a_memory_map(from_probe, script, monkeypatch):
+def test_a_probe_reads_a_memory_map(from_probe, monkeypatch):
     monkeypatch.setenv(MAP_VARIABLE, "1")
-    script(0.7, 0.6, 0.6)
-    assert from_probe("run")[0].trained
+    assert from_probe("run", **{"train.epochs": 0})[0].trained
 
 
-@pytest.mark.parametrize("values", [(0.7, 0.6, 0.6), (0.7, 0.7, 0.7)])
-def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, values, capsys):
+def assert_killed_is_same(from_probe, script, calm, values, steps_before) -> None:
+    """Check that a kill in a training from the probe changes no bit."""
+    script(*values)
+    with stops_after(steps_before):
+        from_probe("killed")
+    found, _ = from_probe("killed")
+    assert_same_run(calm.run, found.run)
+    assert found.result["best_val_step"] == calm.result["best_val_step"]
+
+
+def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, capsys):
+    values = (0.7, 0.7, 0.6)
     script(*values)
     found, told = from_probe("run")
     assert "epoch   0  probe  val 70.0 %\n" in capsys.readouterr().err
@@ -142,89 +160,61 @@ def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, values, capsys)
     assert "val_loss" in record
     assert steps(found.run.checkpoints) == [0]
     (sentence,) = [text for text in told if "did not beat the probe" in text]
-    assert "70.00 %" in sentence
-    assert f"{100 * max(values[1:]):.2f} %" in sentence
+    assert sentence.count("70.00 %") == 2, "that of the probe and that of the best epoch"
     assert [each for each in verify_run(found.run) if each.is_bad] == []
     probe, _ = from_probe("probe", **{"train.epochs": 0})
     assert probe.run.metrics() == [], "without epochs, there is nothing to compare"
     kept, fitted = load_model("run").state_dict(), load_model("probe").state_dict()
     assert all(kept[name].equal(fitted[name]) for name in fitted)
+    assert_killed_is_same(from_probe, script, found, values, 5)
 
 
 def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
-    script(0.5, 0.5, 0.6, 0.6, 0.4)
+    values = (0.5, 0.5, 0.6, 0.6, 0.4)
+    script(*values)
     found, told = from_probe("run")
     assert (found.result["epochs"], found.result["stopped_at"]) == (3, 16)
     assert [record["epoch"] for record in found.run.metrics()] == [0, 1, 2, 3]
     assert not [text for text in told if "did not beat the probe" in text]
+    assert_killed_is_same(from_probe, script, found, values, 3)
 
 
-@pytest.mark.parametrize(
-    ("values", "steps_before"), [((0.7, 0.6, 0.6), 5), ((0.5, 0.5, 0.6, 0.6, 0.4), 3)]
-)
-def test_a_killed_training_from_a_probe_has_the_same_bits(from_probe, script, values, steps_before):
-    script(*values)
-    calm, _ = from_probe("calm")
-    script(*values)
-    with stops_after(steps_before):
-        from_probe("run")
-    found, _ = from_probe("run")
-    assert_same_run(calm.run, found.run)
-    assert found.result["best_val_step"] == calm.result["best_val_step"]
-
-
-def test_features_of_a_probe_are_computed_once(from_probe, tiny, tmp_path, monkeypatch):
+def test_features_of_a_probe_are_computed_once(tiny, copy_of_run, tmp_path, monkeypatch):
     """Other weights and other pictures are not found; damaged and old files are replaced."""
     monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
     computed, original = [], Classify.features
     monkeypatch.setattr(
         Classify, "features", lambda *given: computed.append(given) or original(*given)
     )
+    for seed, name in enumerate(("first", "other")):
+        copy_of_run(Path(name), {"seed": seed, "train.epochs": 0})
 
-    def heads(seed: int, **changes: object) -> Tensor:
-        changes |= {"seed": seed, "train.epochs": 0}
-        found, _ = from_probe(f"run{len(computed)}-{seed}", **changes)
-        return load_model(str(found.run.path)).head.state_dict()["weight"]
+    def head(seed: int, source: str = "first", **changes: object) -> Tensor:
+        fields = {"seed": seed, "train.init": source, "train.init_head": "probe"}
+        spec = load_experiment(str(tiny), fields | changes).spec
+        data = load_data(spec.data)
+        return initial_module(resolve(spec, data), data, RunDir(Path(source)), print).head.weight
 
-    first = heads(0)
-    assert heads(1).equal(first)
+    first = head(0)
+    assert head(1).equal(first)
     assert len(computed) == 1
     (file,) = (cache_root() / "features").iterdir()
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert heads(2).equal(first)
+    assert head(2).equal(first)
     assert len(computed) == 2
-    assert not heads(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
+    assert not head(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
     assert len(computed) == 3
-    train(tiny, "other", {"seed": 9, "train.epochs": 0})
-    assert not heads(4, **{"train.init": "other"}).equal(first)
+    assert not head(4, "other").equal(first)
     assert len(computed) == 4
     monkeypatch.setattr(initial, "MAX_BYTES", file.stat().st_size)
-    heads(5, **{"data.mean": (0.3, 0.2, 0.3)})
+    head(5, **{"data.mean": (0.3, 0.2, 0.3)})
     assert len([*file.parent.iterdir()]) == 1
     assert len(computed) == 5
 
 
-def test_without_early_stopping_there_is_no_epoch_0(from_probe):
-    found, _ = from_probe("run", **{"train.early_stopping": None, "train.epochs": 1})
-    assert [record["epoch"] for record in found.run.metrics()] == [1]
-
-
-def test_a_study_and_a_saved_trial_hold_the_best_weights(tiny, script, here):
-    (here / "study.yaml").write_text(
-        f"base: {tiny.name}\nseeds: [0]\nvariants: {{full: {{}}}}\n"
-        "data: {val_split: 16}\ntrain: {early_stopping: 2, epochs: 6}\n"
-    )
-    script(0.5, 0.7, 0.6, 0.6)
-    study, root = load_study("study.yaml"), Path("runs/study")
-    trial = study.trials()[0]
-    train(tiny, root / trial.folder, EARLY)
-    found = trial_state(trial, RunDir(root / trial.folder), study.threads)
-    assert (found.state, found.reason) == ("finished", "")
-
-
 def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
     monkeypatch.setattr(finish, "fit_temperature", lambda logits, labels: 4.0)
-    found = train_early(tiny, "run", None)
+    found = train(tiny, "run", {"data.val_split": 16, "train.epochs": 1})
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]
     predictor, paths = Predictor(found.run), [*map(str, (pictures / "test" / "dark").iterdir())]
@@ -257,7 +247,8 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
     assert not heads[0].equal(heads[1])
     for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
         picture.unlink()
-    train(tiny, "few", changes, on_message=messages.append)
+    trained = train(tiny, "few", changes | {"train.epochs": 1}, on_message=messages.append)
+    assert [each["epoch"] for each in trained.run.metrics()] == [1], "no stopping, no epoch 0"
     whole, few = [text for text in messages if "starts from a linear probe" in text]
     assert "80 training images" in whole
     assert "bright has 3 training images" in few

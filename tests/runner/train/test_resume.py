@@ -15,13 +15,11 @@ from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
 from vitcli.runner.train.signals import STOPPING, StopFlag
-from vitcli.runner.train.start import Request, start
 
 OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -126,11 +124,10 @@ def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, 
     """Runs of earlier versions have its hash only."""
     config = stopped.path / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
-    meta = stopped.read("meta.json")
-    meta.pop("config")
-    commit_json(
-        stopped.path / "meta.json", meta | ({} if recorded is None else {"config": recorded})
-    )
+    meta = stopped.read("meta.json") | {"config": recorded}
+    if recorded is None:
+        del meta["config"]
+    commit_json(stopped.path / "meta.json", meta)
     with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}"):
         continue_run(stopped)
 
@@ -141,21 +138,6 @@ def test_an_unfinished_run_is_not_trained_from_the_start_nor_without_its_meta_fi
     (stopped.path / "meta.json").write_text("{")
     with pytest.raises(InputError, match=r"meta\.json: damaged"):
         continue_run(stopped)
-
-
-@pytest.mark.parametrize("was_renamed", [True, False])
-def test_a_training_never_writes_into_a_folder_that_replaced_its_own(tiny, here, was_renamed):
-    folder = here / "again"
-
-    def replace(event: Event) -> None:
-        if isinstance(event, EpochDone) and event.record["epoch"] == 2:
-            folder.rename(here / "moved") if was_renamed else shutil.rmtree(folder)
-            folder.mkdir()
-            (folder / "config.yaml").write_text("seed: 7\n")
-
-    with pytest.raises(InUseError, match="moved$" if was_renamed else "deleted"):
-        start(load_experiment(str(tiny)), Request(output=folder), on_event=replace)
-    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["config.yaml"]
 
 
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
@@ -177,10 +159,9 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     assert all(t.isfinite().all() for t in final_tensors(folder).values())
 
 
-@pytest.mark.parametrize("change", [{"model.embed_dim": 8}, {"model.num_heads": 4}])
-def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, here, change):
+def test_a_valid_checkpoint_of_another_model_is_refused(stopped, copy_of_run, here):
     """With another number of heads, all tensors have the same shapes."""
-    other = RunDir(copy_of_run(here / "other", change))
+    other = RunDir(copy_of_run(here / "other", {"model.num_heads": 4}))
     shutil.rmtree(stopped.checkpoints)
     shutil.copytree(other.checkpoints, stopped.checkpoints)
     for attempt in (lambda: continue_run(stopped), lambda: load_model("stopped")):
