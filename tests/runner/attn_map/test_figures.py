@@ -20,13 +20,8 @@ RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
 
 def explanation(method: str, **changes) -> Explanation:
     """Return a made-up explanation: 4 layers, 3 heads, 8x8 patches and a prefix of 2 tokens."""
-    fields: dict[str, Any] = {
-        "label": LONG,
-        "explained_class": LONG,
-        "probability": 0.5,
-        "fit": "crop",
-    }
-    fields |= {"picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
+    fields: dict[str, Any] = {"label": LONG, "explained_class": LONG, "probability": 0.5}
+    fields |= {"fit": "crop", "picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
     fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}
     fields |= {"grid": (8, 8), "num_prefix_tokens": 2, "query": None, "has_cls": True}
     fields |= {"layers": (1, 2, 3, 4)} if method in METHODS_BY_HEAD else {}
@@ -34,16 +29,10 @@ def explanation(method: str, **changes) -> Explanation:
     rows, columns = fields["grid"]
     tokens = rows * columns + fields["num_prefix_tokens"]
     by_head = (len(fields["layers"]), len(fields["heads"]))
-    shapes: dict[str, tuple[int, ...]] = {
-        "head": (*by_head, rows, columns),
-        "raw": (*by_head, tokens, tokens),
-    }
+    shapes = {"head": (*by_head, rows, columns), "raw": (*by_head, tokens, tokens)}
     maps = np.random.default_rng(0).random(shapes.get(method, (rows, columns))) / tokens
-    inputs: dict[str, Any] = {
-        "batch": torch.zeros(1, 3, 8, 8),
-        "pixels": np.zeros((3, 8, 8), np.uint8),
-    }
-    return Explanation(path="x.png", method=method, maps=maps, **inputs, **fields)
+    fields |= {"batch": torch.zeros(1, 3, 8, 8), "pixels": np.zeros((3, 8, 8), np.uint8)}
+    return Explanation(path="x.png", method=method, maps=maps, **fields)
 
 
 SHAPES: dict[str, dict[str, Any]] = {

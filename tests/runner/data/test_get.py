@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torchvision.datasets
@@ -214,37 +215,31 @@ def test_a_new_copy_replaces_the_pictures_and_no_other_file(mine, kept):
     assert (kept / "train" / "cat" / "notes.txt").read_text() == "of cifar10"
 
 
-def test_a_copy_that_is_stopped_among_its_last_files_loses_no_picture(mine, kept, monkeypatch):
-    before, moved, move = {*contents_below(kept)}, [], Path.replace
+@pytest.mark.parametrize(
+    ("owner", "name", "error", "told"),
+    [
+        (Path, "replace", KeyboardInterrupt(), KeyboardInterrupt),
+        (shutil, "copy2", OSError(errno.ENOSPC, "No space left on device"), ResourceError),
+    ],
+)
+def test_a_copy_that_is_stopped_or_fills_the_disk_loses_no_picture(
+    mine, kept, monkeypatch, owner, name, error, told
+):
+    (kept / "train" / "cat" / "old.png").write_bytes(b"old")
+    before, done, plain = contents_below(kept), [], getattr(owner, name)
 
-    def stop_after_three(path: Path, target: Path) -> Path:
-        if len(moved) == 3:
-            raise KeyboardInterrupt
-        moved.append(target)
-        return move(path, target)
+    def fail_after_three(source: Path, target: Path) -> Any:
+        if len(done) == 3:
+            raise error
+        done.append(target)
+        return plain(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", stop_after_three)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, fail_after_three)
+        with pytest.raises(told):
             get_data("cifar10", str(mine), offline=True)
-    assert {*contents_below(kept)} == before
+    assert (contents_below(kept), len(done)) == (before, 3)
     assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-
-
-def test_a_disk_that_is_full_while_a_copy_is_made_leaves_the_old_one(mine, kept, monkeypatch):
-    (kept / "train" / "cat" / "old.png").write_bytes(b"old")
-    before, copied, copy = contents_below(kept), [], shutil.copy2
-
-    def fill(source: Path, target: Path) -> None:
-        if len(copied) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device", str(target))
-        copied.append(copy(source, target))
-
-    monkeypatch.setattr(shutil, "copy2", fill)
-    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
-        get_data("cifar10", str(mine), offline=True)
-    assert contents_below(kept) == before
-    assert len(copied) == 3
 
 
 def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):

@@ -76,33 +76,25 @@ def test_in_fp32_the_kernels_of_the_processor_are_chosen(kind, monkeypatch):
     assert choose_kernels(model, torch.device("meta"), None) == "torch"
 
 
-def test_without_a_compiler_torch_computes_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(kernels, "cpu_kind", lambda: "amx")
-    monkeypatch.setattr(kernels, "load_kernels", load_kernels.__wrapped__)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("CC", "")
-    said: list[str] = []
-    model = build_vit(changed(**WIDE))
-    assert choose_kernels(model, CPU, BF16, on_message=said.append) == "torch"
-    assert "no C compiler" in said[0]
-    assert not model.blocks[0].attn.inner.attend.fused
-    with pytest.raises(ResourceError, match="no C compiler"):
-        choose_kernels(model, CPU, BF16, "native")
-
-
-def test_a_compiler_that_fails_leaves_the_model_alone(native_machine, monkeypatch, tmp_path):
-    broken = tmp_path / "cc"
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_without_a_compiler_that_works_torch_computes_and_it_is_said(here, monkeypatch, is_broken):
+    broken = here / "cc"
     broken.write_text(
         "#!/bin/sh\n[ $1 = --version ] || { echo 'x.c: error: broken' >&2; exit 1; }\n"
     )
     broken.chmod(0o755)
-    monkeypatch.setenv("CC", str(broken))
+    monkeypatch.setattr(kernels, "cpu_kind", lambda: "amx")
     monkeypatch.setattr(kernels, "load_kernels", load_kernels.__wrapped__)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CC", str(broken) if is_broken else "")
     said: list[str] = []
-    model = build_vit(changed(**WIDE))
+    model, reason = build_vit(changed(**WIDE)), "error: broken" if is_broken else "no C compiler"
     assert choose_kernels(model, CPU, BF16, on_message=said.append) == "torch"
-    assert "x.c: error: broken" in said[0]
+    assert reason in said[0]
     assert model.backend is model.blocks[0].attn.inner.backend is PLAIN
+    assert not model.blocks[0].attn.inner.attend.fused
+    with pytest.raises(ResourceError, match=reason):
+        choose_kernels(model, CPU, BF16, "native")
 
 
 @pytest.fixture

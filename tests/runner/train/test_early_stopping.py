@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
@@ -189,7 +188,7 @@ def test_features_of_a_probe_are_computed_once(tiny, copy_of_run, tmp_path, monk
     for seed, name in enumerate(("first", "other")):
         copy_of_run(Path(name), {"seed": seed, "train.epochs": 0})
 
-    def head(seed: int, source: str = "first", **changes: object) -> Tensor:
+    def head(seed, source="first", **changes):
         fields = {"seed": seed, "train.init": source, "train.init_head": "probe"}
         spec = load_experiment(str(tiny), fields | changes).spec
         data = load_data(spec.data)

@@ -62,20 +62,19 @@ class Killed(BaseException):
 
 
 @pytest.mark.shipped_save_policy
-@pytest.mark.parametrize("epoch", [1, 3])
-def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here, calm, epoch):
+def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here, calm):
     """Short epochs share a checkpoint, so more than one epoch may be lost."""
     assert training.SAVE_SHARE < 0.1
 
     def die(event: Event) -> None:
-        if isinstance(event, EpochDone) and event.record["epoch"] == epoch:
+        if isinstance(event, EpochDone) and event.record["epoch"] == 3:
             raise Killed
 
     with pytest.raises(Killed):
         train(tiny, "killed", on_event=die)
     killed = RunDir(here / "killed")
     assert killed.status()["state"] == "running"
-    assert steps(killed.checkpoints)[0] in range(5, 5 * epoch + 1, 5)
+    assert steps(killed.checkpoints)[0] in (5, 10, 15)
     train(tiny, "killed", resume=True)
     assert_same_run(calm, killed)
 

@@ -37,13 +37,9 @@ def scene_of(
     model: VisionTransformer, batch: torch.Tensor, size: tuple[int, int] = (30, 40), **changes: Any
 ) -> Scene:
     picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    fields: dict[str, Any] = {
-        "name": "x.png",
-        "picture": picture,
-        "box": (0, 5, 30, 30),
-        "class_names": NAMES,
-    }
-    return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
+    fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 5, 30, 30)}
+    fields |= {"class_names": NAMES, "temperature": 1.0}
+    return make_scene(model, batch, **(fields | changes))
 
 
 @pytest.mark.parametrize(
@@ -122,10 +118,8 @@ def check_rows(model: VisionTransformer) -> dict[str, Any]:
     data = parse(page([scene])).data["scenes"][0]
     reads = scene.reading @ scene.attention
     through = scene.reading @ scene.rollout
-    for name, rows, read in (
-        ("attention", scene.attention, reads),
-        ("rollout", scene.rollout, through),
-    ):
+    kinds = ("attention", scene.attention, reads), ("rollout", scene.rollout, through)
+    for name, rows, read in kinds:
         found = attention(data, name)
         step = rows.max() / 255
         assert_allclose(found[..., : rows.shape[-1], :], rows, atol=step)
@@ -166,32 +160,23 @@ def test_a_large_model_is_refused_with_what_to_type():
         Explorer(huge, all_layers=True)
 
 
-def hostile_page() -> bytes:
+def test_names_stay_text_and_the_policy_allows_one_script_and_one_style_by_their_hash():
     model = build()
     names = [f"{ATTACK}{i}" for i in range(5)]
     scene = scene_of(model, images(model), name=ATTACK, class_names=names)
-    return page([scene, scene], about=ATTACK)
-
-
-def test_names_stay_text():
-    model = build()
+    hostile = parse(page([scene, scene], about=ATTACK))
     harmless = parse(page([scene_of(model, images(model))] * 2, about="x"))
-    hostile = parse(hostile_page())
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
     assert hostile.data["scenes"][0]["name"] == ATTACK
     assert hostile.data["scenes"][1]["classes"][0][0].startswith(ATTACK)
     assert hostile.texts["title"] == [f"{ATTACK}: attention"]
-
-
-def test_the_policy_allows_one_script_and_one_style_by_their_hash():
-    found = parse(hostile_page())
-    (style,), (data, script) = found.texts["style"], found.texts["script"]
+    (style,), (data, script) = hostile.texts["style"], hostile.texts["script"]
     sums = [base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (script, style)]
-    assert found.policy == (
+    assert hostile.policy == (
         f"default-src 'none'; script-src 'sha256-{sums[0]}'; style-src 'sha256-{sums[1]}';"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
     assert data.lstrip().startswith("{")
-    for tag, attributes in found.tags:
+    for tag, attributes in hostile.tags:
         assert not {"style", "src", "href"} & attributes.keys(), tag
         assert not [name for name in attributes if name.startswith("on")], tag

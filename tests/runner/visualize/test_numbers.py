@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.core.specs import build
 from tests.figure_checks import faults
+from tests.runner.data.conftest import add
 from vitcli.core.inspect.maps import default_method
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
@@ -114,15 +114,10 @@ def test_both_sources_of_chance_count():
 
 def test_the_best_method_is_a_real_one_with_the_largest_gain():
     def curves(name: str, deletion: float, insertion: float) -> MethodCurves:
-        flat = torch.zeros(2, 2)
-        areas = torch.tensor([deletion, deletion]), torch.tensor([insertion, insertion])
-        return MethodCurves(
-            method=name,
-            deletion=flat,
-            insertion=flat,
-            deletion_area=areas[0],
-            insertion_area=areas[1],
-        )
+        flat = dict.fromkeys(("deletion", "insertion"), torch.zeros(2, 2))
+        areas = {"deletion_area": deletion, "insertion_area": insertion}
+        each = {area: torch.tensor([value, value]) for area, value in areas.items()}
+        return MethodCurves(method=name, **flat, **each)
 
     rows = (curves("rollout", 0.3, 0.5), curves("gradcam", 0.2, 0.7), curves("centre", 0.0, 1.0))
     found = Faithfulness(shares=(0.0, 1.0), methods=rows)
@@ -206,32 +201,19 @@ def tested(tmp_path_factory):
     def run(name: str) -> RunOnTestSet:
         names, (depth, heads, pool, positions, epochs) = RUNS[name]
         folder = place / name
-        draw_pictures(folder / "pictures", names)
+        generator = np.random.default_rng(0)
+        for each, (split, count) in itertools.product(names, (("train", 1), ("test", 2))):
+            add(folder / "pictures" / split / each, count, generator, (16, 16))
         text = TINY % (depth, heads, pool, positions, folder / "pictures", epochs)
         (folder / "tiny.yaml").write_text(text)
         output = folder / "a_run_with_a_rather_long_name_of_its_own"
         start(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
+        done = RunDir(output)
         return load_run_on_test_set(
-            RunDir(output),
-            num_images=40,
-            device="cpu",
-            data_dir=None,
-            offline=True,
-            on_message=print,
+            done, num_images=40, device="cpu", data_dir=None, offline=True, on_message=print
         )
 
     return run
-
-
-def draw_pictures(place: Path, names: tuple[str, ...]) -> None:
-    """Draw one training picture and two test pictures of each class."""
-    rng = np.random.default_rng(0)
-    for name, (split, count) in itertools.product(names, (("train", 1), ("test", 2))):
-        folder = place / split / name
-        folder.mkdir(parents=True)
-        for i in range(count):
-            pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"{i}.png")
 
 
 @pytest.mark.parametrize("run", RUNS)
