@@ -103,13 +103,18 @@ def test_ranks_that_compute_otherwise_are_refused():
         zero.compare({"torch": "2.15", "threads": 1})
 
 
-def test_a_rank_that_waits_learns_that_another_one_ended_or_failed():
+def test_a_rank_that_waits_ends_when_rank_0_ends():
     store = dist.HashStore()
     zero, one = processes(0, store), processes(1, store)
     threading.Timer(0.2, zero.end, [2]).start()
     with pytest.raises(EndedError) as caught:
         one.receive()
     assert caught.value.exit_code == 2
+
+
+def test_a_rank_that_waits_learns_that_another_one_failed():
+    store = dist.HashStore()
+    zero, one = processes(0, store), processes(1, store)
     one.leave("disk full")
     with pytest.raises(LostRankError, match="disk full"):
         zero._wait("ready/1/1")
