@@ -4,11 +4,10 @@ import os
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.cli.commands import said
 from tests.same_run import assert_same_run
-from vitcli.cli.main import app
-from vitcli.core.train.training import Training
+from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import arithmetic as module
@@ -143,25 +142,18 @@ def test_a_bug_stays_a_bug(error):
     assert as_resource_error(error) is None
 
 
-def fail_at(monkeypatch, step: int, error: Exception) -> None:
-    plain = Training.run_epoch
-
-    def run_epoch(self, epoch):
-        for done in plain(self, epoch):
-            if done.step == step:
-                raise error
-            yield done
-
-    monkeypatch.setattr(Training, "run_epoch", run_epoch)
-
-
 def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch, copy_of_run):
+    taken: list[object] = []
+
+    def fail_at_the_eighth_step(task):
+        taken.append(task)
+        if len(taken) == 8:
+            raise gpu_error(LOST)
+
     with monkeypatch.context() as patch:
-        fail_at(patch, 8, gpu_error(LOST))
-        done = CliRunner().invoke(app, ["train", str(tiny), "-o", "run", "--device", "cpu"])
-    assert done.exit_code == 5
-    assert f"error: the GPU cannot be used: CUDA error: {LOST}; nvidia-smi" in done.stderr
-    assert "Traceback" not in done.stderr
+        patch.setattr(Classify, "after_step", fail_at_the_eighth_step)
+        talk = said(5, "train", tiny, "-o", "run", "--device", "cpu")
+    assert f"error: the GPU cannot be used: CUDA error: {LOST}; nvidia-smi" in talk
     assert RunDir(here / "run").status()["state"] != "failed"
     request = Request(output=here / "run", resume=True, device="cpu")
     resumed = start(load_experiment(str(tiny)), request)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,17 +142,14 @@ def estimate(**changes):
 @pytest.fixture
 def probed(monkeypatch):
     """Numbers of images that were measured; a step takes ``each`` seconds per image."""
-    counts: list[int] = []
+    found = SimpleNamespace(counts=[], each=1e-3)
 
     def probe(built):
-        count = built.spec.train.batch_size
-        counts.append(count)
-        return 2.0, count * probe.each
+        found.counts.append(built.spec.train.batch_size)
+        return 2.0, found.counts[-1] * found.each
 
-    probe.each = 1e-3
-    probe.counts = counts
     monkeypatch.setattr(rehearsal, "probe", probe)
-    return probe
+    return found
 
 
 def test_accumulation_and_recomputing_save_memory(probed):

@@ -39,32 +39,25 @@ def train_early(tiny: Path, folder: str, patience: int | None) -> FinishedTraini
 
 @pytest.fixture
 def script(monkeypatch):
-    """Return a function that sets the accuracies of the validation images, in their order."""
+    """Return a function that sets the accuracies of the validation images, and other metrics."""
     original = Classify.measure
 
-    def set_values(*values: float) -> None:
-        left = iter(values)
+    def set_values(*values: float, **others: tuple[float, ...]) -> None:
+        left = zip(values, *others.values(), strict=True)
 
         def measure(self, outputs):
             is_validation = len(outputs["labels"]) == 16
-            return original(self, outputs) | ({"accuracy": next(left)} if is_validation else {})
+            found = zip(("accuracy", *others), next(left), strict=True) if is_validation else ()
+            return original(self, outputs) | dict(found)
 
         monkeypatch.setattr(Classify, "measure", measure)
 
     return set_values
 
 
-def test_the_headline_can_be_another_metric(tiny, monkeypatch):
+def test_the_headline_can_be_another_metric(tiny, script):
     """It stops at the best macro-F1, where the accuracy still rises."""
-    original, values = Classify.measure, iter([(0.1, 0.6), (0.2, 0.7), (0.3, 0.6), (0.4, 0.6)])
-
-    def measure(self, outputs):
-        found = original(self, outputs)
-        if len(outputs["labels"]) == 16:
-            found["accuracy"], found["macro_f1"] = next(values)
-        return found
-
-    monkeypatch.setattr(Classify, "measure", measure)
+    script(0.1, 0.2, 0.3, 0.4, macro_f1=(0.6, 0.7, 0.6, 0.6))
     found = train(tiny, "run", EARLY | {"task.headline": "macro_f1"})
     assert found.result["epochs"] == 2
     assert found.result["best_val_macro_f1"] == 0.7

@@ -1,31 +1,22 @@
 """``--stop-after``: a training stops after an epoch, says what it reached, and loses no bit."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests import torchrun
+from tests.cli.commands import document, printed, said
 from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
-from vitcli.cli.main import app
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import Request
-
-
-def document(*words: object) -> Any:
-    result = CliRunner().invoke(app, [*map(str, words), "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"data.val_split": 16, "train.eval_every": 3},
@@ -105,18 +96,16 @@ def test_a_stop_where_the_model_is_broken_counts_as_diverged(tiny, here, monkeyp
 
 
 def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, here):
-    words = ["train", str(tiny), "-o", "run", "-s", "train.eval_every=3", "--stop-after", "1"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines()[-1].endswith("vitcli train --resume run")
+    words = ("-o", "run", "-s", "train.eval_every=3", "--stop-after", 1)
+    last = printed("train", tiny, *words).splitlines()[-1]
+    assert last.endswith("vitcli train --resume run")
     found = document("train", "--resume", "run", "--stop-after", 2)
     assert (found["state"], found["epochs"], found["epochs_planned"]) == ("interrupted", 2, 4)
     assert {"test_accuracy", "train_loss", "config_hash", "train_flops", "hardware"} <= found.keys()
     before = {path.name: path.stat().st_mtime_ns for path in (here / "run").iterdir()}
-    for number, dry in (("1", []), ("2", []), ("2", ["--dry-run"])):
-        said = CliRunner().invoke(app, ["train", "--resume", "run", "--stop-after", number, *dry])
-        assert said.exit_code == 2
-        assert "already has 2 of 4 epochs" in said.stderr
+    for number in ((1,), (2,), (2, "--dry-run")):
+        talk = said(2, "train", "--resume", "run", "--stop-after", *number)
+        assert "already has 2 of 4 epochs" in talk
     after = {path.name: path.stat().st_mtime_ns for path in (here / "run").iterdir()}
     assert after == before
 
@@ -137,10 +126,10 @@ def test_ranks_stop_together_after_an_epoch(here, tmp_path):
     task = TinyTask("classify", here / "tasks")
     words = ("train", str(task.path), "--epochs", "3")
     torchrun.run(*words, "-o", "calm")
-    said = torchrun.run(*words, "-o", "run", "--stop-after", "1")
+    talk = torchrun.run(*words, "-o", "run", "--stop-after", "1")
     run = RunDir(here / "run")
     assert run.status()["reason"] == "stopped after 1 of 3 epochs"
-    assert "torchrun --nproc-per-node 2 -m vitcli train --resume run" in said
+    assert "torchrun --nproc-per-node 2 -m vitcli train --resume run" in talk
     torchrun.run("train", "--resume", "run", "--stop-after", "1", code=1)
     torchrun.run("train", "--resume", "run", "--stop-after", "2")
     torchrun.run("train", "--resume", "run")
