@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import document
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.runner.data import own
@@ -170,9 +170,7 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
 
 def test_arrays_are_checked_and_shown(pictures, here):
     name = write_npz(here / "own", pictures)
-    code, out, talk = vitcli("data", "check", name, "--page", "check.html", "--json")
-    assert code == 0, talk
-    assert json.loads(out)["num_test"] == 6
+    assert document("data", "check", name, "--page", "check.html")["num_test"] == 6
 
 
 @EVERY

@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from tests.cli.commands import said
+from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import arithmetic as module
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, set_cuda_defaults
 from vitcli.runner.machine.device import name_precision, pick_precision
 from vitcli.runner.machine.resources import as_resource_error
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -155,6 +154,5 @@ def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch, copy
         talk = said(5, "train", tiny, "-o", "run", "--device", "cpu")
     assert f"error: the GPU cannot be used: CUDA error: {LOST}; nvidia-smi" in talk
     assert RunDir(here / "run").status()["state"] != "failed"
-    request = Request(output=here / "run", resume=True, device="cpu")
-    resumed = start(load_experiment(str(tiny)), request)
+    resumed = train(tiny, "run", resume=True, device="cpu")
     assert_same_run(RunDir(copy_of_run(here / "calm")), resumed.run)

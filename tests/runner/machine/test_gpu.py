@@ -1,7 +1,6 @@
 """What only a CUDA device can show. Run with: pytest -m gpu"""
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,15 +9,13 @@ from torch.testing import assert_close
 
 from tests.core.specs import build
 from tests.core.trainings import train_state
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import stops_after, train
 from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.ops.backend import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.optim import total_norm
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.train.start import Request, start
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,9 +30,8 @@ COMPILED = [pytest.param(True, id="compiled"), pytest.param(False, id="plain")]
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_every_precision_learns(tiny, precision, compiled):
     changes = {"train.precision": precision, "train.compile": compiled, "train.epochs": 12}
-    experiment, messages = load_experiment(str(tiny), changes), [""]
-    request = Request(device="cuda", output=Path("run"))
-    outcome = start(experiment, request, on_message=messages.append)
+    messages = [""]
+    outcome = train(tiny, "run", changes, device="cuda", on_message=messages.append)
     assert outcome.result["precision"] == precision
     assert not [text for text in messages if "failed" in text]
     losses = [record["test_loss"] for record in outcome.run.metrics()]
@@ -97,11 +93,11 @@ def test_gradients_of_attention_with_very_low_scores_are_finite(has_mask):
 
 def test_a_stopped_run_goes_on_where_it_was(tiny):
     """Bits are promised on a CPU; here the results must agree to rounding."""
-    experiment = load_experiment(str(tiny), {"train.precision": "fp32", "train.compile": False})
-    calm = start(experiment, Request(device="cuda", output=Path("calm")))
+    changes = {"train.precision": "fp32", "train.compile": False}
+    calm = train(tiny, "calm", changes, device="cuda")
     with stops_after(7):
-        start(experiment, Request(device="cuda", output=Path("stopped")))
-    resumed = start(experiment, Request(device="cuda", output=Path("stopped"), resume=True))
+        train(tiny, "stopped", changes, device="cuda")
+    resumed = train(tiny, "stopped", changes, device="cuda", resume=True)
     for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 

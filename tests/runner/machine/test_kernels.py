@@ -9,17 +9,15 @@ import pytest
 import torch
 
 from tests.core.specs import changed
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import stops_after, train
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
 from vitcli.core.ops.native.compiled import Kernels
 from vitcli.runner.errors import ResourceError
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import kernels
 from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, native_backend_of
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
@@ -157,11 +155,11 @@ def test_the_folder_of_compiled_libraries_is_private(compiler, monkeypatch):
 def test_a_run_goes_on_with_the_kernels_it_began_with(
     tiny, here, native_machine, monkeypatch, began_native
 ):
-    experiment, folder = load_experiment(str(tiny)), here / "run"
+    folder = here / "run"
 
     def on_a_machine(has_kernels: bool, patch, **options):
         patch.setattr(kernels, "cpu_kind", lambda: "amx" if has_kernels else "other")
-        return start(experiment, Request(output=folder, **options))
+        return train(tiny, folder, **options)
 
     with monkeypatch.context() as patch, stops_after(6):
         on_a_machine(began_native, patch)

@@ -13,12 +13,10 @@ from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams.backend_context import Context
 
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import Board
-from vitcli.runner.train.start import Request, start
 
 FULL = os.strerror(errno.ENOSPC)
 
@@ -59,8 +57,7 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     calm = RunDir(copy_of_run(here / "calm"))
     messages: list[str] = []
     fill_disk(monkeypatch, 3000)
-    request = Request(output=here / "full")
-    full = start(load_experiment(str(tiny)), request, on_message=messages.append)
+    full = train(tiny, "full", on_message=messages.append)
     assert_same_run(full.run, calm)
     (warning,) = [text for text in messages if text.startswith("warning")]
     assert FULL in warning
@@ -70,12 +67,11 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
 
 
 def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here, monkeypatch):
-    experiment = load_experiment(str(tiny))
     with monkeypatch.context() as patch, stops_after(13):
         fill_disk(patch)
-        start(experiment, Request(output=here / "run"))
+        train(tiny, "run")
     assert not [*(here / "run").glob("events*")]
-    done = start(experiment, Request(output=here / "run", resume=True))
+    done = train(tiny, "run", resume=True)
     assert "lost_events" not in done.result
     assert {"loss/train", "accuracy/test", "images/augmented"} <= tags(here / "run")
 
@@ -98,9 +94,7 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
 
 def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
     for name, changes in (("a", {}), ("b", {"model.depth": 1})):
-        few = {"train.limit_batches": 1, "train.epochs": 1}
-        experiment = load_experiment(str(tiny), few | changes)
-        start(experiment, Request(output=here / "logs" / name))
+        train(tiny, f"logs/{name}", {"train.limit_batches": 1, "train.epochs": 1} | changes)
     multiplexer = EventMultiplexer(tensor_size_guidance={"scalars": 0})
     multiplexer.AddRunsFromDirectory(str(here / "logs")).Reload()
     provider = MultiplexerDataProvider(multiplexer, str(here / "logs"))

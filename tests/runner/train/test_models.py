@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.core.specs import REQUIRED
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import continue_run, stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import NAMES, TinyTask, row_of
 from vitcli.core.data.source import Images
@@ -20,7 +20,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import Request, start
 
 TEXT = """
 data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random}}
@@ -90,9 +90,8 @@ def mapped(monkeypatch):
 
 
 def test_a_resumed_training_has_the_same_bits(calm, stopped, mapped):
-    experiment, path = resume_experiment(str(stopped.path))
-    assert isinstance(load_data(experiment.spec.data).train.pixels, StoredPixels)
-    start(experiment, Request(output=path, resume=True))
+    assert isinstance(load_data(stopped.spec().data).train.pixels, StoredPixels)
+    continue_run(stopped)
     assert_same_run(calm, stopped)
 
 

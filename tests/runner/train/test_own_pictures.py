@@ -18,11 +18,12 @@ from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
 from vitcli.runner.run.compare import differing_fields
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.ranks import refuse_parts
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import Request, start
 
 
 @pytest.fixture
@@ -54,8 +55,7 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
         with stops_after(7):
             train(few, output=here / folder)
     auto = train(few, output=here / "auto", resume=True).result
-    experiment, path = resume_experiment("named")
-    named = start(experiment, Request(output=path, resume=True)).result
+    named = conftest.continue_run(RunDir(here / "named")).result
     assert calm.result["test_loss"] == auto["test_loss"] == named["test_loss"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.cli import commands
+from tests.cli.commands import document, printed, said
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
@@ -33,11 +33,6 @@ def tiny(here, tmp_path_factory) -> TinyTask:
     return found
 
 
-def vitcli(*words: str) -> tuple[int, str]:
-    code, out, talk = commands.vitcli(*words)
-    return code, out + talk
-
-
 def change_teacher(tiny: TinyTask) -> None:
     """Let other weights take the place of the teacher's."""
     shutil.rmtree("runs/teacher")
@@ -50,12 +45,10 @@ def named(tiny: TinyTask, **fields: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("command", [(), ("--dry-run",)])
 def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
-    code, text = vitcli("train", str(tiny.path), "-s", "task.teacher=quickstart", *command)
-    assert code == 2
+    text = said(2, "train", tiny.path, "-s", "task.teacher=quickstart", *command)
     assert "task.teacher: " in text
     assert "vitcli train quickstart" in text
-    code, text = vitcli("train", "quickstart", "-s", "task.name=distil", *command)
-    assert code == 2
+    text = said(2, "train", "quickstart", "-s", "task.name=distil", *command)
     assert "-s task.teacher=RUN" in text
 
 
@@ -65,9 +58,7 @@ def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     start(experiment, Request(output=Path("mine")))
     Path("mine/status.json").write_text('{"state": "interrupted", "step": 1}')
     change_teacher(tiny)
-    code, text = vitcli("train", "--resume", "mine")
-    assert code == 2
-    assert "weights of teacher have changed" in text
+    assert "weights of teacher have changed" in said(2, "train", "--resume", "mine")
     with pytest.raises(ConfigError, match="have changed"):
         start(replace(experiment, spec=taught), Request(output=Path("new")))
     assert with_teacher(experiment.spec) != taught
@@ -102,25 +93,21 @@ def test_a_finished_student_is_used_without_its_teacher(tiny):
     run = tiny.train("runs/mine", named(tiny, **{"task.kind": "token", "model.reg_tokens": 1}))
     shutil.rmtree("runs/teacher")
     assert "teacher" not in " ".join(run_weights(run))
-    assert vitcli("eval", "mine")[0] == 0
-    picture = str(tiny.pictures / "test" / "lying" / "0.png")
-    assert vitcli("attn-map", picture, "--run", "mine", "--format", "npz", "-o", "map.npz")[0] == 0
-    assert vitcli("predict", picture, "--run", "mine")[0] == 0
+    picture = tiny.pictures / "test" / "lying" / "0.png"
+    printed("eval", "mine")
+    printed("attn-map", picture, "--run", "mine", "--format", "npz", "-o", "map.npz")
+    printed("predict", picture, "--run", "mine")
     for form in ("safetensors", "pt2"):
-        code, text = vitcli("export", "mine", "--to", form, "-o", f"mine.{form}")
-        assert code == 0, text
-    words = ("train", str(tiny.path), "--init", "mine", "--epochs", "0", "-o", "plain")
-    code, text = vitcli(*words, "-s", "task={name: classify}", "-s", "model.reg_tokens=1")
-    assert code == 0, text
+        printed("export", "mine", "--to", form, "-o", f"mine.{form}")
+    words = ("--init", "mine", "--epochs", "0", "-o", "plain", "-s", "task={name: classify}")
+    printed("train", tiny.path, *words, "-s", "model.reg_tokens=1")
     sizes = [tensor.numel() for tensor in load_file("mine.safetensors").values()]
     assert sum(sizes) == sum(each.numel() for each in load_model("mine").state_dict().values())
 
 
 def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     typed = [word for name, value in named(tiny).items() for word in ("-s", f"{name}={value}")]
-    code, out, _ = commands.vitcli("train", str(tiny.path), *typed, "--dry-run", "--json")
-    assert code == 0
-    found = json.loads(out)
+    found = document("train", tiny.path, *typed, "--dry-run")
     each = found["teacher_flops_per_image"]
     images = found["config"]["train"]["batch_size"]
     assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
@@ -156,16 +143,12 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     taught = {"task": {"name": "distil", "teacher": "teacher"}}
     variants = {"scratch": {}, "taught": taught, "harder": {**taught, "task.temperature": 8.0}}
     Path("both.yaml").write_text(json.dumps(base | {"variants": variants, "seeds": [0]}))
-    assert vitcli("ablate", "both.yaml", "-j", "1")[0] == 0
+    printed("ablate", "both.yaml", "-j", 1)
     trials = load_study("both.yaml").trials()
     assert len({trial.config_hash for trial in trials}) == 3
-    code, text = vitcli("ablate", "both.yaml", "-j", "1", "--dry-run")
-    assert code == 0
-    assert "3 finished" in text, "the runs are those of the plan"
+    assert "3 finished" in said(0, "ablate", "both.yaml", "-j", 1, "--dry-run"), "as planned"
     shutil.rmtree("runs/teacher")
-    code, text = vitcli("ablate", "both.yaml", "-j", "1")
-    assert code == 2
-    assert "task.teacher: no run is called 'teacher'" in text
+    assert "task.teacher: no run is called 'teacher'" in said(2, "ablate", "both.yaml", "-j", 1)
 
 
 def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
@@ -176,8 +159,7 @@ def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     base["search"] = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
     Path("warmth.yaml").write_text(json.dumps(base))
     for _ in range(2):
-        code, out, talk = commands.vitcli("search", "warmth.yaml", "-j", "1", "--json")
-        assert code == 0, talk
-        assert [trial["state"] for trial in json.loads(out)["trials"]] == ["finished"] * 2
+        trials = document("search", "warmth.yaml", "-j", 1)["trials"]
+        assert [trial["state"] for trial in trials] == ["finished"] * 2
     shutil.rmtree("runs/teacher")
-    assert vitcli("search", "warmth.yaml")[0] == 2
+    said(2, "search", "warmth.yaml")

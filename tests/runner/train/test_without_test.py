@@ -11,8 +11,8 @@ from vitcli.cli.train import show_result
 from vitcli.core.data.source import Images
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.verify import verify_run
-from vitcli.runner.train.start import Request, resume_experiment, start
 
 RUN = Path("run")
 
@@ -58,11 +58,10 @@ def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
 def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, capsys):
     with conftest.stops_after(3):
         train(tiny)
-    experiment, path = resume_experiment(str(RUN))
-    done = start(experiment, Request(output=path, resume=True), load=poisoned)
+    done = conftest.continue_run(RunDir(RUN), load=poisoned)
     assert done.trained
     assert done.result["num_test"] == 0
-    show_result(done.run, experiment.spec, done.result)
+    show_result(done.run, done.run.spec(), done.result)
     assert capsys.readouterr().out.startswith("val accuracy")
 
 
