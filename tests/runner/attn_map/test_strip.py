@@ -88,8 +88,7 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     assert pictures_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
+@pytest.mark.parametrize(("pool", "training"), [("cls", True), ("mean", False), ("seq", True)])
 def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
     # In float64: scores reach 5,000 here, which float32 rounds by 3e-4, and so every weight by 3e-4
     # of itself; how exactly depends on the processor and on the number of images at once.

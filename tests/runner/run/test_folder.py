@@ -97,15 +97,6 @@ def test_a_line_that_is_no_record_is_named(line):
     ]
 
 
-def test_a_folder_is_held_by_one(here):
-    with (
-        hold_folder(Path("held"), "busy"),
-        pytest.raises(InUseError, match="held: busy"),
-        hold_folder(Path("held"), "busy", timeout=0.01),
-    ):
-        pass
-
-
 def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     run = make("runs/x")
     (run.path / ".config.yaml.abc").write_text("half")
