@@ -115,11 +115,8 @@ def test_validation_images_come_from_the_other_parts(pets):
     assert both == contents(fold(pets, 2).train)
     info = describe_data(spec(pets, folds=3, val_split=4))
     assert (info.num_train, info.num_test) == (len(data.train), len(data.test))
-
-
-def test_a_part_without_its_seed_is_never_read(pets):
     with pytest.raises(ValueError, match="seed"):
-        load_data(spec(pets, folds=3))
+        load_data(spec(pets, folds=3))  # whose part would it be?
 
 
 def test_the_trials_of_a_worker_share_images_only_within_a_fold(pets):

@@ -290,7 +290,7 @@ def test_predict_collects_the_files_that_train_reads(root):
     assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read
 
 
-@pytest.mark.parametrize("name", ["val", "validation", "Val", "testing", "Test"])
+@pytest.mark.parametrize("name", ["validation", "testing", "Test"])
 def test_a_test_set_may_have_another_name(root, name):
     (root / "train").rename(root / "Train")
     (root / "test").rename(root / name)
@@ -317,7 +317,7 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
         assert (len(data.train), data.val.labels.tolist()) == (16, [0])
 
 
-@pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])
+@pytest.mark.parametrize("name", ["test", "train", "Validation"])
 def test_a_class_may_have_the_name_of_a_split(root, name):
     generator = np.random.default_rng(1)
     flat = root / "flat"
