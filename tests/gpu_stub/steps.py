@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 
+from tests.core.trainings import train_state
 from tests.gpu_stub.counting import Seen, counting
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.core.train import optim
 from vitcli.core.train.training import Training
 from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import load_experiment
@@ -169,6 +172,30 @@ def kind_of(kernel: str) -> str:
     return next(
         (label for label, parts in KINDS.items() if any(p in kernel for p in parts)), OTHERS
     )
+
+
+def steps_with_a_read(place: Any, name: str) -> tuple[list[int], list[str]]:
+    """Train as graphs while a function reads its result on the host; return steps and messages."""
+    original = getattr(place, name)
+
+    def read(*args: Any) -> Any:
+        found = original(*args)
+        (found["loss"] if isinstance(found, dict) else found).item()
+        return found
+
+    setattr(place, name, read)
+    messages: list[str] = []
+    changes = {"model": {"proj_drop": 0.1}, "augment": {"mixup": 0.8, "mix_off_epoch": 1}}
+    options: dict[str, Any] = {"graphs": True, "on_message": messages.append}
+    state = train_state(changes, "cuda", torch.float16, **options)
+    steps = [step.step for epoch in range(3) for step in state.run_epoch(epoch)]
+    setattr(place, name, original)
+    return steps, messages
+
+
+def refuse_captures() -> list[tuple[list[int], list[str]]]:
+    """Read in the forward pass, then between scaling and optimiser."""
+    return [steps_with_a_read(Classify, "losses"), steps_with_a_read(optim, "total_norm")]
 
 
 def write_ceilings() -> None:

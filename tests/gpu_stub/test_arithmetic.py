@@ -1,10 +1,20 @@
 """Determinism, TF32 and convolutions on a GPU that computes nothing."""
 
+from typing import Any
+
 import pytest
 
 from tests.gpu_stub.stub import ask_once, ask_stub
 
-FAMILIES = ("quickstart", "cifar10-resnet18", "cifar10-swin", "cifar10-coatnet", "cifar10-pit")
+NARROW: dict[str, Any] = {"model__embed_dim": 24, "model__num_heads": 3}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "quickstart": {"model__depth": 1},
+    "cifar10-resnet18": {},
+    "cifar10-swin": NARROW | {"model__depths": [2, 1]},
+    "cifar10-coatnet": NARROW | {"model__depths": [1, 1, 1], "model__stem_width": 8},
+    "cifar10-pit": NARROW | {"model__depths": [1, 1]},
+}
+"""Experiment of a family -> changes that make the model small."""
 TRAIN = """
 import json, sys
 from pathlib import Path
@@ -26,8 +36,11 @@ def train(name, output, epochs=1, **changes):
 """
 
 ASK = f"""
-exact = {{name: train(name, name, train__deterministic=True)["exact"] for name in {FAMILIES}}}
-exact["without"] = train("cifar10-resnet18", "without", train__deterministic=False)["exact"]
+exact = {{
+    name: train(name, name, train__deterministic=True, **small)["exact"]
+    for name, small in {FAMILIES}.items()
+}}
+exact["without"] = train("quickstart", "without", train__deterministic=False)["exact"]
 """
 ASK += """
 from torch import nn
@@ -53,7 +66,8 @@ nn.Conv2d.forward = forward
 found = []
 for precision in ("tf32", "fp32"):
     seen.clear()
-    done = train("cifar10-resnet18", precision, train__precision=precision)
+    changes = {"train__precision": precision, "model__widths": [8, 8, 8]}
+    done = train("cifar10-convnet", precision, **changes)
     assert done["precision"] == precision
     found.append({name: sorted(values) for name, values in seen.items()})
 benchmark = [sorted(set(layouts)), torch.backends.cudnn.benchmark]

@@ -34,7 +34,7 @@ from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.train.trainer import Trainer
 
-IMPORT = "import json; from tests.gpu_stub import test_data as data\n"
+IMPORT = "import json; from tests.gpu_stub import steps, test_data as data\n"
 LAUNCHES = {"none": 30, "one": 110, "two": 150}
 """Number of rounds of a policy -> most launches of an uncompiled batch, other augmentation
 included."""
@@ -44,6 +44,7 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 
 ASK = f"""{IMPORT}
 found = {{"policies": data.all_policies(), "save": data.checkpoint(), "slow": data.slow_copies()}}
+found |= {{"refused": steps.refuse_captures(), "training": data.training()}}
 print(json.dumps(found))
 """
 
@@ -83,9 +84,8 @@ def test_a_checkpoint_waits_once_for_all_tensors():
     assert found["unpinned"] == 0
 
 
-def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints(tiny, here):
-    code = f"{IMPORT}print(json.dumps(data.training({str(tiny)!r})))"
-    found = ask_stub(code, cwd=here)
+def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints():
+    found = ask_once("data", ASK)["training"]
     assert found["drawn"] == ["0 here", "1 thread", "2 thread", "0 here"]
     assert found["left"] == []
     assert found["waits"]["test_outputs"] == [1, 1, 1, 0]  # the last outputs are used again
@@ -173,7 +173,7 @@ def checkpoint() -> dict[str, Any]:
     return counts(seen) | {"tensors": len(tensors)}
 
 
-def training(experiment: str) -> dict[str, Any]:
+def training() -> dict[str, Any]:
     """Train three epochs. Return which epochs a thread drew, which threads are left, and how often
     evaluations and checkpoints wait for the device.
     """
@@ -188,8 +188,8 @@ def training(experiment: str) -> dict[str, Any]:
     batches.DrawnAhead.take = take  # type: ignore[method-assign]
     for name, found in waits.items():
         setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
-    changes = {"train.compile": False, "train.epochs": 3}
-    start(load_experiment(experiment, changes), Request(device="cuda"))
+    changes = {"train.compile": False, "train.epochs": 3, "train.limit_batches": 2}
+    start(load_experiment("quickstart", changes), Request(device="cuda"))
     names = [thread.name for thread in threading.enumerate()]
     left = [name for name in names if name.startswith(batches.THREAD)]
     return {"drawn": drawn, "left": left, "waits": waits}

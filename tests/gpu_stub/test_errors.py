@@ -16,13 +16,14 @@ ILLEGAL_ADDRESS = 700
 @pytest.mark.parametrize(
     ("broken", "advice"),
     [
-        (failing("launch", ILLEGAL_ADDRESS, after=300), "--resume auto"),
+        (failing("launch", ILLEGAL_ADDRESS, after=200), "--resume auto"),
         pytest.param({"STUB_GPU_GIB": "0.05"}, "out of memory", marks=pytest.mark.ci),
     ],
 )
 def test_a_training_on_a_broken_gpu_exits_with_5(tmp_path, broken, advice):
     command = [sys.executable, "-m", "vitcli", "train", "--device", "cuda", "--epochs", "2"]
     command += ["--limit-batches", "2", "-s", "train.compile=false", "--resume", "auto"]
+    command += ["-s", "model.depth=1"]
     done = run_on_stub(command, cwd=tmp_path, env=broken, timeout=HANG)
     assert done.returncode == 5, done.stderr
     assert "Traceback" not in done.stderr

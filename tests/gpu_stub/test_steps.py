@@ -17,6 +17,7 @@ from tests.gpu_stub.steps import (
     row_cases,
 )
 from tests.gpu_stub.stub import ask_once, ask_stub
+from tests.gpu_stub.test_data import ASK
 
 GROUPS = {"experiment_cases": experiment_cases(), "row_cases": row_cases()}
 REDRAWN = "the features are drawn on the host, and copied from pinned memory"
@@ -96,37 +97,9 @@ def test_a_compiled_step_launches_no_more_than_committed(name, tmp_path):
     assert sum(found.values()) >= STALE * most or not is_same, found
 
 
-REFUSED = """
-import json
-import torch
-from tests.core.trainings import train_state
-from vitcli.core.train import optim
-from vitcli.core.objectives.classify import Classify
-
-def trained(place, name):
-    original = getattr(place, name)
-
-    def read(*args):
-        found = original(*args)
-        (found["loss"] if isinstance(found, dict) else found).item()
-        return found
-
-    setattr(place, name, read)
-    messages = []
-    changes = {"model": {"proj_drop": 0.1}, "augment": {"mixup": 0.8, "mix_off_epoch": 1}}
-    half = torch.float16
-    state = train_state(changes, "cuda", half, graphs=True, on_message=messages.append)
-    steps = [step.step for epoch in range(3) for step in state.run_epoch(epoch)]
-    setattr(place, name, original)
-    return [steps, messages]
-
-print(json.dumps([trained(Classify, "losses"), trained(optim, "total_norm")]))
-"""
-
-
-def test_a_step_that_cannot_be_captured_is_taken_eagerly(tmp_path):
+def test_a_step_that_cannot_be_captured_is_taken_eagerly():
     """It reads a number on the host, in the forward pass or between scaling and optimiser."""
-    for steps, messages in ask_stub(REFUSED, cwd=tmp_path):
+    for steps, messages in ask_once("data", ASK)["refused"]:
         assert steps == list(range(1, 13))
         assert len(messages) == 1
         assert "captur" in messages[0]
