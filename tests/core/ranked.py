@@ -45,6 +45,7 @@ PAIRED = {"modality_dropout": 0.0, "unimodal": 0.5, "contrast": 0.5}
 FEATURES: dict[str, Any] = {"kind": "features", "layers": [2], "teacher_layers": ["blocks.0"]}
 CASES: dict[str, Changes] = {
     **{name: of_task(name) for name in SMALL},
+    "classify": of_task("classify", train={"epochs": 2}),
     "mixing": {"augment": MIXES},
     "policy": {"augment": {"policy": "rand_augment"}},
     "mixing in parts": {"augment": MIXES, "train": {"accumulate": 2}},
@@ -72,7 +73,7 @@ def spec_of(changes: Changes) -> ExperimentSpec:
     model = REQUIRED[model.get("family", "vit")] | model
     if changes.get("task", {}).get("name") in ("dino", "lejepa"):
         model["pool"] = "mean"
-    train = {"epochs": 2} | changes.get("train", {})
+    train = {"epochs": 1} | changes.get("train", {})
     return experiment(changes | {"model": model, "train": train})
 
 

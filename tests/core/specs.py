@@ -36,11 +36,21 @@ def changed(**fields: Any) -> Any:
 
 def build(**fields: Any) -> VisionTransformer:
     """Return a float64 model in eval mode, with noise on all weights."""
-    model = build_vit(changed(**fields)).double().eval()
+    return noisy(build_vit(changed(**fields)).double().eval())
+
+
+def noisy(model: Any, share: float = 0.3) -> Any:
+    """Return the model with noise on all weights, as zero heads and biases hide differences."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+            parameter.add_(share * torch.randn_like(parameter))
     return model
+
+
+def small(family: str, **fields: Any) -> Any:
+    """Return the spec of a family for images of 16x16 pixels, with the fields that it needs."""
+    sizes = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
+    return model_spec(family=family, **(sizes | REQUIRED[family] | fields))
 
 
 def rows(field: str) -> tuple[str, ...]:

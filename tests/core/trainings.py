@@ -91,6 +91,19 @@ def train_state(
     return Training(task.spec, task, data_set().to(device), autocast, **options)
 
 
+def of_parameters(
+    module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], field: str
+) -> dict[str, Any]:
+    """Return a field of the group of each parameter that the optimisers hold."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return {
+        names[id(parameter)]: group[field]
+        for each in optimizers
+        for group in each.param_groups
+        for parameter in group["params"]
+    }
+
+
 def training_on(
     task: Task, batches: Sequence[Batch], fields: dict[str, Any], **options: Any
 ) -> Training:

@@ -129,7 +129,7 @@ def seeds(name: str) -> list[bytes]:
     """Return good inputs of a target."""
     make = {
         "yaml": _configs,
-        "yaml_text": _configs,
+        "yaml_text": _texts,
         "manifest": lambda: [_checkpoint(MANIFEST)],
         "tensors": lambda: [_checkpoint("tensors.safetensors"), _odd_tensors()],
         "metrics": lambda: [b'{"step": 1, "epoch": 1, "lr": 1e-3}\n' * 3],
@@ -141,12 +141,16 @@ def seeds(name: str) -> list[bytes]:
 
 def _configs() -> list[bytes]:
     shipped = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+    return [path.read_bytes() for path in shipped] + _texts()
+
+
+def _texts() -> list[bytes]:
     texts = [
         *("a: 1e-3", "a: off", "a: 010", "a: 12:30", "a: [1, 2]", "a: !!int ''", "a: &x [*x]"),
         *("a: 2024-02-30", "a: !!timestamp x", "? [a]\n: 1", "a: .inf", "'a': \"b\\x00\""),
         *("a: |\n b", config_text(ExperimentSpec())),
     ]
-    return [path.read_bytes() for path in shipped] + [text.encode() for text in texts]
+    return [text.encode() for text in texts]
 
 
 def _checkpoint(name: str) -> bytes:

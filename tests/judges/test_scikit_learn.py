@@ -43,11 +43,7 @@ def test_scores_are_those_of_scikit_learn(agree, name, metric):
     logits, labels = case(name)
     found = score(logits, labels)
     precision = [each or 0.0 for each in found.precision]
-    ours = {
-        "precision": precision,
-        "recall": found.per_class,
-        **measure_logits(logits, labels),
-    }
+    ours = {"precision": precision, "recall": found.per_class, **measure_logits(logits, labels)}
 
     def theirs() -> Any:
         from sklearn import metrics

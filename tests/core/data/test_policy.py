@@ -55,26 +55,20 @@ def test_an_operation_equals_torchvision(name):
         assert strength == 0 or not torch.equal(ours, images)
 
 
-@pytest.mark.parametrize("strength", STRENGTHS["color"])
-def test_images_of_one_channel_have_no_colours_to_change(strength):
-    images = pictures()[:, :1]
-    ours = OPS["color"].apply(images, torch.full((len(images),), strength))
-    assert torch.equal(ours, images)
-    assert torch.equal(
-        _apply_op(images, "Color", strength - 1, InterpolationMode.NEAREST, None), images
-    )
-
-
 @pytest.mark.parametrize(
-    ("name", "strength"),
-    [("translate_x", 3.7), ("translate_y", -2.7), ("posterize", 3.4), ("equalize", 0.0)],
+    ("name", "strength", "channels"),
+    [
+        *(("translate_x", 3.7, 3), ("translate_y", -2.7, 3), ("posterize", 3.4, 3)),
+        *(("equalize", 0.0, 3), ("color", 0.1, 1), ("color", 1.8, 1)),
+    ],
 )
-def test_integer_operations_equal_torchvision_exactly(name, strength):
-    images = pictures()
-    images[:, 1] //= 40  # one channel of few levels, one of a single level
-    images[:, 2] = 77
+def test_integers_and_images_of_one_channel_equal_torchvision_exactly(name, strength, channels):
+    images = pictures()[:, :channels]
+    images[:, 1:2] //= 40  # one channel of few levels, one of a single level
+    images[:, 2:] = 77
     ours = OPS[name].apply(images, torch.full((len(images),), strength))
-    theirs = _apply_op(images, THEIRS[name], int(strength), InterpolationMode.NEAREST, None)
+    given = strength - 1 if name == "color" else int(strength)
+    theirs = _apply_op(images, THEIRS[name], given, InterpolationMode.NEAREST, None)
     assert torch.equal(ours, theirs)
 
 

@@ -1,9 +1,8 @@
 """Small models with stages, with random parameters."""
 
-import torch
 from torch import nn
 
-from tests.core.specs import changed
+from tests.core.specs import changed, noisy
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.staged import StagedModel
 from vitcli.core.spec import ModelSpec
@@ -19,14 +18,11 @@ FAMILIES = {"swin": SWIN, "coatnet": COATNET, "pit": PIT}
 
 
 def scrambled(model: nn.Module) -> nn.Module:
-    """Return the module in eval mode with random parameters, as zero biases hide differences."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-        for name, buffer in model.named_buffers():
-            if name.endswith(("running_mean", "running_var")):
-                buffer.uniform_(0.5, 1.5)
-    return model.double().eval()
+    """Return the module in eval mode with random parameters and running statistics."""
+    for name, buffer in model.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.5, 1.5)
+    return noisy(model, 0.2).double().eval()
 
 
 def build(spec: ModelSpec) -> StagedModel:

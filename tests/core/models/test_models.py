@@ -10,12 +10,8 @@ import torchvision
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed
-from vitcli.core.inspect.cost import (
-    activation_bytes,
-    forward_flops,
-    parameters_by_part,
-)
+from tests.core.specs import changed, small
+from vitcli.core.inspect.cost import activation_bytes, forward_flops, parameters_by_part
 from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.models.vit import VisionTransformer, build_vit
@@ -23,14 +19,6 @@ from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.spec import FAMILIES, model_spec
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
-PARTS = {
-    "stem": 1_856,
-    "stage 1": 147_968,
-    "stage 2": 525_568,
-    "stage 3": 2_099_712,
-    "stage 4": 8_393_728,
-    "head": 5_130,
-}
 
 
 def resnet(**fields: Any) -> ResNet18:
@@ -44,7 +32,10 @@ def abstract(**fields: Any) -> ResNet18:
 
 
 def test_parameters_belong_to_stem_stages_and_head():
-    assert [*parameters_by_part(abstract()).items()] == [*PARTS.items()]
+    sizes = [1_856, 147_968, 525_568, 2_099_712, 8_393_728, 5_130]
+    parts = parameters_by_part(abstract())
+    assert [*parts] == ["stem", "stage 1", "stage 2", "stage 3", "stage 4", "head"]
+    assert [*parts.values()] == sizes
 
 
 @pytest.mark.parametrize("size", [(32, 32), (8, 8)])
@@ -92,17 +83,14 @@ def test_logits_and_gradients_equal_torchvision(training):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", [(3, 16, 20), (1, 16, 16)])
 def test_images_of_another_size_are_refused(family, shape):
-    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
-    model = build_model(model_spec(family=family, **sizes, **REQUIRED[family]))
-    wanted = "the model takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
-    with pytest.raises(ValueError, match=wanted):
+    model = build_model(small(family))
+    with pytest.raises(ValueError, match="3x16x16 .*, got {}x{}x{}".format(*shape)):
         model(torch.randn(2, *shape))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_family_provides_what_the_runner_needs(family):
-    sizes: dict[str, Any] = {"img_size": (16, 8), "in_chans": 2, "num_classes": 7}
-    spec = model_spec(family=family, **sizes, **REQUIRED[family])
+    spec = small(family, img_size=(16, 8), in_chans=2, num_classes=7)
     model = build_model(spec)
     assert isinstance(model, ImageModel)
     assert (model.spec, model.image_shape, model.num_classes) == (spec, (2, 16, 8), 7)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import changed
+from tests.core.specs import changed, noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.runner.weights.match import match_tensors
@@ -26,11 +26,7 @@ def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[i
     assert theirs(images).abs().max() > 1e-2
 
 
-def scramble(model: nn.Module) -> None:
-    """Fill all parameters with random values, because zero heads and biases hide differences."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+scramble = partial(noisy, share=0.2)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed, classify, pictures
 from tests.core.trainings import training_on
-from vitcli.core.inspect.cost import (
-    count_parameters,
-    forward_flops,
-    parameters_by_part,
-)
+from vitcli.core.inspect.cost import count_parameters, forward_flops, parameters_by_part
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec import model_spec
@@ -65,12 +61,14 @@ def test_residual_sums_are_fp32_under_autocast(pos_embed):
 COUNTS = [
     (  # the model of the training notes on images enlarged to 64x64
         {"img_size": (64, 64), "patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1,
-         "qkv_bias": False, "proj_bias": False, "mlp_dim": 64, "norm": "none", "pool": "mean"},
+         "qkv_bias": False, "proj_bias": False, "mlp_dim": 64, "norm": "none", "pool": "mean",
+         "pos_embed": "learned"},
         140_618,
     ),
     (  # the model with the same number at 32x32
         {"patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1, "mlp_dim": 64,
-         "pool": "mean", "patch_pre_norm": True, "patch_post_norm": True, "final_norm": False},
+         "pos_embed": "learned", "pool": "mean", "patch_pre_norm": True, "patch_post_norm": True,
+         "final_norm": False},
         140_618,
     ),
     ({"patch_size": 2, "embed_dim": 512, "depth": 7, "num_heads": 8, "mlp_dim": 2048}, 22_080_010),
@@ -92,39 +90,27 @@ VARIANTS = [
 )
 def test_the_number_of_parameters_is_exact(fields, count):
     sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
-    spec = model_spec(**(sizes | {"pos_embed": default_positions(fields)} | fields))
+    spec = model_spec(**(sizes | {"pos_embed": "sincos2d"} | fields))
     with torch.device("meta"):
         model = build_vit(spec)
     assert count_parameters(model) == count == sum(parameters_by_part(model).values())
 
 
-def default_positions(fields: dict) -> str:
-    """Return learned positions for the model of the training notes, otherwise fixed ones."""
-    return "learned" if fields["embed_dim"] == 64 else "sincos2d"
-
-
-def test_ffn_none_removes_the_branch():
+@pytest.mark.parametrize(
+    ("fields", "formula"),
+    [
+        ({}, lambda x, branch: x + branch.inner(branch.norm(x))),
+        ({"residual": "none"}, lambda x, branch: branch.inner(branch.norm(x))),
+        ({"norm_position": "post"}, lambda x, branch: branch.norm(x + branch.inner(x))),
+    ],
+)
+def test_a_block_without_ffn_is_the_formula_of_its_attention(fields, formula):
     """With an Identity as FFN, x + f(norm(x)) would still add norm(x)."""
-    model = build(ffn="none", depth=1)
+    model = build(ffn="none", depth=1, **fields)
     assert "ffn" not in dict(model.blocks[0].named_children())
     tokens = torch.randn(2, 17, 24, dtype=torch.float64)
-    branch = model.blocks[0].attn
-    assert_close(model.blocks[0](tokens), tokens + branch.inner(branch.norm(tokens)))
-
-
-def test_residual_none_returns_the_branch_alone():
-    model = build(residual="none", depth=1, ffn="none")
-    tokens = torch.randn(2, 17, 24, dtype=torch.float64)
-    branch = model.blocks[0].attn
-    assert_close(model.blocks[0](tokens), branch.inner(branch.norm(tokens)))
-
-
-def test_pre_norm_and_post_norm_equal_their_formulas():
-    tokens = torch.randn(2, 17, 24, dtype=torch.float64)
-    pre, post = (build(norm_position=place, depth=1).blocks[0].attn for place in ("pre", "post"))
-    assert_close(pre(tokens), tokens + pre.inner(pre.norm(tokens)))
-    assert_close(post(tokens), post.norm(tokens + post.inner(tokens)))
-    assert build(norm_position="post").norm(tokens) is tokens
+    assert_close(model.blocks[0](tokens), formula(tokens, model.blocks[0].attn))
+    assert (model.norm(tokens) is tokens) == ("norm_position" in fields)
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.core.specs import build, changed
+from tests.core.specs import build, changed, noisy
 from vitcli.core.models.layers import build_attention
 from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
@@ -23,11 +23,7 @@ def qkv(length: int = 6, keys: int = 6, dtype: torch.dtype = torch.float64) -> l
 def layer(position: Position | None = None, **fields) -> SelfAttention:
     spec = changed(**fields)
     shape = replace(SHAPE, num_heads=spec.num_heads)
-    shell = build_attention(spec, shape, SelfAttention, position).double().eval()
-    with torch.no_grad():
-        for parameter in shell.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return shell
+    return noisy(build_attention(spec, shape, SelfAttention, position).double().eval())
 
 
 @pytest.fixture
@@ -77,26 +73,6 @@ def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
     assert_close(shell.proj(out), shell(x))
     shell.attend.fused = False
     assert_close(shell.proj(out), shell(x))
-
-
-class Doubled(Position):
-    def forward(self, heads: torch.Tensor) -> torch.Tensor:
-        return 2 * heads
-
-
-class Nearby(Position):
-    def bias(self) -> torch.Tensor:
-        places = torch.arange(SHAPE.num_tokens)
-        return -(places[:, None] - places).abs()[None, None].double()
-
-
-@pytest.mark.parametrize("make", [Doubled, Nearby])
-def test_a_position_needs_no_flag_for_what_it_defines(x, make):
-    shell = layer(make())
-    assert_close(shell(x), shell.forward_with_weights(x)[0])
-    changed = shell(x)
-    shell.position = Position()
-    assert not torch.allclose(shell(x), changed)
 
 
 def test_the_learned_temperature_starts_at_head_dim_and_learns(x):

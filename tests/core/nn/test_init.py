@@ -7,12 +7,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed, rows
+from tests.core.specs import REQUIRED, changed, rows, small
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import model_spec
 from vitcli.core.spec.slots import INITS
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
@@ -105,12 +104,8 @@ STARTS = [
     *({"attention": row} for row in rows("attention")),
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
-SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 PLAIN = ("resnet18", "convnet")
-SPECS = [
-    *(changed(**fields) for fields in STARTS),
-    *(model_spec(family=family, **SIZES, **REQUIRED[family]) for family in PLAIN),
-]
+SPECS = [*(changed(**fields) for fields in STARTS), *map(small, PLAIN)]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), *PLAIN])

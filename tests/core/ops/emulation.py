@@ -1,20 +1,13 @@
 """Emulation of AMX in C, to run the native backend on processors without AMX.
 
 Instructions of AVX512-BF16 are emulated too if they are missing. All other instructions of AVX-512
-are required. As a script, this file runs ``vitcli`` with the native backend:
-
-    python tests/core/ops/emulation.py train cifar10-tiny-native
+are required.
 """
 
 import hashlib
-import os
 import platform
-import runpy
 import shutil
-import tempfile
 from pathlib import Path
-
-import torch
 
 HEADER = Path(__file__).with_name("emulated_amx.h")
 NEEDED = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -46,14 +39,3 @@ def write_compiler(folder: Path) -> Path:
     )
     path.chmod(0o755)
     return path
-
-
-def emulate() -> None:
-    """Make this process and the compilers that it starts use the emulated AMX."""
-    os.environ["CC"] = str(write_compiler(Path(tempfile.mkdtemp())))
-    torch.cpu._is_amx_tile_supported = lambda: True
-
-
-if __name__ == "__main__":
-    emulate()
-    runpy.run_module("vitcli", run_name="__main__", alter_sys=True)

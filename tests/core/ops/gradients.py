@@ -12,9 +12,7 @@ def error(found: Tensor, exact: Tensor) -> float:
 
 
 def gradients(
-    function: Callable[..., Tensor | tuple[Tensor, ...]],
-    inputs: Sequence[Tensor],
-    *grads: Tensor,
+    function: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor], *grads: Tensor
 ) -> list[Tensor]:
     """Return the outputs and the gradients of the inputs, for given gradients of the outputs."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]

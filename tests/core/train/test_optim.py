@@ -9,18 +9,11 @@ from torch import nn
 from torch.nn import Parameter
 from torch.testing import assert_close
 
+from tests.core.trainings import of_parameters
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.torch_use import ALIGNMENT, places_in_buffer, to_device, to_host
+from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.optim import (
-    Muon,
-    build_optimizers,
-    learning_rates,
-    load_state_tensors,
-    orthogonalize,
-    set_learning_rates,
-    state_tensors,
-)
 from vitcli.core.train.schedule import SCHEDULES, lr_factor
 
 
@@ -36,14 +29,8 @@ class Tiny(nn.Module):
 
 
 def decayed(model: nn.Module, spec: OptimSpec) -> set[str]:
-    names = {id(p): n for n, p in model.named_parameters()}
-    return {
-        names[id(p)]
-        for optimizer in build_optimizers(model, spec)
-        for group in optimizer.param_groups
-        for p in group["params"]
-        if group["weight_decay"] > 0
-    }
+    found = of_parameters(model, optim.build_optimizers(model, spec), "weight_decay")
+    return {name for name, decay in found.items() if decay > 0}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -58,11 +45,11 @@ def test_weight_decay_covers_matrices_or_all_parameters(name):
 def test_every_parameter_is_in_one_group_and_is_trained(name):
     model = Tiny()
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    optimizers = build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
+    optimizers = optim.build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
     held = [id(p) for o in optimizers for g in o.param_groups for p in g["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
     model(torch.randn(8, 4)).square().sum().backward()
-    set_learning_rates(optimizers, learning_rates(optimizers, 1.0))
+    optim.set_learning_rates(optimizers, optim.learning_rates(optimizers, 1.0))
     for optimizer in optimizers:
         optimizer.step()
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
@@ -96,25 +83,25 @@ def test_ema_copies_counters_and_averages_running_statistics():
 def test_the_state_of_other_parameters_is_refused():
     """This happens after a release that moves parameters to another optimiser."""
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
-    optimizers = build_optimizers(model, OptimSpec())
+    optimizers = optim.build_optimizers(model, OptimSpec())
     model(torch.randn(2, 4)).sum().backward()
     optimizers[0].step()
-    tensors = dict(state_tensors(optimizers))
-    load_state_tensors(optimizers, tensors)
+    tensors = dict(optim.state_tensors(optimizers))
+    optim.load_state_tensors(optimizers, tensors)
     swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
     with pytest.raises(ValueError, match="state 0 belongs to another parameter"):
-        load_state_tensors(optimizers, tensors | swapped)
+        optim.load_state_tensors(optimizers, tensors | swapped)
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_the_state_of_a_channels_last_filter_has_its_layout(name):
     """Fused optimisers refuse tensors in another layout than that of their parameter."""
     model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    optimizers = build_optimizers(model, OptimSpec(name=name))
+    optimizers = optim.build_optimizers(model, OptimSpec(name=name))
     model(torch.randn(2, 3, 8, 8)).square().sum().backward()
     optimizers[0].step()
-    stored = {k: v.clone().contiguous() for k, v in state_tensors(optimizers).items()}
-    load_state_tensors(optimizers, stored)
+    stored = {k: v.clone().contiguous() for k, v in optim.state_tensors(optimizers).items()}
+    optim.load_state_tensors(optimizers, stored)
     optimizers[0].step()
     filters = [v for v in optimizers[0].state[model.weight].values() if v.ndim == 4]
     assert filters
@@ -139,8 +126,8 @@ def trained(cls, steps: int, **options) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_steps_equal_those_of_torch(nesterov):
-    ours, theirs = (trained(cls, 3, nesterov=nesterov) for cls in (Muon, torch.optim.Muon))
-    start = trained(Muon, 0)
+    ours, theirs = (trained(cls, 3, nesterov=nesterov) for cls in (optim.Muon, torch.optim.Muon))
+    start = trained(optim.Muon, 0)
     for before, one, other in zip(start[:-1], ours, theirs, strict=False):
         moved = (other - before).norm()
         assert moved > 0.1
@@ -151,7 +138,7 @@ def test_steps_equal_those_of_torch(nesterov):
 def test_infinite_gradients_leave_matrices_and_momentum_unchanged():
     """``found_inf`` is how a GradScaler tells an optimiser."""
     matrices = [Parameter(torch.randn(shape)) for shape in SHAPES]
-    optimizer = Muon(matrices, lr=0.1, weight_decay=0.1)
+    optimizer = optim.Muon(matrices, lr=0.1, weight_decay=0.1)
 
     def step(found_inf: float) -> list[torch.Tensor]:
         for matrix in matrices:
@@ -172,7 +159,7 @@ def test_directions_in_bf16_are_those_of_torch(shape):
     from torch.optim._muon import _zeropower_via_newtonschulz as theirs
 
     matrices = torch.randn(3, *shape)
-    ours = orthogonalize(matrices.bfloat16(), COEFFICIENTS, 5, 1e-7).float()
+    ours = optim.orthogonalize(matrices.bfloat16(), COEFFICIENTS, 5, 1e-7).float()
     for matrix, found in zip(matrices, ours, strict=True):
         assert_close(found, theirs(matrix, COEFFICIENTS, 5, 1e-7).float(), atol=0.05, rtol=0.05)
 

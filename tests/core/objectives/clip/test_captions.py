@@ -137,16 +137,6 @@ def encoder(**fields) -> TextEncoder:
     return made.eval()
 
 
-def test_padding_after_the_end_has_no_effect():
-    text = encoder()
-    tokens = tokenize(["a photo of a cat"], text.encoder(), text.length)
-    assert (tokens == PAD).any()
-    garbage = torch.where(tokens == PAD, 5, tokens)
-    assert_close(text(garbage), text(tokens), rtol=0, atol=0)
-    other = tokenize(["a photo of a dog"], text.encoder(), text.length)
-    assert not torch.allclose(text(other), text(tokens)), "the control"
-
-
 def test_a_token_sees_no_later_token():
     text = encoder()
     one, two = tokenize(["a photo of a cat", "a photo a of dog"], text.encoder(), text.length)

@@ -28,9 +28,8 @@ def draw(task, kind="global", count=NUM, channels=3):
 
 def test_rows_follow_the_image_and_not_its_place_in_the_order():
     rows = multi_crop.view_rows(NUM, 3, spec(), seed=1, epoch=0)
-    table = multi_crop.draw_views(
-        NUM, 3, spec(), "global", keyed_generator(1, 0, "views", "global")
-    )
+    key = keyed_generator(1, 0, "views", "global")
+    table = multi_crop.draw_views(NUM, 3, spec(), "global", key)
     assert torch.equal(rows["global.box"], table["box"][rows["index"]])
 
 

@@ -10,12 +10,7 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 
 TASKS: dict[str, dict[str, Any]] = {
-    "dino": {
-        "num_prototypes": 16,
-        "hidden_dim": 12,
-        "bottleneck_dim": 8,
-        "teacher_momentum": 0.9,
-    },
+    "dino": {"num_prototypes": 16, "hidden_dim": 12, "bottleneck_dim": 8, "teacher_momentum": 0.9},
     "lejepa": {"proj_dim": 6, "hidden_dim": 12, "num_slices": 8},
 }
 
