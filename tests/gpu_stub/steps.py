@@ -7,7 +7,6 @@ This command writes the committed ceilings again:
 
 import json
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,6 @@ MOST_WITH_TEACHER = 8
 """Most launches of a step with a teacher as one graph."""
 COMPILED = ("quickstart", "cifar10-small")
 """Experiments whose compiled step is counted; to compile takes half a minute each."""
-KINDS = {
-    "matrix products": ("cublas",),
-    "attention": ("fmha", "flash", "cudnn"),
-    "kernels of Inductor": ("triton_",),
-}
-"""Kind of launches of a compiled ViT -> parts of the names of its kernels."""
-OTHERS = "data, loss, optimiser and sums"
 LINES = {"waits": ("sync",), "copies": ("h2d", "d2h"), "unpinned": ("unpinned",)}
 Case = tuple[str, dict[str, Any]]
 """An experiment, and changed fields."""
@@ -157,21 +149,10 @@ def count_all(cases: dict[str, Case]) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def launch_kinds(name: str) -> dict[str, int]:
-    """Return the launches of a compiled step of an experiment by kind, without a graph."""
+def compiled_launches(name: str) -> int:
+    """Return the launches of a compiled step of an experiment, without a graph."""
     seen, _ = run_steps(name, {"train.compile": True}, graphs=False)
-    kinds: Counter[str] = Counter()
-    for (kind, kernel), number in seen.calls.items():
-        if kind in LAUNCHES:
-            kinds[kind_of(kernel)] += number
-    return {label: math.ceil(kinds[label] / STEPS) for label in (*KINDS, OTHERS)}
-
-
-def kind_of(kernel: str) -> str:
-    """Return the label in ``KINDS`` of a kernel."""
-    return next(
-        (label for label, parts in KINDS.items() if any(p in kernel for p in parts)), OTHERS
-    )
+    return math.ceil(seen.count(*LAUNCHES) / STEPS)
 
 
 def steps_with_a_read(place: Any, name: str) -> tuple[list[int], list[str]]:
@@ -203,7 +184,7 @@ def write_ceilings() -> None:
     ceilings = {
         "torch": torch.__version__.rpartition(".")[0],
         "launches": {label: row["launches"] for label, row in rows.items()},
-        "compiled": {name: launch_kinds(name) for name in COMPILED},
+        "compiled": {name: compiled_launches(name) for name in COMPILED},
     }
     CEILINGS.write_text(json.dumps(ceilings, indent=1) + "\n")
 

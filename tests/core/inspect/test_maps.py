@@ -172,7 +172,7 @@ CAM_SHAPES = [
     {},
     {"pool": "mean", "reg_tokens": 2},
     {"pool": "seq", "reg_tokens": 1},
-    {"img_size": (8, 16)},
+    {"img_size": (8, 12)},
     {"residual": "none"},
     {"norm_position": "post"},
     {"norm": "batch_norm"},

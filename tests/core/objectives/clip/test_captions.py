@@ -5,19 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from vitcli.core.data.augment import scale_and_shift, standardize
-from vitcli.core.objectives.clip import changes
-from vitcli.core.objectives.clip.captions import (
-    CHANGES,
-    CIFAR10,
-    CIFAR100,
-    KINDS,
-    SHAPES,
-    change_captions,
-    most_frequent,
-    phrase,
-    superclass_captions,
-    superclasses_of,
-)
+from vitcli.core.objectives.clip import captions, changes
 from vitcli.core.objectives.clip.spec import ClipSpec
 from vitcli.core.objectives.clip.text_encoder import TextEncoder
 from vitcli.core.objectives.clip.tokens import (
@@ -34,16 +22,16 @@ from vitcli.core.objectives.clip.tokens import (
     word_encoder,
 )
 
-NAMES = tuple(word for group in CIFAR10.values() for word in group.split())
+NAMES = tuple(word for group in captions.CIFAR10.values() for word in group.split())
 
 
 def words(variants) -> set[str]:
     return {word for row in variants for text in row for word in split_words(text)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", captions.KINDS)
 def test_no_prompt_is_a_training_caption_and_all_its_words_are_trained(kind):
-    book = KINDS[kind].book(NAMES)
+    book = captions.KINDS[kind].book(NAMES)
     trained = {text for row in book.train for text in row}
     prompts = [*book.held_out, *book.group_prompts]
     assert not trained & {text for row in prompts for text in row}
@@ -53,33 +41,34 @@ def test_no_prompt_is_a_training_caption_and_all_its_words_are_trained(kind):
 
 
 def test_each_class_lacks_one_transformation_whose_word_other_classes_have():
-    book, count = change_captions(NAMES), len(CHANGES)
-    assert list(CHANGES) == list(changes.CHANGES)
+    book, count = captions.change_captions(NAMES), len(captions.CHANGES)
+    assert list(captions.CHANGES) == list(changes.CHANGES)
     for k, (trained, held) in enumerate(zip(book.subjects, book.unseen, strict=True)):
         assert sorted([*trained, held]) == list(range(count * k, count * (k + 1)))
         assert held % count != 0, "unchanged images are always trained"
         same = [s for row in book.subjects for s in row if s % count == held % count]
         assert len(same) >= len(NAMES) - 2, "the word is trained with most other classes"
-    subject = count * 3 + list(CHANGES).index("grey")
+    subject = count * 3 + list(captions.CHANGES).index("grey")
     assert all(" grey " in f" {text} " and NAMES[3] in text for text in book.train[subject])
 
 
 def test_superclasses_of_known_data_sets():
-    for table in (CIFAR10, CIFAR100, SHAPES):
+    for table in (captions.CIFAR10, captions.CIFAR100, captions.SHAPES):
         members = [name for row in table.values() for name in row.split()]
         assert len({*members}) == len(members)
-        assert len(superclasses_of(members)) == len(members)
-        superclass_captions(members)
-    assert len(CIFAR100) == 20
-    assert {len(row.split()) for row in CIFAR100.values()} == {5}
+        assert len(captions.superclasses_of(members)) == len(members)
+        captions.superclass_captions(members)
+    assert len(captions.CIFAR100) == 20
+    assert {len(row.split()) for row in captions.CIFAR100.values()} == {5}
     with pytest.raises(ValueError, match="superclasses are known for the classes of cifar10"):
-        superclass_captions(("cat", "dog"))
+        captions.superclass_captions(("cat", "dog"))
 
 
 def test_the_most_frequent_words_are_kept_whatever_their_order():
     found = ["dog", "cat", "cat", "ant", "dog", "bee"]
-    assert most_frequent(found, 3) == most_frequent(reversed(found), 3) == ["ant", "cat", "dog"]
-    assert phrase("pickup_truck") == "pickup truck"
+    for each in (found, reversed(found)):
+        assert captions.most_frequent(each, 3) == ["ant", "cat", "dog"]
+    assert captions.phrase("pickup_truck") == "pickup truck"
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from vitcli.core.objectives.distil.teacher import Teacher
 from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.core.torch_use import autocast_to
 
-RESNET = {"family": "resnet18", "img_size": 16, "in_chans": 3, "num_classes": 5}
+SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
+CONVNET = SIZES | {"family": "convnet", "widths": [8, 8, 16]}
 KINDS: dict[str, dict[str, Any]] = {
     "logits": {},
     "token": {"kind": "token"},
@@ -27,13 +28,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "kind": "features",
         "layers": [1, 2],
         "teacher_layers": ["stages.1", "stages.2"],
-        "teacher": {"run": "any", "model": RESNET},
+        "teacher": {"run": "any", "model": CONVNET},
     },
     "features of a model of timm": {
         "kind": "features",
         "layers": [1],
         "teacher_layers": ["net.layer2"],
-        "teacher": {"run": "any", "model": RESNET | {"family": "timm", "name": "test_resnet"}},
+        "teacher": {"run": "any", "model": SIZES | {"family": "timm", "name": "test_resnet"}},
     },
     "logits of a model in stages": {
         "teacher": {"run": "any", "model": changed(family="swin", **REQUIRED["swin"]).model_dump()}
@@ -163,7 +164,7 @@ def test_features_of_a_student_that_equals_its_teacher_have_no_error():
 def test_features_are_resized_to_the_grid_of_the_teacher():
     task = make(KINDS["features of a convnet"] | {"feature_weight": 0.5})
     found = task.losses(batch_of(task))
-    assert [part.out_features for part in task.module.projections] == [128, 256]
+    assert [part.out_features for part in task.module.projections] == [8, 16]
     plain = task.class_losses(task.network(batch_of(task)["images"]), batch_of(task)["targets"])
     assert_close(found["loss"], plain["loss"] + 0.5 * found["distillation"])
     found["loss"].backward()
@@ -171,7 +172,7 @@ def test_features_are_resized_to_the_grid_of_the_teacher():
 
 
 def test_maps_of_timm_with_channels_last_are_turned():
-    swin = RESNET | {"family": "timm", "name": "swin_tiny_patch4_window7_224", "img_size": 224}
+    swin = SIZES | {"family": "timm", "name": "swin_tiny_patch4_window7_224", "img_size": 224}
     features = {"layers": [1], "teacher_layers": ["net.layers.1"], "kind": "features"}
     task = {"name": "distil", "teacher": {"run": "any", "model": swin}} | features
     teacher = Teacher(ExperimentSpec(task=task, model=BASE), torch.device("meta"))
@@ -203,7 +204,7 @@ def test_the_teacher_is_frozen_and_belongs_to_nothing_that_is_saved(kind):
 def test_the_teacher_sees_images_as_in_its_own_training():
     """Other mean and standard deviation, and another size."""
     size, mean, std = 32, (0.1, 0.2, 0.3), (0.2, 0.3, 0.4)
-    model = RESNET | {"img_size": size}
+    model = CONVNET | {"img_size": size}
     task = make({"teacher": {"run": "any", "model": model, "mean": mean, "std": std}})
     own = build_model(model_spec(**model), 0).eval()
     own.load_state_dict(task.teacher.state_dict())
@@ -274,7 +275,7 @@ def test_a_layer_that_the_teacher_lacks_is_refused(name, message):
 
 
 def test_a_teacher_of_other_classes_or_channels_is_refused():
-    teacher = {"run": "any", "model": RESNET, "class_names": tuple("edcba")}
+    teacher = {"run": "any", "model": CONVNET, "class_names": tuple("edcba")}
     with pytest.raises(ValueError, match="other classes"):
         make({"teacher": teacher}).check_data(data_set())
     make({"teacher": teacher | {"class_names": tuple("abcde")}}).check_data(data_set())
@@ -282,6 +283,6 @@ def test_a_teacher_of_other_classes_or_channels_is_refused():
     two = make({"standardize": True}, num_classes=2)
     with pytest.raises(ValueError, match=r"task\.standardize"):
         two.check_data(replace(data_set(), class_names=("a", "b")))
-    grey = make({"teacher": {"run": "any", "model": RESNET | {"in_chans": 1}}})
+    grey = make({"teacher": {"run": "any", "model": CONVNET | {"in_chans": 1}}})
     with pytest.raises(ValueError, match="channels"):
         grey.check_data(data_set())

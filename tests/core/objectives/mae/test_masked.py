@@ -153,17 +153,6 @@ def test_every_pass_contains_every_image_once(labels, batch_size):
     assert not torch.equal(passes[0], passes[1])
 
 
-def test_the_other_images_are_functions_of_seed_and_epoch():
-    """A resumed training has seen no earlier epoch."""
-    changes = {"crop_padding": 2, "flip": "random"}
-    data, first, resumed = with_labels(), task(**changes), task(**changes)
-    all_epochs = [list(first.batches(data, epoch)) for epoch in range(4)]
-    for batch, again in zip(all_epochs[3], resumed.batches(data, 3), strict=True):
-        assert batch.keys() == again.keys()
-        assert all(torch.equal(batch[name], again[name]) for name in batch)
-    assert not torch.equal(all_epochs[0][0]["others"], all_epochs[3][0]["others"])
-
-
 def test_the_other_images_come_from_the_whole_training_set():
     """Without augmentation they are the normalised pixels of their rows."""
     both, data = task(), with_labels()
