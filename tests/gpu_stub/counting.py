@@ -5,28 +5,18 @@ import ctypes
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 KINDS = (
-    "launch",
-    "captured",
-    "graph_launch",
-    "h2d",
-    "d2h",
-    "d2d",
-    "sync",
-    "memset",
-    "malloc",
-    "unpinned",
-    "refused",
-    "unknown",
+    *("launch", "captured", "graph_launch", "h2d", "d2h", "d2d", "sync", "memset", "malloc"),
+    *("unpinned", "refused", "unknown"),
 )
 """Kinds of calls, in the order of ``source/stub.h``, which explains them."""
 PLACED = ("h2d", "d2h", "sync", "unpinned", "refused")
-"""Kinds whose lines are noted by default. To find the line of each call takes time."""
+"""Kinds whose lines are noted. To find the line of each call takes time."""
 Call = tuple[str, str]
 """A kind, and a name such as that of a kernel."""
 
@@ -42,27 +32,20 @@ class Seen:
 
     def count(self, *kinds: str) -> int:
         """Return the number of calls of these kinds."""
-        return sum(number for (kind, _), number in self.calls.items() if kind in checked(kinds))
-
-
-def checked(kinds: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds; a misspelt kind, which would count nothing, is an error."""
-    kinds = tuple(kinds)
-    assert set(kinds) <= set(KINDS), kinds
-    return kinds
+        assert {*kinds} <= {*KINDS}, "a misspelt kind would count nothing"
+        return sum(number for (kind, _), number in self.calls.items() if kind in kinds)
 
 
 @contextlib.contextmanager
-def counting(places: Iterable[str] = PLACED) -> Iterator[Seen]:
-    """Count the calls in the block, of all threads. ``places`` are kinds whose lines are noted."""
-    seen, noted = Seen(), checked(places)
-    before = totals()
+def counting() -> Iterator[Seen]:
+    """Count the calls in the block, of all threads."""
+    seen, before = Seen(), totals()
 
     def note(kind: int, name: bytes, size: int) -> None:
         seen.places[KINDS[kind], place()] += 1
 
     hook = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_long)(note)
-    library().stub_hook(hook, sum(1 << KINDS.index(kind) for kind in noted))
+    library().stub_hook(hook, sum(1 << KINDS.index(kind) for kind in PLACED))
     try:
         yield seen
     finally:
