@@ -14,16 +14,20 @@ import torch
 
 from tests.core.trainings import train_state
 from tests.gpu_stub.counting import Seen, counting
+from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train import optim
 from vitcli.core.train.training import Training
+from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment import listing
-from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.config import Experiment, load_experiment
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
+from vitcli.runner.train.rehearsal import random_data, with_statistics
 
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")
@@ -114,6 +118,12 @@ def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen
         for _ in range(STEPS):
             next(steps)
     return seen, messages
+
+
+def random_pictures(experiment: Experiment, count: int) -> DataSet:
+    """Return random pictures as the data of an experiment."""
+    spec = with_statistics(fit_to_data(experiment.spec, describe_data(experiment.spec.data)))
+    return random_data(spec, count, torch.device("cpu"))
 
 
 def count_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> dict[str, Any]:

@@ -11,16 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.gpu_stub.steps import one_of_each_kind
+from tests.gpu_stub.steps import one_of_each_kind, random_pictures
 from tests.gpu_stub.stub import ask_once
 from vitcli.core.torch_use import autocast_to
-from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.estimate import make_estimate
-from vitcli.runner.train.rehearsal import random_data, with_statistics
 from vitcli.runner.train.start import Request, start
 
 pytestmark = pytest.mark.ci
@@ -92,8 +89,7 @@ def estimate_by_peak(name: str, precision: str) -> float:
     changes = {"train.compile": False, "train.precision": precision}
     changes |= {"train.limit_batches": 2, "train.epochs": 1}
     experiment = load_experiment(name, changes)
-    spec = with_statistics(fit_to_data(experiment.spec, describe_data(experiment.spec.data)))
-    data = random_data(spec, IMAGES, torch.device("cpu"))
+    data = random_pictures(experiment, IMAGES)
     estimate = make_estimate(experiment, "cuda", data).memory_bytes
     gc.collect()
     torch.cuda.empty_cache()

@@ -34,7 +34,7 @@ from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.train.trainer import Trainer
 
-IMPORT = "import json; from tests.gpu_stub import steps, test_data as data\n"
+IMPORT = "import json; from tests.gpu_stub import steps, test_arithmetic, test_data as data\n"
 LAUNCHES = {"none": 30, "one": 110, "two": 150}
 """Number of rounds of a policy -> most launches of an uncompiled batch, other augmentation
 included."""
@@ -44,7 +44,8 @@ COMPILED = {"cifar10-small": 5, "cifar10-strong": 35}
 
 ASK = f"""{IMPORT}
 found = {{"policies": data.all_policies(), "save": data.checkpoint(), "slow": data.slow_copies()}}
-found |= {{"refused": steps.refuse_captures(), "training": data.training()}}
+found |= {{"training": data.training(), "refused": steps.refuse_captures()}}
+found |= {{"exact": test_arithmetic.exactness(), "settings": test_arithmetic.settings()}}
 print(json.dumps(found))
 """
 
@@ -185,11 +186,12 @@ def training() -> dict[str, Any]:
         drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
         return original(self, *key)
 
-    batches.DrawnAhead.take = take  # type: ignore[method-assign]
-    for name, found in waits.items():
-        setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
     changes = {"train.compile": False, "train.epochs": 3, "train.limit_batches": 2}
-    start(load_experiment("quickstart", changes), Request(device="cuda"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches.DrawnAhead, "take", take)
+        for name, found in waits.items():
+            patch.setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
+        start(load_experiment("quickstart", changes), Request(device="cuda"))
     names = [thread.name for thread in threading.enumerate()]
     left = [name for name in names if name.startswith(batches.THREAD)]
     return {"drawn": drawn, "left": left, "waits": waits}

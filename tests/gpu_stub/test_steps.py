@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu_stub.steps import (
-    CEILINGS,
-    COMPILED,
-    EXPERIMENTS,
-    MOST_WITH_TEACHER,
-    TEACHERS,
-    experiment_cases,
-    row_cases,
-)
+from tests.gpu_stub import steps
 from tests.gpu_stub.stub import ask_once, ask_stub
 from tests.gpu_stub.test_data import ASK
 
-GROUPS = {"experiment_cases": experiment_cases(), "row_cases": row_cases()}
+GROUPS = {"experiment_cases": steps.experiment_cases(), "row_cases": steps.row_cases()}
 REDRAWN = "the features are drawn on the host, and copied from pinned memory"
 KNOWN: dict[str, dict[str, str]] = {
     "waits": {},
@@ -61,7 +53,7 @@ def test_steps_neither_wait_nor_copy_from_the_host_nor_complain(rows, kind):
 
 
 def test_steps_launch_no_more_than_the_committed_ceilings(rows):
-    committed = json.loads(CEILINGS.read_text())
+    committed = json.loads(steps.CEILINGS.read_text())
     is_same = torch.__version__.startswith(committed["torch"])
     most = {k: v * (1 if is_same else 1.25) for k, v in committed["launches"].items()}
     launches = {label: row["launches"] for label, row in rows.items()}
@@ -75,20 +67,20 @@ def test_a_step_as_a_graph_is_hardly_more_than_its_launch(rows):
     graphs = {label: row["launches"] for label, row in rows.items() if label.endswith(", graph")}
     assert len(graphs) == len(rows) / 2
     above = {label for label, launches in graphs.items() if launches > MOST}
-    teachers = {f"{name}, graph" for name in TEACHERS}
+    teachers = {f"{name}, graph" for name in steps.TEACHERS}
     assert above - teachers <= KNOWN["copies"].keys()
-    assert all(graphs[label] <= MOST_WITH_TEACHER for label in above & teachers)
+    assert all(graphs[label] <= steps.MOST_WITH_TEACHER for label in above & teachers)
 
 
 def test_every_ceiling_belongs_to_a_case():
-    committed = json.loads(CEILINGS.read_text())["launches"]
-    assert committed.keys() == labels([*EXPERIMENTS, *row_cases()])
+    committed = json.loads(steps.CEILINGS.read_text())["launches"]
+    assert committed.keys() == labels([*steps.EXPERIMENTS, *steps.row_cases()])
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", steps.COMPILED)
 def test_a_compiled_step_launches_no_more_than_committed(name, tmp_path):
-    committed = json.loads(CEILINGS.read_text())
+    committed = json.loads(steps.CEILINGS.read_text())
     code = f"import json; from tests.gpu_stub import steps; name = {name!r}\n"
     found = ask_stub(code + "print(json.dumps(steps.compiled_launches(name)))", cwd=tmp_path)
     most = committed["compiled"][name]
@@ -99,7 +91,7 @@ def test_a_compiled_step_launches_no_more_than_committed(name, tmp_path):
 
 def test_a_step_that_cannot_be_captured_is_taken_eagerly():
     """It reads a number on the host, in the forward pass or between scaling and optimiser."""
-    for steps, messages in ask_once("data", ASK)["refused"]:
-        assert steps == list(range(1, 13))
+    for taken, messages in ask_once("data", ASK)["refused"]:
+        assert taken == list(range(1, 13))
         assert len(messages) == 1
         assert "captur" in messages[0]
