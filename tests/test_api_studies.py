@@ -176,15 +176,6 @@ def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
     assert rows["s/full/seed0"]["test_accuracy"] == full["accuracy"]
 
 
-def test_frames_are_those_of_pandas(study):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    scaled = run_cell(PART, 1)["Scaled"]
-    frame = study({"model.attention": {"name": scaled, "power": 2.0}}).to_pandas()
-    assert isinstance(frame, pandas.DataFrame)
-    assert frame.groupby("variant").size().to_dict() == {"full": 1, "mine": 1}
-    assert len(vitcli.runs()) == 2
-
-
 def test_a_frame_without_pandas_is_refused_in_one_line(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(vitcli.UserError, match="type: pip install pandas"):

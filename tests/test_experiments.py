@@ -1,24 +1,36 @@
-"""Every file in experiments/ has a question and a header, parses and builds."""
+"""Every file in experiments/ has a question and a header, parses and builds.
+
+Variants of the studies change what they name, and pre-trainings take equal compute.
+"""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.image_model import build_model
-from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
+from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec, VitSpec
+from vitcli.core.spec.slots import INITS
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import config_text, load_experiment
+from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import describe_experiment, kind_of
 from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.plan import model_sizes
+from vitcli.runner.train.flops import count_step_flops, random_batch
 
 FOLDER = Path(__file__).parents[1] / "experiments"
-FILES = sorted(FOLDER.glob("*.yaml"))
-EXPERIMENTS = [path for path in FILES if kind_of(path) == "experiment"]
+FILES = {path: kind_of(path) for path in sorted(FOLDER.glob("*.yaml"))}
+EXPERIMENTS = [path for path, kind in FILES.items() if kind == "experiment"]
+STUDIES = [path for path, kind in FILES.items() if kind == "study"]
 VERBS = {"experiment": "train", "study": "ablate", "search": "search"}
 PARAMETERS = {
     "cifar10-tiny": 140_618,
@@ -34,8 +46,7 @@ PARAMETERS = {
 }
 
 
-def resolved(path: Path) -> ExperimentSpec:
-    spec = load_experiment(str(path)).spec
+def resolved(spec: ExperimentSpec) -> ExperimentSpec:
     return fit_to_data(spec, describe_data(spec.data))
 
 
@@ -50,14 +61,14 @@ def test_a_file_has_a_question_a_command_a_cost_a_result_and_what_it_was_tuned_o
     assert len(re.findall(TUNED, text, re.M)) == 1
     assert describe_experiment(str(path)).question.endswith("?")
     command = re.findall(r"^# Run: +(.*)$", text, re.M)[0].split()
-    assert command[:2] == ["vitcli", VERBS[kind_of(path)]]
+    assert command[:2] == ["vitcli", VERBS[FILES[path]]]
     is_default = path.stem in ("quickstart", "ablation-quickstart")
     assert command[2:] == ([] if is_default else [path.stem])
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_experiment_resolves_and_builds(path, tmp_path):
-    spec = resolved(path)
+    spec = resolved(load_experiment(str(path)).spec)
     with torch.device("meta"):
         model = build_model(spec.model)
     if path.stem in PARAMETERS:
@@ -70,3 +81,149 @@ def test_an_experiment_resolves_and_builds(path, tmp_path):
 def test_data_sets_with_a_name_are_in_the_catalogue():
     assert set(DATA_SETS) - set(GENERATED) == CATALOGUE.keys()
     assert list(GENERATED) == list(GENERATED_SETS)
+
+
+SIX = {
+    "baseline": set(),
+    "no-positional-encoding": {"model.pos_embed"},
+    "single-head": {"model.num_heads"},
+    "no-residual": {"model.residual"},
+    "no-layernorm": {"model.norm"},
+    "no-ffn": {"model.ffn"},
+}
+TABLES = [f"ablation-{name}" for name in ("quickstart", "cifar10-tiny", "cifar10-short", "cifar10")]
+REPORT = {"no-positional-encoding": -8.7, "single-head": -3.2, "no-residual": -12.1,
+          "no-layernorm": -15.3, "no-ffn": -6.4}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_builds_and_differs(path):
+    study = load_study(str(path))
+    sizes = model_sizes(study)
+    assert list(sizes) == [variant.name for variant in study.variants]
+    assert len({variant.spec for variant in study.variants}) == len(study.variants)
+    assert len(study.seeds) >= (2 if study.parts or path.stem.startswith("study-") else 3)
+    assert study.threads == 1
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_changes_the_field_it_names_and_has_the_drop_of_the_source(name):
+    study = load_study(name)
+    base = study.baseline.spec
+    assert {each.name: {*differences(base, each.spec)} for each in study.variants} == SIX
+    assert (study.reference is None) == (name == "ablation-quickstart")
+    if rows := study.reference and study.reference.rows:
+        full = rows["baseline"].accuracy
+        assert full == 93.1
+        assert {row: round(rows[row].accuracy - full, 9) for row in REPORT} == REPORT
+
+
+def test_the_fair_study_keeps_the_parameter_count():
+    study = load_study("ablation-fair")
+    sizes = model_sizes(study)
+    assert all(abs(size / sizes["baseline"] - 1) < 0.05 for size in sizes.values())
+    taken = model_sizes(load_study("ablation-cifar10-tiny"))
+    assert any(abs(size / taken["baseline"] - 1) > 0.3 for size in taken.values()), "the control"
+    for variant in study.variants:
+        assert SIX[variant.name] <= set(differences(study.baseline.spec, variant.spec))
+
+
+SEEDED = (
+    *("ablation-quickstart", "ablation-heads", "ablation-norm", "study-attention"),
+    *("study-architectures-tiny", "study-ingredients", "study-pretraining-100"),
+)
+"""Studies of each kind of variant; tests/core/nn/test_init.py has every kind of tensor."""
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_variants_of_one_seed_start_with_the_baselines_weights(name):
+    """Tensors of the same name and shape must be equal, or seeds would not pair.
+
+    Variants that change the scheme of the initial weights differ in nothing else. A scheme that
+    shapes each head's attention gives other matrices to another number of heads.
+    """
+    study = load_study(name)
+    base = initial_tensors(study, study.baseline.name)
+    family = study.baseline.spec.model.family
+    for variant in study.variants[1:]:
+        changed = differences(study.baseline.spec, variant.spec)
+        if variant.spec.model.family != family or "model.init" in changed:
+            continue
+        ours = initial_tensors(study, variant.name)
+        common = [n for n in base if n in ours and base[n].shape == ours[n].shape]
+        unequal = {name for name in common if not base[name].equal(ours[name])}
+        if "model.num_heads" in changed and INITS[variant.spec.model.init].factors_attention:
+            of_heads = ("qkv.weight", "qkv.bias", "proj.weight")
+            unequal = {name for name in unequal if not name.endswith(of_heads)}
+        assert not unequal, variant.name
+        if variant.spec.model.embed_dim == study.baseline.spec.model.embed_dim:
+            drawn = [name for name in common if base[name].unique().numel() > 1]
+            assert drawn, f"{variant.name}: nothing is in common, so nothing was compared"
+
+
+def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
+    """Return an encoder's tensors at the start of a training with seed 0.
+
+    Of blocks, there are at most two, or as many as the task names.
+    """
+    (variant,) = [variant for variant in study.variants if variant.name == name]
+    spec = resolved(variant.spec)
+    if isinstance(spec.model, VitSpec):
+        needed = max(2, *getattr(spec.task, "layers", ()), 0)
+        spec = spec.replace(model=spec.model.replace(depth=min(needed, spec.model.depth)))
+    return encoder_of(spec, new_module(spec)).state_dict()
+
+
+PRETRAINING = {
+    "study-pretraining-100": 100,
+    "study-pretraining": 1000,
+    "study-pretraining-all": None,
+}
+TOLERANCE = 0.01
+
+
+@cache
+def train_flops(spec: ExperimentSpec) -> int:
+    """Return the operations of a training, without its pre-training."""
+    facts = describe_data(spec.data)
+    spec = fit_to_data(spec, facts)
+    count = num_batches(facts.num_train, spec.train.batch_size)
+    steps = spec.train.epochs * min(count, spec.train.limit_batches or count)
+    return steps * count_step_flops(spec, random_batch(spec, new_module(spec)))
+
+
+def test_every_variant_takes_the_same_compute():
+    """The studies share pre-trainings, which are counted once."""
+    for study in map(load_study, PRETRAINING):
+        totals = {}
+        for variant in study.variants:
+            first = variant.spec.pretraining
+            totals[variant.name] = train_flops(variant.spec) + (train_flops(first) if first else 0)
+        scratch = totals.pop("scratch")
+        assert totals == {name: pytest.approx(scratch, rel=TOLERANCE) for name in totals}
+
+
+@pytest.mark.parametrize("name", PRETRAINING)
+def test_every_variant_sees_the_same_labels_and_the_same_model(name):
+    study = load_study(name)
+    baseline = study.baseline.spec
+    assert baseline.data.labels == PRETRAINING[study.name]
+    for variant in study.variants:
+        assert variant.spec.data == baseline.data
+        assert variant.spec.model == baseline.model
+        assert variant.spec.train.precision == "fp32"
+        if first := variant.spec.pretraining:
+            own = baseline.data.labels if first.task.row.uses_labels else None
+            assert first.data.labels == own
+            assert first.train.precision == "fp32"
+
+
+def test_the_studies_share_the_pre_trainings_without_labels():
+    found = {}
+    for name in PRETRAINING:
+        for variant in load_study(name).variants:
+            first = variant.spec.pretraining
+            if first and not first.task.row.uses_labels:
+                found.setdefault(variant.name, set()).add(first.model_dump_json())
+    assert len(found) == 3
+    assert {len(each) for each in found.values()} == {1}

@@ -1,6 +1,7 @@
 """Every task of the table can do what classification can; a new row is tested by itself.
 
-``tests/denoising.py`` is a row that the package does not have. It keeps the interface honest.
+``tests/denoising.py`` is a row that the package does not have, and measures an error instead of an
+accuracy. It keeps the interface honest.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from shutil import ignore_patterns
 
@@ -29,10 +31,13 @@ from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.strip import fixed_index
 from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, load_module
 from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.render import FIGURES
@@ -47,9 +52,14 @@ def name(request) -> str:
 
 
 @pytest.fixture
-def task(name, here, monkeypatch, tmp_path_factory) -> TinyTask:
-    """A task with its tiny experiment."""
+def added(monkeypatch) -> None:
+    """The row of ``tests/denoising.py``, until the test ends."""
     monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
+
+
+@pytest.fixture
+def task(name, here, added, tmp_path_factory) -> TinyTask:
+    """A task with its tiny experiment."""
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
     return TinyTask(name, place)
@@ -173,7 +183,7 @@ def test_pictures_are_drawn_in_every_form(task):
     assert all(Path(file).stat().st_size for file in drawn["files"].values())
 
 
-def test_its_pictures_are_plain_data_that_draws_no_random_numbers(task):
+def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
     made, data = objective(task)
     index, module = fixed_index(data.test), made.module.eval()
     state = torch.get_rng_state()
@@ -194,17 +204,12 @@ def test_its_pictures_are_plain_data_that_draws_no_random_numbers(task):
         assert picture.cells.equal(again[name].cells)
         if isinstance(picture, Grid):
             assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
-
-
-def test_its_pictures_are_drawn_and_on_the_page(task):
     run = task.finished("run")
-    made, data = objective(task)
-    names = made.pictures(made.module.eval(), data, fixed_index(data.test)).keys()
     (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))
-    assert drawn["files"].keys() == names
-    assert (drawn["skipped"].keys() == {"pictures"}) == (not names)
+    assert drawn["files"].keys() == found.keys()
+    assert (drawn["skipped"].keys() == {"pictures"}) == (not found)
     page = Path("figures/index.html").read_text()
-    assert page.count('src="data:image/png') == len(names)
+    assert page.count('src="data:image/png') == len(found)
     assert task.row.headline.text(drawn[task.measure]) in page
 
 
@@ -268,3 +273,53 @@ def test_it_is_ablated(task, monkeypatch, request):
     for numbers in document["statistics"]:
         assert math.isfinite(numbers[f"{task.row.headline.name}_mean"])
     assert document.get("task", DEFAULT_TASK) == task.name
+
+
+@pytest.mark.usefixtures("added")
+def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
+    errors = {}
+    for name, epochs in (("long", 2), ("short", 1)):
+        vitcli(f"train {tiny} -s task.name={ADDED} --epochs {epochs} -o runs/{name}")
+        result = json.loads(Path(f"runs/{name}/result.json").read_text())
+        errors[name] = result["test_error"]
+    best = min(errors, key=lambda name: errors[name])
+    assert f"error {errors[best]:.4f}" in vitcli("runs ls")
+    (listed,) = json.loads(vitcli("runs ls --top 1 --json"))
+    assert (listed["name"], listed["test_error"]) == (best, errors[best])
+    assert listed["test_accuracy"] is None
+    assert re.search(r"^test_error +\S+ +\S+ +\S+$", vitcli("runs diff long short"), re.M)
+    assert "class" not in vitcli("eval long --format md")
+    of_classes = ["confusion", "mistakes", "logit-lens", "faithfulness", "explorer"]
+    (drawn,) = json.loads(vitcli(f"visualize long --what curves,{','.join(of_classes)} --json"))
+    assert drawn["test_error"] == errors["long"]
+    assert drawn["skipped"].keys() == {*of_classes}
+    assert f"error {errors['long']:.4f}" in Path("figures/index.html").read_text()
+    vitcli(f"train {tiny} --epochs 1 -o runs/other")
+    assert re.search(r"accuracy \d+\.\d\d % ", vitcli("runs ls"))
+    assert "different tasks cannot be compared (classify, denoise)" in vitcli("runs ls --top 1", 2)
+
+
+@pytest.mark.usefixtures("added")
+def test_the_best_checkpoint_of_an_error_has_the_smallest(tiny):
+    changes = {"task.name": ADDED, "data.val_split": 16, "train.ema_decay": None}
+    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    errors = {record["val_error"]: record["step"] for record in done.run.metrics()}
+    assert done.result["best_val_error"] == min(errors)
+    assert done.result["best_val_step"] == errors[min(errors)]
+
+
+@pytest.mark.usefixtures("added")
+def test_a_study_has_one_metric_and_takes_no_reference_in_percent(tiny):
+    variants = "variants: {base: {}, other: {%s}}\n"
+    head = f"base: {tiny}\nseeds: [0]\n"
+    Path("mine.yaml").write_text(
+        f"{head}task: {{name: {ADDED}}}\n{variants % 'model.ffn: none'}"
+        "reference: {source: a paper, rows: {base: {accuracy: 93.1}}}\n"
+    )
+    with pytest.raises(ConfigError, match="'denoise' measures error; remove the reference"):
+        load_study("mine.yaml")
+    Path("mine.yaml").write_text(head + variants % f"task.name: {ADDED}")
+    with pytest.raises(ConfigError, match="task measures error, that of 'base' accuracy, %"):
+        load_study("./mine.yaml")
+    with pytest.raises(ValueError, match="contain 'loss'"):
+        replace(row_of(ADDED), reports=("error",))

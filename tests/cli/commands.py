@@ -1,13 +1,34 @@
 """`vitcli` in a test, and pictures for it."""
 
 import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
+import typer
 from PIL import Image
 from typer.testing import CliRunner
 
+from tests.patience import HANG
 from vitcli.cli.main import app
+
+
+@cache
+def root() -> Any:
+    """Return the group of all commands."""
+    return typer.main.get_command(app)
+
+
+def commands_of(group: Any, path: str = "vitcli") -> Iterator[tuple[str, Any]]:
+    """Yield ``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on with their objects."""
+    for name, each in getattr(group, "commands", {}).items():
+        yield f"{path} {name}", each
+        yield from commands_of(each, f"{path} {name}")
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -30,6 +51,23 @@ def said(code: int, *words: object) -> str:
     found, _, talk = vitcli(*words)
     assert found == code, talk
     return talk
+
+
+def typed(command: str, code: int = 0) -> tuple[str, str]:
+    """Type a line that ends with an exit code, and return its stdout and stderr."""
+    words = shlex.split(command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vitcli", *words])
+        found, out, talk = vitcli(*words)
+    assert found == code, talk
+    return out, talk
+
+
+def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    command = [sys.executable, "-m", "vitcli", *map(str, words)]
+    streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"text": True, "timeout": HANG}
+    return subprocess.run(command, check=False, **streams | options)
 
 
 def document(*words: object) -> Any:

@@ -2,13 +2,12 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import typed
 from tests.cli.conftest import STUDY
 from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.test_states import STUDY as PLAIN_STUDY
@@ -23,23 +22,13 @@ from vitcli.runner.study.table import FORMATS, read_document
 ROOT = Path("runs/mine")
 
 
-def ablate(command: str, code: int = 0) -> tuple[str, str]:
-    """Run ``vitcli ablate``, check its exit code, and return its stdout and stderr."""
-    words = ["ablate", *shlex.split(command)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["vitcli", *words])
-        found, out, talk = vitcli(*words)
-    assert found == code, talk
-    return out, talk
-
-
 @pytest.fixture
 def study(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(STUDY.replace("epochs: 2", "epochs: 1"))
 
 
 def test_a_study_from_nothing_to_its_table_and_again(study):
-    first, talk = ablate("mine.yaml -j 2")
+    first, talk = typed("ablate mine.yaml -j 2")
     assert re.search(r"full/seed0 +test \d+\.\d\d %", talk)
     assert first.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
@@ -47,27 +36,27 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in ("svg", "png")}
     tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
     assert figures | tables <= files
-    again, talk = ablate("mine.yaml")
+    again, talk = typed("ablate mine.yaml")
     assert (again == first, "to train" in talk) == (True, False)
     for form in FORMATS:
-        assert ablate(f"mine.yaml --table-only --format {form}")[1] == ""
+        assert typed(f"ablate mine.yaml --table-only --format {form}")[1] == ""
     document = read_document((ROOT / "results.json").read_text())
     stored = json.loads((ROOT / "results.json").read_text())
-    assert json.loads(ablate("mine.yaml --format json")[0]) == stored
+    assert json.loads(typed("ablate mine.yaml --format json")[0]) == stored
     assert document.rows[1].changes == {"model.norm": "none"}
-    ablate("mine.yaml --table-only --checklist answers.md")
+    typed("ablate mine.yaml --table-only --checklist answers.md")
     assert "seed" in Path("answers.md").read_text()
 
 
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
-    out, _ = ablate("mine.yaml --dry-run --seeds 0-5")
+    out, _ = typed("ablate mine.yaml --dry-run --seeds 0-5")
     assert "to train  12 of 12 trials" in out
     assert "(6 seeds, 1 comparison).\n" in out, "what it can detect"
     assert not ROOT.exists()
 
 
 def test_trials_that_share_images_are_not_exported(study):
-    _, talk = ablate("mine.yaml --table-only --format trials -s data.folds=5", 2)
+    _, talk = typed("ablate mine.yaml --table-only --format trials -s data.folds=5", 2)
     assert "'vitcli table' knows no folds" in talk
 
 
@@ -76,21 +65,14 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     for variant in ("full", "no-norm"):
         for seed in (0, 1):
             fabricate(variant, seed)
-    ablate("mine.yaml")
+    typed("ablate mine.yaml")
     whole = (ROOT / "results.json").read_bytes()
-    _, talk = ablate("mine.yaml --seeds 0")
+    _, talk = typed("ablate mine.yaml --seeds 0")
     assert (ROOT / "results.json").read_bytes() == whole
     assert "report  not written, because --seeds trains a part" in talk
 
 
-def test_what_is_not_done_is_exit_code_3_and_named(study):
-    ROOT.mkdir(parents=True)
-    (ROOT / "no-norm").write_text("a file in the way")
-    out, talk = ablate("mine.yaml --seeds 0 -j 1", 3)
-    assert ("1 of 1 " in out, "error: 1 of 2 " in talk) == (True, True), "the table marks it"
-
-
-RAY = "mine.yaml --device cpu --engine ray --address auto --gpus 0.25"
+RAY = "ablate mine.yaml --device cpu --engine ray --address auto --gpus 0.25"
 
 
 class Recorded(Fake):
@@ -114,22 +96,18 @@ def engine(here, monkeypatch) -> Recorded:
     return found
 
 
-def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine):
-    _, talk = ablate(f"{RAY} --first")
+def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine, here):
+    _, talk = typed(f"{RAY} --first --dry-run")
+    assert ("full/seed0" in talk, engine.rounds) == (True, [])
+    _, talk = typed(f"{RAY} --first --save saved")
     assert (engine.rounds, engine.name) == ([["full/seed0"]], "local")
+    assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
     assert "next    vitcli ablate mine.yaml --device cpu --engine ray --address auto " in talk
-    ablate(RAY)
+    typed(RAY)
     assert sorted(engine.rounds[1]) == ["full/seed1", "no-norm/seed0", "no-norm/seed1"]
     cluster = engine.setup.cluster
     assert (engine.name, cluster.address, cluster.gpus) == ("ray", "auto", 0.25)
     assert engine.setup.count is None, "as many at once as fit"
-
-
-def test_the_first_trial_is_planned_without_a_training_and_saved_at_once(engine, here):
-    _, talk = ablate(f"{RAY} --first --dry-run")
-    assert ("full/seed0" in talk, engine.rounds) == (True, [])
-    ablate(f"{RAY} --first --save saved")
-    assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
 
 
 def test_times_and_options_of_sbatch_are_read():

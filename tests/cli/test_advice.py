@@ -7,11 +7,8 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
-import typer
-
-from vitcli.cli.main import app
+from tests.cli.commands import root
 from vitcli.cli.usage import options_of
 from vitcli.runner.text import closest
 from vitcli.version import PACKAGE
@@ -61,11 +58,6 @@ def texts(source: str) -> Iterator[str]:
 def sources() -> dict[str, str]:
     files = [file for floor in ("cli", "runner") for file in (PACKAGE / floor).rglob("*.py")]
     return {str(file.relative_to(PACKAGE)): file.read_text() for file in sorted(files)}
-
-
-@cache
-def root() -> Any:
-    return typer.main.get_command(app)
 
 
 def problems(text: str) -> Iterator[str]:

@@ -42,14 +42,6 @@ def test_training():
     assert found["peak_memory_bytes"] > 2**26
 
 
-def test_inference():
-    rows = document("inference", *SMALL, *QUICK)["rows"]
-    assert {row["batch_size"] for row in rows} == {1, 8, 64, 256}
-    assert rows[0]["precision"] == "fp32"
-    for row in rows:
-        assert row["images_per_second"] == pytest.approx(row["batch_size"] / row["seconds"])
-
-
 def test_inference_in_fp32_is_that_of_eval(monkeypatch):
     fused, compute = [], F.scaled_dot_product_attention
 
@@ -59,8 +51,12 @@ def test_inference_in_fp32_is_that_of_eval(monkeypatch):
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
     as_trained = ("--precision", "bf16", "-s", "train.kernels=torch")
-    document("inference", *SMALL, *QUICK, *as_trained)
+    rows = document("inference", *SMALL, *QUICK, *as_trained)["rows"]
     assert {*fused} == {torch.float32}, "a training in bf16 on a CPU uses plain products"
+    assert {row["batch_size"] for row in rows} == {1, 8, 64, 256}
+    assert "fp32" in {row["precision"] for row in rows}
+    for row in rows:
+        assert row["images_per_second"] == pytest.approx(row["batch_size"] / row["seconds"])
 
 
 def test_attention_keeps_quadratic_memory_unless_it_is_fused():

@@ -32,10 +32,14 @@ def test_info_downloads_nothing(monkeypatch):
 
 
 def test_info_of_ones_own_pictures(pictures):
-    found = document("data", "info", f"imagefolder:{pictures}")
+    words = ("data", "info", f"imagefolder:{pictures}")
+    found = document(*words, "-o", "sheet.png")
     assert found["images_per_class"] == {"train": [40, 40], "test": [12, 12]}
     assert (found["class_names"], found["num_train"]) == (["bright", "dark"], 80)
-    assert (len(found["data_hash"]), found["picture"]) == (64, None)
+    assert (len(found["data_hash"]), found["picture"]) == (64, "sheet.png")
+    with Image.open("sheet.png") as sheet:
+        assert (sheet.format, np.asarray(sheet).std() > 10) == ("PNG", True)
+    assert document(*words)["picture"] is None
     files = (pictures / "train").rglob("*.png")
     pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
     np.testing.assert_allclose(found["mean"], pixels.mean((0, 1, 2)), rtol=1e-6)
@@ -142,15 +146,6 @@ def test_what_is_on_this_machine_is_listed_with_its_place(monkeypatch, here):
     facts = {"img_size": [32, 32], "in_chans": 3, "num_classes": 10, "kind": "missing"}
     facts |= {"num_train": 50_000, "num_test": 10_000, "place": None, "decoded": []}
     assert found["cifar10"] == {"name": "cifar10"} | facts
-
-
-def test_the_picture_is_written_as_png(pictures):
-    name = f"imagefolder:{pictures}"
-    assert document("data", "info", name, "-o", "sheet.png")["picture"] == "sheet.png"
-    with Image.open("sheet.png") as sheet:
-        assert (sheet.format, np.asarray(sheet).std() > 10) == ("PNG", True)
-    said(0, "data", "info", name, "-o", "again.png")
-    assert Path("sheet.png").read_bytes() == Path("again.png").read_bytes()
 
 
 def test_rm_empties_the_cache_of_a_data_set_after_asking(pictures):

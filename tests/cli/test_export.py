@@ -31,6 +31,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights import export, formats
 from vitcli.runner.weights.timm_names import not_plain
+from vitcli.runner.weights.unpickle import check_archive
 
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
@@ -147,6 +148,8 @@ def test_a_program_of_torch_computes_the_logits(here, name):
     assert json.loads(kept["vitcli.json"])["output"] == "logits"
     with zipfile.ZipFile("deep/model.pt2") as archive:
         assert not any(names_a_folder(archive.read(part)) for part in archive.namelist())
+    with open("deep/model.pt2", "rb") as file, pytest.raises(ValueError, match="pt2"):
+        check_archive(file)  # of an import
 
 
 @pytest.mark.parametrize("name", quick("vit", "resnet18", "attention performer"))
@@ -165,15 +168,12 @@ def test_weights_are_read_back(here, name):
 
 
 PLAIN = [
-    {},
-    {"patch_embed": "conv", "pos_embed_prefix": True},
-    {"pos_embed": "sincos1d", "pos_embed_prefix": True, "reg_tokens": 2},
-    {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu"},
+    {"patch_embed": "conv", "pos_embed_prefix": True, "qkv_bias": False, "layer_scale_init": 0.3},
+    {"pos_embed": "sincos1d", "pos_embed_prefix": True, "reg_tokens": 2, "final_norm": False},
+    {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu", "img_size": (16, 32), "patch_size": 8},
     {"mlp_dim": 49, "embed_dim": 11, "num_heads": 1},  # int(11 * (49 / 11)) is 48
-    {"qkv_bias": False, "layer_scale_init": 0.3},
-    {"final_norm": False, "img_size": (16, 32), "patch_size": 8},
-    {"pre_norm": True, "patch_bias": False},
 ]
+"""tests/cli/test_timm.py has more, with weights of timm."""
 
 
 @pytest.mark.parametrize("fields", PLAIN, ids=str)

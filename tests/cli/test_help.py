@@ -3,14 +3,12 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import commands_of, root, started, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.patience import HANG
@@ -48,36 +46,31 @@ LIGHT = (
 """Commands, and lines to complete after ``#``."""
 
 
-def run(environment: dict[str, str], *words: str, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *words]
-    streams = {"capture_output": True, "text": True, "timeout": HANG}
-    return subprocess.run(command, env=environment, check=False, **streams | options)
-
-
 def test_what_only_reads_files_does_not_load_torch(here, environment):
     make_run(0)
     make_study_folder({"full/seed0": "finished"})
-    done = run(environment, "-c", PROBE, input="\n".join(LIGHT))
+    streams = {"capture_output": True, "text": True, "input": "\n".join(LIGHT), "timeout": HANG}
+    done = subprocess.run([sys.executable, "-c", PROBE], env=environment, **streams)
     assert done.returncode == 0, done.stderr
     assert "layer_norm" in done.stdout
 
 
 def test_help_is_whole_where_python_removes_docstrings(environment):
-    done = run(environment | {"PYTHONOPTIMIZE": "2"}, "-m", "vitcli", "runs", "page", "--help")
+    done = started("runs", "page", "--help", env=environment | {"PYTHONOPTIMIZE": "2"})
     assert done.stdout == vitcli("runs", "page", "--help")[1]
 
 
 def test_what_goes_into_a_pipe_is_plain(environment):
     asked = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true"}
-    for words, code in (("experiments ls", 0), ("trian", 2)):
-        done = run(environment | asked, "-m", "vitcli", *words.split())
+    for words, code in (("explain", 0), ("trian", 2)):
+        done = started(*words.split(), env=environment | asked)
         assert (done.returncode, {"\x1b", "\r"} & {*done.stdout, *done.stderr}) == (code, set())
 
 
 def test_a_terminal_that_wants_it_plain_gets_it_plain(environment):
     plain = environment | {"NO_COLOR": "1"}
-    code, screen = run_in_terminal("experiments", "ls", environment=plain, width=80)
-    assert (code, "quickstart" in screen, "\x1b" in screen) == (0, True, False)
+    code, screen = run_in_terminal("explain", environment=plain, width=80)
+    assert (code, "attention" in screen, "\x1b" in screen) == (0, True, False)
 
 
 @pytest.mark.parametrize("words", ["", "runs"])
@@ -102,17 +95,12 @@ def test_a_wrong_variable_is_named():
     assert (done.exit_code, done.stderr.startswith("error: VITCLI_OFFLINE ")) == (2, True)
 
 
-def contexts(command: Any, parent: Any = None) -> Iterator[Any]:
-    """The context of every command that can be typed."""
-    own = typer.Context(command, parent=parent, info_name=command.name)
-    below = [*getattr(command, "commands", {}).values()]
-    for each in below:
-        yield from contexts(each, own)
-    if not below:
-        yield own
-
-
-EVERY = [*contexts(typer.main.get_command(app))]
+EVERY = [
+    typer.Context(each, parent=typer.Context(root()))
+    for _, each in commands_of(root())
+    if not hasattr(each, "commands")
+]
+"""The context of every command that can be typed."""
 
 
 def test_every_wrong_value_can_be_explained():

@@ -67,12 +67,6 @@ def flipped() -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def exported_program() -> bytes:
-    out = io.BytesIO()
-    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)), out)
-    return out.getvalue()
-
-
 HOSTILE = {
     "canary": saved({"weight": Canary()}),
     "marks": with_pickle(b"\x80\x02" + b"(" * (3 << 20) + b"."),
@@ -97,7 +91,6 @@ STARTS = {
     "a list": (saved([torch.zeros(2)]), "a list"),
     "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse"),
     "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save"),
-    "pt2": (exported_program(), "pt2"),
     "model": (saved(theirs()), "a model object"),
     "short.safetensors": (safetensors.torch.save({"x": torch.ones(9)})[:-4], "cut short"),
     "none.safetensors": (safetensors.torch.save({}), "holds no tensors"),
@@ -211,8 +204,8 @@ def test_tensors_that_the_model_cannot_have_are_refused(tiny, here, told, change
 @pytest.mark.parametrize(
     ("mean", "model"),
     [
-        *((mean, "{}") for mean in ("[1, 2", '{"a": 1}', '"abc"', "[1e999, 0, 0]", '["a"]')),
-        *(("[0, 0, 0]", '{"num_heads": ["x"]}'), ("[0, 0, 0]", '{"norm_eps": {}}')),
+        *((mean, "{}") for mean in ("[1, 2", '"abc"', "[1e999, 0, 0]")),
+        ("[0, 0, 0]", '{"num_heads": ["x"]}'),
     ],
 )
 def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):

@@ -12,7 +12,7 @@ import filelock
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.commands import said
+from tests.cli.commands import said, started
 from tests.fabricated import make_run
 from vitcli.cli.main import app
 from vitcli.runner.data import cache
@@ -103,7 +103,6 @@ def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
 def test_names_of_any_script_can_be_shown_in_any_locale(here):
     Path("größer_蝶.yaml").write_text("question: is 蝶 größer?\nbase: quickstart\n", "utf-8")
     own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    words = [sys.executable, "-m", "vitcli", "experiments", "show", "größer_蝶.yaml"]
-    done = subprocess.run(words, env=os.environ | own, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"question: is" in done.stdout
+    done = started("experiments", "show", "größer_蝶.yaml", env=os.environ | own)
+    assert done.returncode == 0, done.stderr
+    assert "question: is" in done.stdout

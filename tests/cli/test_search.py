@@ -2,13 +2,12 @@
 
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import typed
 from tests.cli.conftest import SEARCH
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
@@ -22,23 +21,13 @@ from vitcli.runner.study.plan import Options
 ROOT = Path("runs/mine")
 
 
-def search_for(command: str, code: int = 0) -> tuple[str, str]:
-    """Run ``vitcli search``, check its exit code, and return its stdout and stderr."""
-    words = ["search", *shlex.split(command)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["vitcli", *words])
-        found, out, talk = vitcli(*words)
-    assert found == code, talk
-    return out, talk
-
-
 @pytest.fixture
 def search(tiny, without_workers) -> None:
     Path("mine.yaml").write_text(SEARCH)
 
 
 def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
-    out, talk = search_for("mine.yaml -j 1 --save saved")
+    out, talk = typed("search mine.yaml -j 1 --save saved")
     assert len(re.findall(r"^[0-9a-f]{8} depth=\d .* val .*%", talk, re.M)) == 3
     assert re.search(r"^winner +[\d,]+ +2 ", out, re.M)
     trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
@@ -52,11 +41,11 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert all("test_accuracy" in run.read("result.json") for run in tested)
     assert {run.read("meta.json")["num_val"] for run in tested} == {0}
 
-    out, talk = search_for("mine.yaml --json --save saved")
+    out, talk = typed("search mine.yaml --json --save saved")
     assert "to train" not in talk
     found = json.loads(out)
     assert found["final"]["rows"][1]["variant"] == "winner"
-    shown = json.loads(search_for("mine.yaml --status --json --save saved")[0])
+    shown = json.loads(typed("search mine.yaml --status --json --save saved")[0])
     assert (len(shown["trials"]), shown["trials"]) == (3, found["trials"])
     assert shown["unfinished"] == []
     refuse_another_winner()
@@ -64,15 +53,15 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     # Saved trials and the saved final stage are not trained again.
     assert len(read_store(Path("saved/mine-final"))) == 4
     shutil.rmtree(ROOT)
-    estimate, _ = search_for("mine.yaml --dry-run --save saved")
+    estimate, _ = typed("search mine.yaml --dry-run --save saved")
     assert ("\ntrials     0 of 3 trials to train\n" in estimate, ROOT.exists()) == (True, False)
-    out, talk = search_for("mine.yaml -j 1 --save saved --json")
+    out, talk = typed("search mine.yaml -j 1 --save saved --json")
     assert "4 of 4 trials taken from saved" in talk
     assert not [*ROOT.rglob("result.json")], "nothing is trained"
     other = json.loads(out)
     assert other["trials"] == found["trials"]
     assert other["final"]["rows"] == found["final"]["rows"]
-    search_for("mine.yaml --status", 2)  # without --save
+    typed("search mine.yaml --status", 2)  # without --save
 
 
 def refuse_another_winner() -> None:
@@ -96,7 +85,7 @@ def refuse_another_winner() -> None:
 
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):
     monkeypatch.setattr("vitcli.runner.study.run.run_study", lambda plan, *_, **__: plan.states)
-    out, talk = search_for("mine.yaml -j 1 -s search.trials=1", 3)
+    out, talk = typed("search mine.yaml -j 1 -s search.trials=1", 3)
     assert "error: 4 of 4 " in talk
     assert re.search(r"^winner .* 0 ", out, re.M), out
 
@@ -110,23 +99,23 @@ def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
 
 
 def test_a_dry_run_judges_the_space_and_trains_nothing(search):
-    assert "num_heads" in search_for("mine.yaml --dry-run")[0], "why points are not valid"
+    assert "num_heads" in typed("search mine.yaml --dry-run")[0], "why points are not valid"
     assert not ROOT.exists()
-    found = json.loads(search_for("mine.yaml --dry-run --json")[0])
+    found = json.loads(typed("search mine.yaml --dry-run --json")[0])
     assert (found["size"], found["valid_share"], found["num_open"]) == (8, 0.5, 3)
 
 
 def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
     monkeypatch.setattr("vitcli.runner.search.definition.find_spec", lambda _: None)
-    _, talk = search_for("mine.yaml", 2)
+    _, talk = typed("search mine.yaml", 2)
     assert (talk.count("\n"), talk.endswith("pip install '.[search]'\n")) == (1, True)
 
 
 def test_a_storage_that_cannot_be_opened_is_exit_4(search):
-    assert search_for("mine.yaml --storage nowhere://x", 4)[1].count("\n") == 1
+    assert typed("search mine.yaml --storage nowhere://x", 4)[1].count("\n") == 1
     assert not [*ROOT.glob("trials/*")]
 
 
 def test_a_space_without_a_valid_point_ends_with_a_sentence(search):
     Path("mine.yaml").write_text(SEARCH.replace("[1, 3]", "[3, 5]"))
-    assert "no valid point was found" in search_for("mine.yaml -j 1", 3)[1]
+    assert "no valid point was found" in typed("search mine.yaml -j 1", 3)[1]

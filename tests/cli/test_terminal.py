@@ -2,32 +2,25 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from PIL import Image
 
-from tests.cli.commands import vitcli
+from tests.cli.commands import save_picture, started, vitcli
+from tests.cli.test_doctor import SEEN
 from tests.fabricated import make_run
-from tests.patience import HANG
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
 from vitcli.cli import eval as evaluation
 from vitcli.cli.eval import matrix
-from vitcli.runner.machine import doctor
+from vitcli.runner.machine import obstacles
 
 pytestmark = pytest.mark.usefixtures("here")
-WIDTHS = (60, 120)
 LONG = "a-study-with-a-long-name/no-positional-encoding-and-more/seed0"
-
-
 TABLES = (
     ("runs", "show", "quickstart/train/seed1"),
     ("runs", "diff", "quickstart/train/seed1", LONG),
-    *(("experiments", "ls"), ("data", "ls"), ("data", "info", "shapes"), ("doctor",)),
+    *(("experiments", "ls"), ("data", "ls"), ("data", "info", "imagefolder:pictures"), ("doctor",)),
 )
 """``runs ls`` leaves out columns, so its tests are elsewhere."""
 
@@ -36,21 +29,20 @@ def set_width(monkeypatch, width: int | None) -> None:
     monkeypatch.setattr(console, "line_width", lambda stream=None: width)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_table_fits_and_breaks_no_word(monkeypatch, width):
+def test_every_table_fits_and_breaks_no_word(pictures, monkeypatch):
     make_run(1)
     make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
-    report = doctor.examine()
-    monkeypatch.setattr(doctor, "examine", lambda: report)
+    monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
     for words in TABLES:
         set_width(monkeypatch, None)
         whole = vitcli(*words)[1].split()
-        set_width(monkeypatch, width)
-        shown = vitcli(*words)[1]
-        too_long = [line for line in shown.splitlines() if len(line) > width]
-        assert all(len(line.split()) == 1 for line in too_long), "only a word that is longer"
-        assert {word for word in shown.split() if "..." not in word} <= set(whole), words
-        assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), words
+        for width in (60, 120):
+            set_width(monkeypatch, width)
+            shown = vitcli(*words)[1]
+            too_long = [line for line in shown.splitlines() if len(line) > width]
+            assert all(len(line.split()) == 1 for line in too_long), "only a word that is longer"
+            assert {word for word in shown.split() if "..." not in word} <= set(whole), words
+            assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), words
 
 
 def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment, monkeypatch):
@@ -83,40 +75,32 @@ def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypat
     assert show_matrix(names)[0].split()[3:] == names
 
 
-def run_with_output(stdout: Any, *words: str) -> tuple[int, str]:
-    """Run a command with this stdout; return its exit code and stderr."""
-    command = [sys.executable, "-m", "vitcli", *words]
-    ran = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=HANG)
-    return ran.returncode, ran.stderr
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")
 def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback():
     with open("/dev/full", "w") as full:
-        code, talk = run_with_output(full, "experiments", "ls")
-    assert (code, "error: the output: No space left on device" in talk) == (5, True)
-    assert not re.search("Traceback|Exception ignored", talk)
+        done = started("explain", stdout=full)
+    assert done.returncode == 5
+    assert "error: the output: No space left on device" in done.stderr
+    assert not re.search("Traceback|Exception ignored", done.stderr)
 
 
-def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
-    picture = Path("a picture with a long name, " + "and more " * 8 + ".png")
-    for path in (picture, "another.png"):
-        Image.new("RGB", (32, 32)).save(path)
-    words = ["predict", "cifar10-pocket", str(picture), "another.png", "--format", "csv"]
-    code, screen = run_in_terminal(*words, environment=environment, width=60)
-    assert (code, "\x1b[" in screen) == (0, True), "progress is shown on a terminal"
-    assert re.search(
-        rf'^"{re.escape(str(picture))}",\w+,[\d.]+,\w+,[\d.]+,,$', screen, re.MULTILINE
-    )
+def test_a_row_of_csv_is_one_line_on_a_terminal(monkeypatch):
+    name = "a picture with a long name, " + "and more " * 8 + ".png"
+    pictures = [save_picture(each, (32, 32)) for each in (name, "another.png")]
+    set_width(monkeypatch, 60)
+    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, out, talk = vitcli("predict", "cifar10-pocket", *pictures, "--format", "csv")
+    assert (code, "\x1b[" in talk) == (0, True), "progress is shown on a terminal"
+    assert re.search(rf'^"{re.escape(name)}",\w+,[\d.]+,\w+,[\d.]+,,$', out, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("words", "code"), [(["verify", "damaged"], 4), (["ls"], 0)], ids=str)
-def test_a_reader_that_has_gone_does_not_change_the_exit_code(here, words, code):
+def test_a_reader_that_has_gone_does_not_change_the_exit_code(here):
     Path("runs/damaged").mkdir(parents=True)
     Path("runs/damaged/config.yaml").write_text("seed: [")
     reading, writing = os.pipe()
     os.close(reading)
-    found, talk = run_with_output(writing, "runs", *words)
+    done = started("runs", "verify", "damaged", stdout=writing)
     os.close(writing)
-    assert found == code, talk
-    assert not re.search("Traceback|Exception ignored", talk)
+    assert done.returncode == 4, done.stderr
+    assert not re.search("Traceback|Exception ignored", done.stderr)
