@@ -66,7 +66,8 @@ def typed(command: str, code: int = 0) -> tuple[str, str]:
 def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own."""
     command = [sys.executable, "-m", "vitcli", *map(str, words)]
-    streams = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"text": True, "timeout": HANG}
+    streams: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    streams |= {"text": True, "timeout": HANG}
     return subprocess.run(command, check=False, **streams | options)
 
 

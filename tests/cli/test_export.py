@@ -170,10 +170,10 @@ def test_weights_are_read_back(here, name):
 PLAIN = [
     {"patch_embed": "conv", "pos_embed_prefix": True, "qkv_bias": False, "layer_scale_init": 0.3},
     {"pos_embed": "sincos1d", "pos_embed_prefix": True, "reg_tokens": 2, "final_norm": False},
-    {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu", "img_size": (16, 32), "patch_size": 8},
-    {"mlp_dim": 49, "embed_dim": 11, "num_heads": 1},  # int(11 * (49 / 11)) is 48
+    {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu", "pre_norm": True, "patch_bias": False},
+    {"mlp_dim": 49, "embed_dim": 11, "num_heads": 1, "img_size": (16, 32), "patch_size": 8},
 ]
-"""tests/cli/test_timm.py has more, with weights of timm."""
+"""An MLP of 49 is special: int(11 * (49 / 11)) is 48. test_timm.py has weights of timm."""
 
 
 @pytest.mark.parametrize("fields", PLAIN, ids=str)
