@@ -46,6 +46,7 @@ def several() -> None:
     ("words", "found"),
     [
         (["pets*"], ["pets", "pets-long"]),
+        (["pets"], ["pets"]),
         (["./runs/pets"], ["pets"]),
         (["runs/", "--state", "interrupted"], ["pets-long"]),
         (["quickstart"], ["quickstart/train/seed10", "quickstart/train/seed2"]),
@@ -56,6 +57,7 @@ def several() -> None:
         (["--data", "imagefolder:/home/me/my pets"], ["pets"]),
         (["--of", "cifar10-*"], ["cifar10-tiny/train/seed0"]),
         (["--of", "quickstart", "--state", "interrupted"], ["pets-long"]),
+        (["nothing"], []),
     ],
 )
 def test_filters_leave_out_other_runs(several, words, found):
