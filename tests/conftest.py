@@ -59,27 +59,6 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
         monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
 
 
-COUNTED: dict[tuple[object, ...], int] = {}
-"""Configuration and shapes of a batch -> the operations of a step."""
-
-
-@pytest.fixture(autouse=True)
-def _count_each_configuration_once(monkeypatch) -> None:
-    """Keep the operations of a step: to count them takes longer than a tiny training."""
-    from vitcli.runner.train import flops
-
-    count = flops.count_step_flops
-
-    def count_once(spec, batch) -> int:
-        text = spec.model_dump_json(exclude={"seed": True, "data": {"name": True}})
-        key = (text, *((name, value.shape) for name, value in batch.items()))
-        if key not in COUNTED:
-            COUNTED[key] = count(spec, batch)
-        return COUNTED[key]
-
-    monkeypatch.setattr(flops, "count_step_flops", count_once)
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Let idle workers take over tests of busy workers."""

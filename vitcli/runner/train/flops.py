@@ -16,6 +16,8 @@ from vitcli.runner.experiment.build import abstract_module, encoder_of, new_modu
 from vitcli.runner.experiment.sizes import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
+_COUNTED: dict[tuple[object, ...], int] = {}
+"""Configuration and shapes of a batch -> the operations of a step."""
 QUICK_FLOPS = 2e10
 """Operations of a step that two CPU cores take in about a second."""
 PROBE_PATCHES = 8
@@ -27,10 +29,20 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
 
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
     are counted again. What is frozen below all that is trained needs no backward pass.
+    A process counts once for all seeds, as that takes longer than a tiny training; with own code,
+    which a notebook may change, it counts each time.
 
     Raises:
         ConfigError: ``train.freeze`` names nothing or everything.
     """
+    text = spec.model_dump_json(exclude={"seed": True, "data": {"name"}})
+    key = (text, *((name, value.shape) for name, value in batch.items()))
+    if spec.code or key not in _COUNTED:
+        _COUNTED[key] = _count_step_flops(spec, batch)
+    return _COUNTED[key]
+
+
+def _count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     module = abstract_module(spec).train()
     if spec.train.freeze is not None:
         try:
