@@ -53,17 +53,10 @@ def launches() -> str:
     names = [name for name in counts if (ROOT / "experiments" / f"{name}.yaml").exists()]
     rows = []
     for name in names:
-        total = f"{sum(compiled[name].values()):,}" if name in compiled else ""
+        total = f"{compiled[name]:,}" if name in compiled else ""
         rows.append([name, f"{counts[name]:,}", total, str(counts[f"{name}, graph"])])
     header = ["experiment", "kernel by kernel", "compiled", "as a graph"]
-    parts = "; ".join(
-        f"{name}: " + ", ".join(f"{kind} {number}" for kind, number in kinds.items() if number)
-        for name, kinds in compiled.items()
-    )
-    return (
-        f"{markdown_grid(header, rows, range(1, 4))}\n\n"
-        f"The compiled steps consist of these launches. {parts}. torch {found['torch']}."
-    )
+    return f"{markdown_grid(header, rows, range(1, 4))}\n\nCounted with torch {found['torch']}."
 
 
 def attention_growth() -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import typed
 from tests.cli.conftest import STUDY
 from tests.runner.engines.test_drive import Fake, train_here
-from tests.runner.study.test_states import STUDY as PLAIN_STUDY
+from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
 from vitcli.cli import ablate as command
 from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
