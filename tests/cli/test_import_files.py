@@ -205,7 +205,7 @@ def test_tensors_that_the_model_cannot_have_are_refused(tiny, here, told, change
     ("mean", "model"),
     [
         *((mean, "{}") for mean in ("[1, 2", '"abc"', "[1e999, 0, 0]")),
-        ("[0, 0, 0]", '{"num_heads": ["x"]}'),
+        *(("[0, 0, 0]", model) for model in ('{"num_heads": ["x"]}', '{"norm_eps": {}}')),
     ],
 )
 def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):

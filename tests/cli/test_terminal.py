@@ -40,9 +40,15 @@ def test_every_table_fits_and_breaks_no_word(pictures, monkeypatch):
             set_width(monkeypatch, width)
             shown = vitcli(*words)[1]
             too_long = [line for line in shown.splitlines() if len(line) > width]
-            assert all(len(line.split()) == 1 for line in too_long), "only a word that is longer"
-            assert {word for word in shown.split() if "..." not in word} <= set(whole), words
-            assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), words
+            assert all(len(line.split()) == 1 for line in too_long), (words, width, too_long)
+            assert {word for word in shown.split() if "..." not in word} <= set(whole), (
+                words,
+                width,
+            )
+            assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), (
+                words,
+                width,
+            )
 
 
 def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment, monkeypatch):

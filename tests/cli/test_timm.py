@@ -272,6 +272,7 @@ def test_a_refusal_names_the_part(tiny, here):
     for source, code, message in (
         ("timm:test_vit2", 4, "global_pool='avg'"),
         ("timm:vit_tiny_patch16_224", 4, "is not timm:vit_tiny_patch16_224: blocks.6.norm1.weight"),
+        ("timm:vit_medium_patch16_gap_240", 4, "gap_240: timm says"),
         ("vit.safetensors", 2, "--weights vit.safetensors"),
         ("timm:test_vit -s model.depth=3", 2, "model.depth=3"),
     ):

@@ -160,8 +160,8 @@ def test_groups_leave_each_class_a_training_picture():
         sizes = {f"{prefix}1": (1, 0), f"{prefix}2": (4, 1), f"{prefix}3": (0, 9)}
         images, groups = grouped(sizes)
         held_out = hold_out_groups(images, 0.2, groups)
-        assert images.labels[~held_out].bincount(minlength=2).min() > 0
-        assert held_out.any()
+        assert images.labels[~held_out].bincount(minlength=2).min() > 0, prefix
+        assert held_out.any(), prefix
         again = hold_out_groups(grouped(sizes, seed=1)[0], 0.2, groups)
         assert held_out.equal(again), "the pixels depend on the size at which they are read"
     images, groups = grouped({"a": (5, 0), "b": (0, 5)})

@@ -25,6 +25,7 @@ from vitcli.runner.train.events import Ended
     [
         *(("--gpus", Cluster(gpus=0.5)), ("--gpus", Cluster(engine="slurm", gpus=0.5))),
         ("--address", Cluster(engine="slurm", address="auto")),
+        ("--time-limit", Cluster(engine="ray", minutes=5)),
     ],
 )
 def test_a_mistake_in_the_options_is_named(option, cluster):

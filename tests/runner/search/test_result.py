@@ -118,6 +118,7 @@ def test_a_search_writes_its_files_and_is_removed_with_its_storage_and_final_sta
     publish(doc, ROOT)
     for name in ("report.html", "table.csv", "figures/pareto.svg", "figures/course.png"):
         assert (ROOT / name).is_file()
+    assert (ROOT / "report.html").read_text().count("<img") == 3
     assert SearchResult.model_validate_json((ROOT / "results.json").read_text()) == doc
     lines = table_csv(doc).splitlines()
     assert len(lines) == 13

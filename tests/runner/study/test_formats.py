@@ -46,6 +46,11 @@ def test_incomplete_rows_name_their_open_trials():
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
 
 
+def test_p_of_many_pairs_is_drawn():
+    many = make_study({"base": [0.9, 0.91] * 9, "less": [0.8, 0.82] * 9})
+    assert "99,999 draws" in all_notes(many)
+
+
 def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
     assert cell(DOC, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
     rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}

@@ -117,7 +117,7 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
         monkeypatch.setattr(engine, "EVENT_TIMEOUT", 30.0)
     events: list = []
-    found = run(study, events, seeds=[0])
+    found = run(study, events, seeds=[0], jobs=2)
     states = {folder: state.state for folder, state in found.items()}
     assert states == {"full/seed0": "finished", "hot/seed0": "diverged"}
     assert {e.folder: e.event.state for e in events if isinstance(e.event, Ended)} == states
@@ -125,7 +125,8 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     texts = [e.event.text for e in events if isinstance(e.event, Message)]
     assert [text for text in texts if ("SIGKILL" if number == signal.SIGKILL else "hung") in text]
     assert read_plan(ROOT)["trials"].keys() == states.keys()
-    assert list((ROOT / "logs").glob("worker*.log"))
+    logs = list((ROOT / "logs").glob("worker*.log"))
+    assert len(logs) == 3, "of two workers, and of the successor"
     trial = RunDir(ROOT / "full/seed0")
     meta = trial.read("meta.json")
     assert (meta["threads"], meta["variant"], meta["command"]) == (1, "full", "vitcli ablate mine")

@@ -195,4 +195,4 @@ def test_no_verdict_without_an_interval_or_without_the_sources_number():
     for source, seeds in (({"base": 90, "less": 80}, 2), ({"base": 90}, 3), ({"less": 80}, 3)):
         short = {name: values[:seeds] for name, values in rows.items()}
         doc = make_study(short, reference=make_reference(source), same_setting=True)
-        assert [row.verdict for row in compare(doc)] == [None] * 3
+        assert [row.verdict for row in compare(doc)] == [None] * 3, (source, seeds)
