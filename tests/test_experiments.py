@@ -5,14 +5,12 @@ Variants of the studies change what they name, and pre-trainings take equal comp
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from vitcli.core.data.batches import num_batches
 from vitcli.core.generated.data_sets import GENERATED_SETS
-from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec, VitSpec
 from vitcli.core.spec.slots import INITS
@@ -25,7 +23,7 @@ from vitcli.runner.experiment.listing import describe_experiment, kind_of
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import model_sizes
-from vitcli.runner.train.flops import count_step_flops, random_batch
+from vitcli.runner.train.estimate import training_flops
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = {path: kind_of(path) for path in sorted(FOLDER.glob("*.yaml"))}
@@ -182,36 +180,28 @@ PRETRAINING = {
 TOLERANCE = 0.01
 
 
-OF_A_STEP: dict[str, Any] = {
-    **{"model": True, "task": True},
-    "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
-}
-"""Fields on which the operations of a step depend."""
-COUNTED: dict[str, int] = {}
-"""These fields as text -> the operations of a step."""
-
-
-def train_flops(spec: ExperimentSpec) -> int:
-    """Return the operations of a training, without its pre-training."""
-    facts = describe_data(spec.data)
-    spec = fit_to_data(spec, facts)
-    count = num_batches(facts.num_train, spec.train.batch_size)
-    steps = spec.train.epochs * min(count, spec.train.limit_batches or count)
-    key = spec.model_dump_json(include=OF_A_STEP)
-    if key not in COUNTED:
-        COUNTED[key] = count_step_flops(spec, random_batch(spec, new_module(spec)))
-    return steps * COUNTED[key]
-
-
 def test_every_variant_takes_the_same_compute():
     """The studies share pre-trainings, which are counted once."""
     for study in map(load_study, PRETRAINING):
         totals = {}
         for variant in study.variants:
             first = variant.spec.pretraining
-            totals[variant.name] = train_flops(variant.spec) + (train_flops(first) if first else 0)
+            specs = [variant.spec, first] if first else [variant.spec]
+            totals[variant.name] = sum(map(training_flops, specs))
         scratch = totals.pop("scratch")
         assert totals == {name: pytest.approx(scratch, rel=TOLERANCE) for name in totals}
+
+
+def test_a_taught_student_takes_the_compute_of_a_longer_training():
+    alone, _, taught = (variant.spec for variant in load_study("study-distil").variants)
+    teacher = load_experiment(taught.task.teacher.run).spec
+    with torch.device("meta"):
+        model = build_model(resolved(teacher).model)
+    assert taught.data.augment.copies
+    labelled = describe_data(taught.data).num_train * taught.data.augment.copies
+    total = training_flops(taught.replace(task=alone.task, data=alone.data))
+    total += training_flops(teacher) + labelled * forward_flops(model, model.image_shape)
+    assert total == pytest.approx(training_flops(alone), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", PRETRAINING)

@@ -205,6 +205,18 @@ def test_evaluated_images(probed, changes, images):
     assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
 
 
+def test_equal_steps_are_counted_once_and_own_code_each_time(monkeypatch):
+    """A notebook may change what a part calls without changing the part."""
+    numbers = iter(range(9))
+    monkeypatch.setattr(flops, "_COUNTED", {})
+    monkeypatch.setattr(flops, "_count_step_flops", lambda *_: next(numbers))
+    spec = load_experiment("quickstart").spec
+    own = spec.replace(code={"own.py": "0" * 64})
+    other = spec.replace(train=spec.train.replace(freeze="backbone"))
+    specs = (spec, spec.replace(seed=1), own, own, spec, other)
+    assert [flops.count_step_flops(each, {}) for each in specs] == [0, 0, 1, 2, 0, 3]
+
+
 def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
     spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
     made: list[object] = []

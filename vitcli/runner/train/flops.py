@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 from torch import Tensor, nn
@@ -16,8 +17,13 @@ from vitcli.runner.experiment.build import abstract_module, encoder_of, new_modu
 from vitcli.runner.experiment.sizes import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
+OF_A_STEP: dict[str, Any] = {
+    **{"model": True, "task": True},
+    "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
+}
+"""Fields on which the operations of a step depend."""
 _COUNTED: dict[tuple[object, ...], int] = {}
-"""Configuration and shapes of a batch -> the operations of a step."""
+"""These fields as text, and the shapes of a batch -> the operations of a step."""
 QUICK_FLOPS = 2e10
 """Operations of a step that two CPU cores take in about a second."""
 PROBE_PATCHES = 8
@@ -29,15 +35,17 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
 
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
     are counted again. What is frozen below all that is trained needs no backward pass.
-    A process counts once for all seeds, as that takes longer than a tiny training; with own code,
-    which a notebook may change, it counts each time.
+    A process counts the same step once, because that takes longer than a tiny training; with own
+    code, which a notebook may change, it counts each time.
 
     Raises:
         ConfigError: ``train.freeze`` names nothing or everything.
     """
-    text = spec.model_dump_json(exclude={"seed": True, "data": {"name"}})
-    key = (text, *((name, value.shape) for name, value in batch.items()))
-    if spec.code or key not in _COUNTED:
+    if spec.code:
+        return _count_step_flops(spec, batch)
+    shapes = ((name, value.shape) for name, value in batch.items())
+    key = (spec.model_dump_json(include=OF_A_STEP), *shapes)
+    if key not in _COUNTED:
         _COUNTED[key] = _count_step_flops(spec, batch)
     return _COUNTED[key]
 
