@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import DivergedError
+from vitcli.runner.errors import DivergedError, UserError
 from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
 from vitcli.runner.run.folder import default_path
 from vitcli.runner.train.start import Request, start
@@ -90,6 +90,8 @@ def read_pilots(words: list[str]) -> Iterator[argparse.Namespace]:
         parser.error("name an experiment or a --queue")
     if options.queue:
         common = ["--data-dir", str(options.data_dir)] if options.data_dir else []
+        if not options.queue.is_file():
+            parser.error(f"--queue {options.queue}: no such file")
         for line in options.queue.read_text().splitlines():
             if pilot := shlex.split(line, comments=True):
                 yield from read_pilots([*common, *pilot])
@@ -111,4 +113,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)
