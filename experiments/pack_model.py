@@ -99,6 +99,8 @@ def card(name: str, packed: RunDir) -> str:
     data = portable(spec.data.name)
     height, width = spec.model.img_size
     names = ", ".join(spec.data.class_names or ())
+    teacher = getattr(spec.task, "teacher", None)
+    taught = f"\n| teacher | `{teacher.run}` |" if teacher else ""
     return f"""# {name}
 
 A Vision Transformer for {data}: {result["parameters"]:,} parameters, {size:,} bytes.
@@ -112,7 +114,7 @@ random seed {spec.seed}) |
 | test loss | {result["test_loss"]:.4f} |
 | calibration error | {100 * result["calibration_error"]:.2f} % |
 | training | {result["epochs"]} epochs, {result["train_seconds"] / 60:.0f} minutes, \
-{meta["hardware"]}, {result["precision"]} |
+{meta["hardware"]}, {result["precision"]} |{taught}
 | made by | `{meta["command"]}`, commit {str(meta["commit"])[:9]}, {str(meta["started"])[:10]} |
 | data | {data}, hash {meta["data_hash"]} |
 

@@ -141,6 +141,25 @@ def test_a_base_is_laid_under_and_a_circle_is_refused(tmp_path):
         load_experiment(str(tmp_path / "c.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "share"),
+    [("{name: classify}", "classify", None), ("{}", "distil", 0.9), ("{share: 0}", "distil", 0.0)],
+)
+def test_another_task_takes_no_fields_of_the_task_below(tmp_path, text, name, share):
+    (tmp_path / "taught.yaml").write_text("task: {name: distil, teacher: quickstart, share: 0.9}")
+    (tmp_path / "own.yaml").write_text(f"base: taught\ntask: {text}")
+    task = load_experiment(str(tmp_path / "own.yaml")).spec.task
+    assert (task.name, getattr(task, "share", None)) == (name, share)
+
+
+def test_a_typed_task_takes_no_fields_of_the_task_in_the_file(tmp_path):
+    (tmp_path / "taught.yaml").write_text("task: {name: distil, teacher: quickstart}")
+    changed = load_experiment(str(tmp_path / "taught.yaml"), {"task.name": "classify"})
+    assert changed.spec.task.name == "classify"
+    back = load_experiment("quickstart", {"task.teacher": "quickstart", "task.name": "distil"})
+    assert back.spec.task.teacher.run == "quickstart"
+
+
 def test_the_written_config_is_an_experiment_with_the_same_spec():
     spec = load_experiment("quickstart", {"model.img_size": [32, 64], "optim.lr": 1e-5}).spec
     document = Document(config_text(spec), "config.yaml")

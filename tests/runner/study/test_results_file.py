@@ -300,6 +300,14 @@ def test_a_run_without_its_files_is_refused(file):
 
 
 @in_a_folder
+def test_the_command_of_a_taught_run_asks_for_no_weights_that_only_its_machine_has():
+    taught = {"task.name": "distil", "task.teacher": {"run": "quickstart", "sha256": "e" * 64}}
+    command = collect_runs([make_run(0, changes=taught)]).command
+    assert "task.teacher.run=quickstart" in command
+    assert "sha256" not in command
+
+
+@in_a_folder
 def test_the_command_gives_the_same_configuration_again():
     changes = {"model.norm": "rms_norm", "model.layer_scale_init": 1e-5, "optim.nesterov": True}
     changes |= {"data.mean": [0.4914, 0.4822, 0.4465], "data.std": [0.2023, 0.1994, 0.201]}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,12 @@ from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
 from tests.runner.train.conftest import train
 from vitcli.core.spec import TASKS, ExperimentSpec, TimmSpec, TrainSpec
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import build, flops, initial, rehearsal
+from vitcli.runner.train import build, flops, initial, rehearsal, trainer
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
@@ -112,6 +114,22 @@ def test_each_different_sentence_is_told_once(tiny, monkeypatch):
     assert seen == [record["train_loss"] for record in run.metrics()]
 
 
+def test_a_slow_first_step_is_no_part_of_the_speed_that_is_shown(tiny, monkeypatch):
+    def slow(training, epoch):
+        for i, step in enumerate(run_epoch(training, epoch)):
+            if i == 0:
+                time.sleep(1)
+            yield step
+
+    run_epoch, told = Training.run_epoch, []
+    monkeypatch.setattr(Training, "run_epoch", slow)
+    monkeypatch.setattr(trainer, "REPORT_SECONDS", 0)
+    run = train(tiny, "run", {"train.epochs": 1}, on_event=told.append).run
+    first = next(event for event in told if isinstance(event, Progress))
+    assert first.step == 2
+    assert run.spec().train.batch_size / first.images_per_second < 0.4
+
+
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")
 TRAIN = f"""
 import sys
@@ -120,7 +138,7 @@ from vitcli.runner.train import trainer
 from vitcli.runner.train.events import Progress
 from vitcli.runner.train.start import Request, start
 
-trainer.REPORT_SECONDS = 0  # report after the first step
+trainer.REPORT_SECONDS = 0  # report after the second step, the first whose time is known
 
 def stop(event):
     if isinstance(event, Progress):
@@ -130,10 +148,10 @@ start(load_experiment(sys.argv[1]), Request(), on_event=stop)
 """
 
 
-def test_the_first_step_imports_nothing_that_only_later_work_needs(tiny):
+def test_the_first_steps_import_nothing_that_only_later_work_needs(tiny):
     command = [sys.executable, "-c", TRAIN, str(tiny)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
-    assert done.stderr == "step 1: []\n"
+    assert done.stderr == "step 2: []\n"
 
 
 def estimate(**changes):

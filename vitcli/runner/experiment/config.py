@@ -207,17 +207,29 @@ def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one mapping laid over another; nested mappings are merged, other values replaced."""
+    """Return one mapping laid over another; nested mappings are merged, other values replaced.
+
+    A task of another name replaces the whole task, whose fields it does not have.
+    """
     out = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-        out[key] = merge(out[key], value) if both else value
+        is_other = both and key == "task" and names_other_task(out[key], value.get("name"))
+        out[key] = merge(out[key], value) if both and not is_other else value
     return out
 
 
+def names_other_task(task: Any, name: Any) -> bool:
+    """Tell whether ``name`` is set and is not that of ``task``, which may be invalid."""
+    own = task.get("name") if isinstance(task, Mapping) else None
+    return name is not None and name != (own or TASK.default)
+
+
 def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``data`` with dotted fields replaced."""
+    """Return a copy of ``data`` with dotted fields replaced; another task as in ``merge``."""
     out = dict(data)
+    if names_other_task(out.get("task"), changes.get("task.name")):
+        out["task"] = {}
     for path, value in changes.items():
         head, _, rest = path.partition(".")
         inner = out.get(head)

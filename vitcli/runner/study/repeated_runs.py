@@ -171,7 +171,7 @@ def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence
     words = ["vitcli", "train", name]
     asked = without_data(spec, load_experiment(name).spec, str(meta.get("config_hash")))
     for field, (_, used) in differences(load_experiment(name).spec, asked).items():
-        if field not in ("seed", "code"):
+        if field not in ("seed", "code", "task.teacher.sha256"):
             words += ["-s", f"{field}={format_value(portable(used))}"]
     words += [word for file in spec.code if file.endswith(".py") for word in ("--code", file)]
     if len(seeds) == 1:

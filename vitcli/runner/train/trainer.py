@@ -239,12 +239,14 @@ class Trainer:
     def _train_epoch(self, epoch: int, stop: StopFlag) -> None:
         began = reported = time.perf_counter()
         begun_at, last = self.step, (epoch + 1) * self.training.steps_per_epoch
+        first = None  # the first step may also compile, capture a graph or ask a teacher
         with arithmetic(self.built.precision):
             for step in self.training.run_epoch(epoch):
                 now = time.perf_counter()
-                if now - reported > REPORT_SECONDS:
+                first = first or now
+                if (timed := self.step - begun_at - 1) and now - reported > REPORT_SECONDS:
                     reported = now
-                    self._report(epoch, step, began, self.step - begun_at)
+                    self._report(epoch, step, first, timed)
                 number = ranks.agree(stop.number or 0)
                 if number and self.step < last:
                     self.step_seconds += time.perf_counter() - began
@@ -308,8 +310,7 @@ class Trainer:
 
     def _diagnose(self, means: dict[str, float]) -> None:
         """Report what the task finds wrong with the numbers of an epoch, each sentence once."""
-        problem = self.task.diagnose(means)
-        if problem and problem not in self._diagnosed:
+        if (problem := self.task.diagnose(means)) and problem not in self._diagnosed:
             self._diagnosed.add(problem)
             self.on_message(f"warning: {problem}")
 
@@ -377,11 +378,9 @@ class Trainer:
         """Write status.json; return the message of the error."""
         newest = self.run.last_step()
         self.run.set_status("diverged", newest, reason)
-        kept = (
-            f"the checkpoint of step {newest} is kept"
-            if steps(self.run.checkpoints)
-            else "there is no checkpoint yet"
-        )
+        kept = "there is no checkpoint yet"
+        if steps(self.run.checkpoints):
+            kept = f"the checkpoint of step {newest} is kept"
         return (
             f"{self.run.path}: diverged: {reason}; {kept}."
             f" Try a lower learning rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
