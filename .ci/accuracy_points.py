@@ -41,6 +41,7 @@ PLACES = {
     "airbench95": (-7, -3, "right"),
     "airbench96": (-7, -3, "right"),
     "cifar10-convnet": (-7, -9, "right"),
+    "speedrun-94": (0, -13, "center"),
     "ViT, 2.8 M": (7, -11, "left"),
     "ViT, 2.8 M, SPT + LSA": (-7, -3, "right"),
     "ViT, 2.8 M, after DINO": (-7, 6, "right"),

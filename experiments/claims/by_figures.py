@@ -14,7 +14,7 @@ def attention_claim(*titles: str) -> Callable[[Results], Finding]:
     """Return a judge of what the attention distances of trained models show.
 
     Args:
-        titles: Words that begin the claims in the files of ``vitcli visualize --what distance``,
+        titles: Words that end the claims in the files of ``vitcli visualize --what distance``,
             for the bundled model and for the course report's model made narrow.
     """
 
@@ -25,7 +25,7 @@ def attention_claim(*titles: str) -> Callable[[Results], Finding]:
             if doc is None:
                 return not_run(f"no distance numbers of {name} are recorded")
             for claim in doc["distance"]["claims"]:
-                if claim["claim"].startswith(titles) and claim["verdict"] != "cannot be asked":
+                if claim["claim"].endswith(titles) and claim["verdict"] != "cannot be asked":
                     word, against = judge_one(claim)
                     texts.append(f"{name}: {claim['measured']}, {word} ({against})")
                     words.append(word)

@@ -10,6 +10,7 @@ differs from the recorded one, and with 3 or 4 if some or all could not be judge
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -38,21 +39,28 @@ PAGE = ROOT / "docs/results/claims.md"
 def record() -> None:
     """Judge every claim and result and record the verdicts.
 
-    A computed verdict keeps its numbers if only they differ: the last digits depend on the machine.
+    A computed verdict keeps its numbers if they are close: the last digits depend on the machine.
     """
     before = read_recorded()
     findings = {}
     for item in JUDGED:
         found, old = judge(item, RESULTS), before.get(item.id)
-        if old and item.id in COMPUTATIONS and without_numbers(old) == without_numbers(found):
+        if old and item.id in COMPUTATIONS and is_close(old, found):
             found = replace(found, found=old.found)
         findings[item.id] = asdict(found)
     RECORDED.write_text(f"{json.dumps(findings, indent=1, ensure_ascii=False)}\n")
 
 
-def without_numbers(finding: Finding) -> tuple[str, str]:
-    """Return a verdict and its text without numbers."""
-    return finding.verdict, re.sub(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?", "", finding.found)
+NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?")
+
+
+def is_close(one: Finding, other: Finding) -> bool:
+    """Tell whether two findings have the same verdict and words, and numbers that are close."""
+    words = [(each.verdict, NUMBER.sub("", each.found)) for each in (one, other)]
+    pairs = zip(NUMBER.finditer(one.found), NUMBER.finditer(other.found), strict=False)
+    numbers = [[float(number[0].replace(",", "")) for number in pair] for pair in pairs]
+    close = [math.isclose(*pair, rel_tol=0.1, abs_tol=0.011) for pair in numbers]
+    return words[0] == words[1] and all(close)
 
 
 TABLES = {"claims": recorded_table, "other-items": others_table}
