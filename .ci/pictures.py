@@ -61,7 +61,7 @@ STEPS = {
 """Name -> a command, in the order in which they run."""
 SCREENS = ("train", "eval", "own-study", "data-check", "finetune", "predict", "own-check")
 """The commands whose screen is a picture."""
-SHORTENED = {"own-study": (1, "pool: "), "finetune": (14, "epoch  24"), "predict": (7, 14)}
+SHORTENED = {"own-study": (1, "pool: "), "finetune": (14, "epoch  14"), "predict": (7, 14)}
 """Picture -> the number of lines that are shown from the beginning, and where the end begins: the
 number of its lines, or what its first line begins with."""
 STATE = re.compile(r"commit [0-9a-f, ]+;( with uncommitted changes;)? \d{4}-\d\d-\d\d")
