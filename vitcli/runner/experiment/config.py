@@ -16,7 +16,7 @@ from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.family import fit_to_timm, switch_family
+from vitcli.runner.experiment.family import fit_to_timm, names_other_task, switch_family
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
@@ -27,8 +27,7 @@ from vitcli.version import PACKAGE
 
 FORMAT = 2
 """Raised when the meaning of a field or the results of a training change, so that old results are
-not mistaken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by
-key."""
+not mistaken for new ones. 1: up to 0.7.0. 2: initial weights and a step's randomness by key."""
 MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
 """Fields of the model that come from the data set unless they are set."""
@@ -207,22 +206,13 @@ def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one mapping laid over another; nested mappings are merged, other values replaced.
-
-    A task of another name replaces the whole task, whose fields it does not have.
-    """
+    """Return a mapping laid over another: mappings are merged, but for a task of another name."""
     out = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
         is_other = both and key == "task" and names_other_task(out[key], value.get("name"))
         out[key] = merge(out[key], value) if both and not is_other else value
     return out
-
-
-def names_other_task(task: Any, name: Any) -> bool:
-    """Tell whether ``name`` is set and is not that of ``task``, which may be invalid."""
-    own = task.get("name") if isinstance(task, Mapping) else None
-    return name is not None and name != (own or TASK.default)
 
 
 def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, TimmSpec, TrainSpec
 from vitcli.core.spec.families import FAMILY
+from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import did_you_mean, join_words
 
@@ -39,6 +40,12 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
             fields = new.get(part) or {}
             new[part] = {key: value for key, value in fields.items() if key not in dropped}
     return new, note
+
+
+def names_other_task(task: Any, name: Any) -> bool:
+    """Tell whether ``name`` is set and is not that of ``task``, which may be invalid."""
+    own = task.get("name") if isinstance(task, Mapping) else None
+    return name is not None and name != (own or TASK.default)
 
 
 PREFIX = "timm:"
