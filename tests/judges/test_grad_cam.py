@@ -22,7 +22,7 @@ POINTS = (slice(None), slice(1, None, 4), slice(1, None, 4))
 """A pixel in each patch of 4x4 pixels."""
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2, 3])
+@pytest.mark.parametrize("layer", [0, 1, 2, 3, 4])
 def test_maps_of_the_bundled_model_are_those_of_grad_cam(agree, layer):
     subject = bundled()
     model, images = subject.model, subject.batch
