@@ -15,10 +15,13 @@ from vitcli.runner.attn_map.explain import Explainer
 
 pytestmark = pytest.mark.browser
 
+LAST = 4
+"""The last layer of the bundled model, counted from 0."""
+
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    return live_page(bundled(), layers=[4], heads=[2], method="head")
+    return live_page(bundled(), layers=[LAST], heads=[2], method="head")
 
 
 def png(size: tuple[int, int] = (50, 40)) -> bytes:
@@ -32,7 +35,7 @@ def test_the_maps_are_those_of_python_and_the_mean_leaves_out_removed_heads(visi
     predictor = bundled()
     batch = Explainer(predictor, by_class=False).explain(str(SHIP)).batch
     with torch.no_grad():
-        weights = predictor.model.attention_weights(batch)[4][0].mean(1)  # of the read-out
+        weights = predictor.model.attention_weights(batch)[LAST][0].mean(1)  # of the read-out
     shown = visit(content)
     assert_allclose(values(shown), weights[1], atol=1e-5)
     shown.press("h")
@@ -48,7 +51,7 @@ def test_heads_and_patches_are_removed_and_restored_by_keys(visit, content):
     whole = logits(shown)
     shown.press("X")
     one = logits(shown)
-    assert json.loads(state(shown)["removedHeads"]) == ["4 1"]
+    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
     assert text(shown, "announcement").startswith("ship.jpg: ")
     assert text(shown, "others").startswith("with nothing removed: ship")
     shown.press("ArrowUp")
@@ -58,12 +61,12 @@ def test_heads_and_patches_are_removed_and_restored_by_keys(visit, content):
     assert np.abs(one - whole).max() > 1e-3
     assert np.abs(two - one).max() > 1e-3
     chips = "[...document.querySelectorAll('.chip')].map(chip => chip.textContent)"
-    assert shown.evaluate(chips) == ["layer 5, head 2", "row 5, column 5"]
+    assert shown.evaluate(chips) == [f"layer {LAST + 1}, head 2", "row 5, column 5"]
     assert text(shown, "announcement").endswith(" %"), "the sentence names both answers"
     assert "; with nothing removed: ship, " in text(shown, "announcement")
     labels = "[...document.querySelectorAll('.map')].map(map => map.getAttribute('aria-label'))"
     removed = [label for label in shown.evaluate(labels) if label.endswith("removed")]
-    assert removed == ["layer 5, head 2, removed"]
+    assert removed == [f"layer {LAST + 1}, head 2, removed"]
     shown.press("u")
     assert (logits(shown) == whole).all()
     assert text(shown, "others") == ""
@@ -79,7 +82,7 @@ def test_heads_and_patches_are_removed_and_restored_by_mouse(visit, content):
     assert json.loads(found["removedPatches"]) == [8 * 4 + 4]
     assert found["pinned"] == "false"
     shown.click(*middle(shown, ".remove-head"))
-    assert json.loads(state(shown)["removedHeads"]) == ["4 1"]
+    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
     shown.click(*middle(shown, ".chip:nth-child(2)"))
     assert json.loads(state(shown)["removedPatches"]) == []
     shown.click(*middle(shown, ".restore"))

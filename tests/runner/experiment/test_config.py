@@ -136,8 +136,11 @@ def test_a_base_is_laid_under_and_a_circle_is_refused(tmp_path):
     (tmp_path / "b.yaml").write_text("base: a\nmodel: {depth: 3}")
     spec = load_experiment(str(tmp_path / "b.yaml")).spec
     assert (spec.model.depth, spec.model.embed_dim, spec.seed) == (3, 48, 5)
-    (tmp_path / "c.yaml").write_text("base: c.yaml")
-    with pytest.raises(ConfigError, match="circle"):
+    for name, base in zip("cdefgh", "defghb", strict=True):
+        (tmp_path / f"{name}.yaml").write_text(f"base: {base}")
+    assert load_experiment(str(tmp_path / "c.yaml")).spec == spec, "a base may have many bases"
+    (tmp_path / "h.yaml").write_text("base: c")
+    with pytest.raises(ConfigError, match=r"h\.yaml:1: base: .* circle"):
         load_experiment(str(tmp_path / "c.yaml"))
 
 

@@ -28,7 +28,6 @@ from vitcli.version import PACKAGE
 FORMAT = 2
 """Raised when the meaning of a field or the results of a training change, so that old results are
 not mistaken for new ones. 1: up to 0.7.0. 2: initial weights and a step's randomness by key."""
-MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
 """Fields of the model that come from the data set unless they are set."""
 ROWS = ("variants", "tune", "reference")
@@ -157,17 +156,18 @@ def load_experiment(
 
 def with_bases(document: Document, path: Path) -> list[Document]:
     """Return a file, the experiment in its ``base:``, that one's base and so on."""
-    found = [document]
+    found, seen = [document], {path.resolve()}
     while (base := found[-1].data.get("base")) is not None:
         where = found[-1].where(("base",))
-        if not isinstance(base, str) or len(found) > MAX_BASES:
-            raise ConfigError(
-                f"{where}: 'base' must name one experiment; bases must not form a circle"
-            )
+        if not isinstance(base, str):
+            raise ConfigError(f"{where}: 'base' must name one experiment")
         try:
             path = find_experiment(base, beside=path.parent)
         except ConfigError as error:
             raise ConfigError(f"{where}: base: {error}") from error
+        if path.resolve() in seen:
+            raise ConfigError(f"{where}: base: {path} again; bases must not form a circle")
+        seen.add(path.resolve())
         found.append(read_mapping(path, document.loader))
     return found
 

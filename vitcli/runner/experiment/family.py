@@ -1,4 +1,4 @@
-"""Another model family from the command line; models of timm, with what timm states of them."""
+"""Another model family or task; models of timm, with what timm states of them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
