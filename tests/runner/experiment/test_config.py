@@ -142,6 +142,9 @@ def test_a_base_is_laid_under_and_a_circle_is_refused(tmp_path):
     (tmp_path / "h.yaml").write_text("base: c")
     with pytest.raises(ConfigError, match=r"h\.yaml:1: base: .* circle"):
         load_experiment(str(tmp_path / "c.yaml"))
+    (tmp_path / "i.yaml").write_text("seed: 5\nbase: [a, b]")
+    with pytest.raises(ConfigError, match=r"i\.yaml:2: 'base' must name one experiment"):
+        load_experiment(str(tmp_path / "i.yaml"))
 
 
 @pytest.mark.parametrize(
