@@ -194,7 +194,7 @@ def test_every_variant_takes_the_same_compute():
 
 def test_a_taught_student_takes_the_compute_of_a_longer_training():
     alone, _, taught = (variant.spec for variant in load_study("study-distil").variants)
-    teacher = load_experiment(taught.task.teacher.run).spec
+    teacher = load_experiment(taught.task.teacher.run.partition("/")[0]).spec
     with torch.device("meta"):
         model = build_model(resolved(teacher).model)
     assert taught.data.augment.copies

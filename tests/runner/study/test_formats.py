@@ -76,14 +76,14 @@ def test_a_tuned_study_shows_the_chosen_setting():
 
 
 def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
-    def noted(first: dict[str, float], **costs: float) -> str:
+    def noted(first: dict[str, float], own: str = "", **costs: float) -> str:
         """Return the notes of two rows of three trials; ``first`` are the costs of the first."""
         rows = []
         for name in ("base", "less, more"):
             measured = [first, costs, costs]
             trials = [t.replace(train_seconds=1800.0, measured=each)
                       for t, each in zip(DOC.rows[0].trials, measured, strict=True)]  # fmt: skip
-            changes = {"task.teacher": name}
+            changes = {"task.teacher": name + own}
             row = DOC.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
             rows.append(row)
         return all_notes(DOC.replace(rows=tuple(rows), threads=2))
@@ -96,6 +96,7 @@ def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
     text = noted(costs, **costs)
     assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
     assert "their own training took 8 TFLOP more), 9 core hours" in text
+    assert "their own training took 0.024 PFLOP more)" in noted(costs, "/seed{seed}", **costs)
     assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
 
 

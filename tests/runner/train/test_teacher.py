@@ -14,10 +14,10 @@ from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.evaluate.weights import load_model, run_weights
+from vitcli.runner.evaluate.weights import encoder_weights, load_model, run_weights, weights_sha256
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 
@@ -48,6 +48,9 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
     text = said(2, "train", tiny.path, "-s", "task.teacher=quickstart", *command)
     assert "task.teacher: " in text
     assert "vitcli train quickstart" in text
+    each = "task.teacher=quickstart/train/seed{seed}"
+    text = said(2, "train", tiny.path, "-s", each, "--seed", 7, *command)
+    assert "vitcli train quickstart --seed 7" in text
     text = said(2, "train", "quickstart", "-s", "task.name=distil", *command)
     assert "-s task.teacher=RUN" in text
 
@@ -151,6 +154,32 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     assert "task.teacher: no run is called 'teacher'" in said(2, "ablate", "both.yaml", "-j", 1)
 
 
+def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, without_workers):
+    teacher = TinyTask("classify", tiny.place)
+    for seed in (0, 1):
+        teacher.train(f"runs/wise/train/seed{seed}", FEW | {"seed": seed})
+    base = json.loads(tiny.path.read_text())
+    base["task"]["teacher"] = "wise/train/seed{seed}"
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    Path("own.yaml").write_text(json.dumps(base | {"variants": {"taught": {}}, "seeds": [0, 1]}))
+    words = ("ablate", "own.yaml", "-j", 1, "--save", "saved")
+    first = document(*words)
+    trials = [RunDir(Path(f"runs/own/taught/seed{seed}")) for seed in (0, 1)]
+    for seed, trial in enumerate(trials):
+        own = encoder_weights(find_run(f"wise/train/seed{seed}"))
+        assert trial.spec().task.teacher.sha256 == weights_sha256(own)
+        assert trial.read("meta.json")["teacher"]["run"] == f"wise/train/seed{seed}"
+
+    def scores(found: dict) -> list[float]:
+        return [trial["test_accuracy"] for trial in found["rows"][0]["trials"]]
+
+    for name in ("own", "wise/train/seed1"):
+        shutil.rmtree(f"runs/{name}")
+    assert scores(document(*words)) == scores(first)
+    teacher.train("runs/wise/train/seed1", FEW | {"seed": 2})
+    assert "taught by other weights of wise/train/seed1" in said(3, *words, "--table-only")
+
+
 def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     base = json.loads(tiny.path.read_text())
     base["task"]["teacher"] = "teacher"
@@ -161,5 +190,8 @@ def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     for _ in range(2):
         trials = document("search", "warmth.yaml", "-j", 1)["trials"]
         assert [trial["state"] for trial in trials] == ["finished"] * 2
+    shutil.copytree("runs/teacher", "runs/teacher0")
+    text = said(2, "search", "warmth.yaml", "-s", "task.teacher=teacher{seed}")
+    assert "task.teacher: a search has one teacher" in text
     shutil.rmtree("runs/teacher")
     said(2, "search", "warmth.yaml")

@@ -60,7 +60,8 @@ class TeacherSpec(Spec):
     """Fields that follow from the weights, so that comparisons leave them out."""
 
     run: str = ""
-    """Run or bundled model whose last weights teach, with the average of weights if it has one."""
+    """Run or bundled model whose last weights teach, with the average of weights if it has one.
+    ``{seed}`` in it stands for the seed of the student."""
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
     """SHA-256 of the teacher's weights. A training with other weights is refused."""
     model: Annotated[ModelSpec, FAMILY] | None = None
@@ -71,6 +72,10 @@ class TeacherSpec(Spec):
     """Mean of each channel of the images that the teacher was trained on."""
     std: Channels | None = None
     """Standard deviation of each channel of these images."""
+
+    def run_for(self, seed: int) -> str:
+        """Return the run that teaches a student with this seed."""
+        return self.run.replace("{seed}", str(seed))
 
 
 class ClassifySpec(TaskSpec):

@@ -3,6 +3,7 @@
 torch is imported only for an experiment with a teacher, because a study file is read without it.
 """
 
+import shlex
 from typing import TYPE_CHECKING
 
 from vitcli.core.spec import ExperimentSpec, TaskSpec
@@ -45,7 +46,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         asked = teacher_of(spec.task)
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
-        run, weights, sha256 = _read(asked)
+        run, weights, sha256 = _read(asked, spec.seed)
     except ConfigError:
         if required:
             raise
@@ -67,6 +68,22 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     return spec.replace(task=spec.task.replace(teacher=teacher))
 
 
+def without_teacher_weights(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec as it was before ``with_teacher``: of a teacher, only its name is left."""
+    teacher = teacher_of(spec.task)
+    if teacher is None:
+        return spec
+    return spec.replace(task=spec.task.replace(teacher=TeacherSpec(run=teacher.run)))
+
+
+def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
+    """Return the spec with another seed, and with the teacher of that seed if it is at hand."""
+    spec, teacher = spec.model_copy(update={"seed": seed}), teacher_of(spec.task)
+    if teacher is None or teacher.run_for(seed) == teacher.run:
+        return spec
+    return with_teacher(without_teacher_weights(spec), required=False)
+
+
 def load_teacher(task: "Task") -> None:
     """Fill the teacher of a task, if it has one, with the weights of its run.
 
@@ -80,7 +97,7 @@ def load_teacher(task: "Task") -> None:
     asked, model = teacher_of(task.spec.task), task.teacher
     if model is None or asked is None or asked.sha256 is None:
         return
-    run, weights, _ = _read(asked)
+    run, weights, _ = _read(asked, task.spec.seed)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -88,7 +105,7 @@ def load_teacher(task: "Task") -> None:
     move_module(model, next(model.parameters()).device, model.spec)
 
 
-def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"], str]:
+def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:
     """Return the run of a teacher, the weights of its encoder and their SHA-256.
 
     Raises:
@@ -96,18 +113,22 @@ def _read(asked: TeacherSpec) -> tuple[RunDir, dict[str, "Tensor"], str]:
     """
     from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
 
+    name = asked.run_for(seed)
     try:
-        run = find_run(asked.run)
+        run = find_run(name)
         weights = encoder_weights(run)
     except UserError as error:
-        can_train = asked.run in experiment_files()
-        hint = f"; train it first: vitcli train {asked.run}" if can_train else ""
+        experiment, own_seed = name, ""
+        if name != asked.run:
+            experiment, own_seed = name.removesuffix(f"/train/seed{seed}"), f" --seed {seed}"
+        can_train = experiment in experiment_files()
+        hint = f"; train it first: vitcli train {experiment}{own_seed}" if can_train else ""
         raise ConfigError(f"{FIELD}: {error}{hint}") from error
     found = weights_sha256(weights)
     if asked.sha256 not in (None, found):
         raise ConfigError(
             f"{FIELD}: the weights of {run.name} have changed (SHA-256 {found[:12]}, not"
             f" {asked.sha256[:12]}); restore them, or train a new run with them:"
-            f" -s {FIELD}={asked.run}"
+            f" -s {FIELD}={shlex.quote(asked.run)}"
         )
     return run, weights, found

@@ -54,6 +54,8 @@ class Entry:
     place: str
     value: dict[str, Any]
     config_hash: str
+    recipe_hash: str
+    """``config_hash`` without the weights of a teacher."""
     seed: int
     key: str
     """Hash of configuration, data, precision and CPU threads: two trials of a seed differ in one
@@ -185,6 +187,7 @@ def _entry(
         place=place,
         value=value,
         config_hash=config_hash,
+        recipe_hash=value.get("recipe_hash", config_hash),
         seed=seed,
         key=sha256("/".join(parts).encode()),
         members=f"{value['variant']}/{digest[:16]}/" if digest else "",
@@ -257,7 +260,8 @@ def save(
 
     Args:
         folder: The folder of the store.
-        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial.
+        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial; of a
+            taught trial also ``recipe_hash``.
         predictions: Returns the condensed predictions; a diverged trial has none.
         replace: Whether a saved trial is replaced.
 

@@ -12,7 +12,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import teacher_of, with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -266,6 +266,7 @@ def _refuse_settings(search: Search) -> None:
     fields, base, seed = search.fields, search.base, search.base.seed
     is_grid, is_evolution = fields.sampler == "grid", fields.sampler == "evolution"
     is_endless = not search.space.is_finite or search.space.size > MAX_GRID
+    teachers = f"{teacher_of(base.task)} {search.space.parameters.get('task.teacher')}"
     problems = {
         "data.val_split: a search needs a validation split; set data.val_split": (
             not base.data.val_split
@@ -275,6 +276,9 @@ def _refuse_settings(search: Search) -> None:
             base.task.row != TASKS[base.task.name]
         ),
         "train.init: a search trains from scratch; remove train.init": base.train.init,
+        "task.teacher: a search has one teacher; name its run without {seed}": (
+            "{seed}" in teachers
+        ),
         f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
             is_grid and is_endless
         ),

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -150,12 +150,13 @@ class Study:
             Trial(
                 variant=name,
                 setting=setting,
-                spec=spec.model_copy(update={"seed": seed}),
-                config_hash=key,
+                spec=own,
+                config_hash=key if own.task is spec.task else config_hash(own),
                 folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
             )
             for seed in self.seeds
             for name, setting, spec, key in settings
+            for own in [with_seed(spec, seed)]
         ]
 
 

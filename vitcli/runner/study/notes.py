@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import (
     MAX_EXACT_PAIRS,
@@ -306,8 +307,9 @@ def _teachers(doc: StudyResult) -> dict[tuple[str, float], None]:
     for row in doc.rows:
         known = [fields.get(key) for fields in (row.changes, doc.base_config) for key in TEACHER]
         name = str(next(filter(None, known), ""))
-        costs = [trial.measured.get("teacher_train_flops") for trial in row.trials]
-        found |= dict.fromkeys((name, cost) for cost in costs if cost)
+        for trial in row.trials:
+            if cost := trial.measured.get("teacher_train_flops"):
+                found[TeacherSpec(run=name).run_for(trial.seed), cost] = None
     return found
 
 

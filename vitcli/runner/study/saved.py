@@ -10,6 +10,8 @@ from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
+from vitcli.runner.evaluate.teacher import teacher_of, without_teacher_weights
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
 from vitcli.runner.run.folder import RunDir, find_run
@@ -48,13 +50,16 @@ class SavedTrials:
         self._entries: dict[tuple[str, int], list[Entry]] = {}
         self._checked: dict[str, TrialState] = {}
         for each in read_store(folder):
-            self._entries.setdefault((each.config_hash, each.seed), []).append(each)
+            self._entries.setdefault((each.recipe_hash, each.seed), []).append(each)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
     def _find(self, study: str, trial: Trial) -> list[TrialState]:
-        """Return the saved trials of a configuration and seed, those of the study first."""
-        entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
+        """Return the saved trials of a configuration and seed, those of the study first.
+
+        Of a taught trial, those with other weights of the teacher are among them.
+        """
+        entries = self._entries.get((recipe_hash(trial), trial.spec.seed), [])
         entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
             if each.place not in self._checked:
@@ -112,7 +117,19 @@ class SavedTrials:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:
             return f"trained on other images ({record.data_hash[:12]})"
+        teacher = teacher_of(trial.spec.task)
+        if teacher and teacher.sha256 and record.config_hash != trial.config_hash:
+            return f"taught by other weights of {teacher.run_for(trial.spec.seed)}"
         return thread_mismatch(record.sessions, threads) or other_start(record, trial.spec)
+
+
+def recipe_hash(trial: Trial) -> str:
+    """Return the hash of a trial's configuration without the weights of a teacher.
+
+    A taught trial has it as ``config_hash`` where its teacher is not at hand.
+    """
+    untaught = without_teacher_weights(trial.spec)
+    return trial.config_hash if untaught is trial.spec else config_hash(untaught)
 
 
 def other_start(trained: Meta | Record, spec: ExperimentSpec) -> str:
@@ -143,6 +160,8 @@ def save_trial(
         "config": portable_fields(changed_fields(trial.spec)),
         "record": record.model_dump(mode="json", exclude=unknown),
     }
+    if teacher_of(trial.spec.task):
+        value["recipe_hash"] = recipe_hash(trial)
     read = partial(_condensed, trial, run) if record.state == "finished" else None
     save(folder, value, read, replace=replace)
 

@@ -193,7 +193,9 @@ def describe_start(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[st
 def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
     """Return the name and the cost of the teacher, if there is one, for meta.json."""
     teacher = teacher_of(spec.task)
-    return {"teacher": describe_pretraining(find_run(teacher.run))} if teacher else {}
+    return (
+        {"teacher": describe_pretraining(find_run(teacher.run_for(spec.seed)))} if teacher else {}
+    )
 
 
 def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str, Any]:
