@@ -119,7 +119,7 @@ def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
     assert states(gone, saved) == {"full/seed0": "finished"}
     shutil.copytree(find_run("cifar10-pocket").path, "runs/gone")
     assert states(gone, saved) == {"full/seed0": "missing"}
-    assert saved.refused == {"full/seed0": "trained from older weights of gone"}
+    assert saved.refused == {"full/seed0": "trained with other weights of gone"}
 
 
 def test_variants_of_several_precisions_are_taken(here):

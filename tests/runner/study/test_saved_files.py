@@ -168,7 +168,7 @@ FORGERIES: dict[str, Change] = {
 
 def read(study) -> None:
     """Read the saved trial as ``ablate`` does."""
-    SavedTrials(SAVED).find_matches(study, study.trials(), {})
+    SavedTrials(SAVED).find_matches(study, study.trials(), {}, {})
 
 
 @pytest.mark.parametrize("name", FORGERIES)

@@ -16,8 +16,9 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, run_weights, weights_sha256
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.search.definition import load_search
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 
@@ -55,6 +56,11 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
     assert "-s task.teacher=RUN" in text
 
 
+def test_an_estimate_refuses_a_teacher_of_other_classes(tiny):
+    other = ("-s", "task.teacher=cifar10-pocket", "--dry-run")
+    assert "task.teacher: it knows other classes" in said(2, "train", tiny.path, *other)
+
+
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     experiment = tiny.experiment(named(tiny))
     taught = with_teacher(experiment.spec)
@@ -67,15 +73,15 @@ def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     assert with_teacher(experiment.spec) != taught
 
 
-def test_the_configuration_is_that_of_the_teachers_weights_and_not_of_its_name(tiny):
-    taught = with_teacher(tiny.experiment(named(tiny)).spec)
-    one = config_hash(taught)
-    assert differences(tiny.experiment(named(tiny)).spec, taught).keys() == {"task.teacher.sha256"}
+def test_the_hash_of_a_configuration_is_that_of_the_teachers_name(tiny):
+    asked = tiny.experiment(named(tiny)).spec
+    taught = with_teacher(asked)
+    assert differences(asked, taught).keys() == {"task.teacher.sha256"}
+    assert changed_fields(asked) == changed_fields(taught)
+    assert config_hash(asked) == config_hash(taught), "a machine without the teacher knows it, too"
     shutil.copytree("runs/teacher", "elsewhere")
-    same = tiny.experiment(FEW | {"task.teacher": "elsewhere"}).spec
-    assert config_hash(with_teacher(same)) == one
-    change_teacher(tiny)
-    assert config_hash(with_teacher(tiny.experiment(named(tiny)).spec)) != one
+    other = tiny.experiment(FEW | {"task.teacher": "elsewhere"}).spec
+    assert config_hash(with_teacher(other)) != config_hash(asked)
 
 
 def test_a_pre_training_with_a_teacher_is_refused(tiny):
@@ -151,33 +157,58 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     assert len({trial.config_hash for trial in trials}) == 3
     assert "3 finished" in said(0, "ablate", "both.yaml", "-j", 1, "--dry-run"), "as planned"
     shutil.rmtree("runs/teacher")
-    assert "task.teacher: no run is called 'teacher'" in said(2, "ablate", "both.yaml", "-j", 1)
+    words = ("ablate", "both.yaml", "-j", 1)
+    assert "finished" in printed(*words, "--status"), "a finished student needs no teacher"
+    assert "task.teacher: no run is called 'teacher'" in said(2, *words, "--seeds", 2)
+
+
+def taught_study(tiny: TinyTask, teacher: str) -> tuple[object, ...]:
+    """Write a study of one taught variant with two seeds; return the command that saves it."""
+    base = json.loads(tiny.path.read_text())
+    base["task"]["teacher"] = teacher
+    base["train"] |= {"limit_batches": 1, "epochs": 1}
+    Path("experiments").mkdir()
+    Path("experiments/own.yaml").write_text(json.dumps(base))
+    Path("own.yaml").write_text(json.dumps(base | {"variants": {"taught": {}}, "seeds": [0, 1]}))
+    return ("ablate", "own.yaml", "-j", 1, "--save", "saved")
+
+
+def losses(document: dict) -> list[float]:
+    return [trial["test_loss"] for trial in document["rows"][0]["trials"]]
 
 
 def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, without_workers):
     teacher = TinyTask("classify", tiny.place)
     for seed in (0, 1):
         teacher.train(f"runs/wise/train/seed{seed}", FEW | {"seed": seed})
-    base = json.loads(tiny.path.read_text())
-    base["task"]["teacher"] = "wise/train/seed{seed}"
-    base["train"] |= {"limit_batches": 1, "epochs": 1}
-    Path("own.yaml").write_text(json.dumps(base | {"variants": {"taught": {}}, "seeds": [0, 1]}))
-    words = ("ablate", "own.yaml", "-j", 1, "--save", "saved")
+    words = taught_study(tiny, "wise/train/seed{seed}")
     first = document(*words)
-    trials = [RunDir(Path(f"runs/own/taught/seed{seed}")) for seed in (0, 1)]
-    for seed, trial in enumerate(trials):
-        own = encoder_weights(find_run(f"wise/train/seed{seed}"))
-        assert trial.spec().task.teacher.sha256 == weights_sha256(own)
+    for seed in (0, 1):
+        trial = RunDir(Path(f"runs/own/taught/seed{seed}"))
+        own = weights_sha256(encoder_weights(find_run(f"wise/train/seed{seed}")))
+        assert trial.spec().task.teacher.sha256 == trial.read("meta.json")["teacher_sha256"] == own
         assert trial.read("meta.json")["teacher"]["run"] == f"wise/train/seed{seed}"
-
-    def scores(found: dict) -> list[float]:
-        return [trial["test_accuracy"] for trial in found["rows"][0]["trials"]]
-
+    printed("runs", "record", "own/taught/seed0", "own/taught/seed1", "-o", "both.json")
+    assert "sha256" not in Path("both.json").read_text().partition('"rows"')[0]
     for name in ("own", "wise/train/seed1"):
         shutil.rmtree(f"runs/{name}")
-    assert scores(document(*words)) == scores(first)
+    assert losses(document(*words)) == losses(first)
     teacher.train("runs/wise/train/seed1", FEW | {"seed": 2})
-    assert "taught by other weights of wise/train/seed1" in said(3, *words, "--table-only")
+    assert "with other weights of wise/train/seed1" in said(3, *words, "--table-only")
+
+
+def test_trials_of_two_teachers_of_one_name_are_not_mixed(tiny, without_workers):
+    words = taught_study(tiny, "teacher")
+    first = document(*words)
+    change_teacher(tiny)
+    assert "with other weights of teacher" in said(3, *words, "--table-only")
+    second = document(*words, "--seeds", 1)
+    shutil.rmtree("runs/teacher")
+    assert losses(document(*words, "--seeds", 1, "--table-only")) == losses(second)
+    shutil.rmtree("runs/own")
+    assert "another trial used other weights of teacher" in said(3, *words, "--table-only")
+    assert losses(document(*words, "--seeds", 1, "--table-only")) == losses(second), "the newer one"
+    assert losses(first)[0] != losses(second)[0]
 
 
 def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
@@ -190,8 +221,8 @@ def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     for _ in range(2):
         trials = document("search", "warmth.yaml", "-j", 1)["trials"]
         assert [trial["state"] for trial in trials] == ["finished"] * 2
-    shutil.copytree("runs/teacher", "runs/teacher0")
-    text = said(2, "search", "warmth.yaml", "-s", "task.teacher=teacher{seed}")
-    assert "task.teacher: a search has one teacher" in text
+    one = load_search("warmth.yaml").study_name()
+    change_teacher(tiny)
+    assert load_search("warmth.yaml").study_name() != one, "scores of two teachers are not compared"
     shutil.rmtree("runs/teacher")
     said(2, "search", "warmth.yaml")

@@ -25,6 +25,12 @@ def teacher_of(task: TaskSpec) -> TeacherSpec | None:
     return getattr(task, "teacher", None)
 
 
+def teacher_run(spec: ExperimentSpec) -> str:
+    """Return the name of the run that teaches with the spec's seed; empty if there is none."""
+    teacher = teacher_of(spec.task)
+    return teacher.run_for(spec.seed) if teacher else ""
+
+
 def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSpec:
     """Return the spec with what follows from the run of its teacher, if its task has one.
 
@@ -68,20 +74,13 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     return spec.replace(task=spec.task.replace(teacher=teacher))
 
 
-def without_teacher_weights(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return the spec as it was before ``with_teacher``: of a teacher, only its name is left."""
-    teacher = teacher_of(spec.task)
-    if teacher is None:
-        return spec
-    return spec.replace(task=spec.task.replace(teacher=TeacherSpec(run=teacher.run)))
-
-
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
     """Return the spec with another seed, and with the teacher of that seed if it is at hand."""
-    spec, teacher = spec.model_copy(update={"seed": seed}), teacher_of(spec.task)
-    if teacher is None or teacher.run_for(seed) == teacher.run:
-        return spec
-    return with_teacher(without_teacher_weights(spec), required=False)
+    found, teacher = spec.model_copy(update={"seed": seed}), teacher_of(spec.task)
+    if teacher is None or teacher_run(found) == teacher_run(spec):
+        return found
+    unknown = spec.task.replace(teacher=TeacherSpec(run=teacher.run))
+    return with_teacher(found.replace(task=unknown), required=False)
 
 
 def load_teacher(task: "Task") -> None:

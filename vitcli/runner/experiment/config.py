@@ -367,12 +367,11 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
 
     New fields with a default therefore leave old hashes valid. The seed is ignored, because the
     name of the folder contains it. Only the last part of the path of an image folder, and of its
-    corrections, is used. Of a teacher, its SHA-256 is used if it is known.
+    corrections, is used. Of a teacher, its name is used, as of ``train.init``.
     """
     data = _changed_fields(spec)
-    teacher = data.get("task", {}).get("teacher", {})
-    if "sha256" in teacher:
-        data["task"]["teacher"] = {"sha256": teacher["sha256"]}
+    if teacher := data.get("task", {}).get("teacher"):
+        data["task"]["teacher"] = {"run": teacher["run"]}
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:

@@ -14,6 +14,10 @@ SHRUNK_FROM = "batch_size_shrunk_from"
 RESIZED = "pictures_resized"
 """Entry in meta.json: ``data.resize`` follows from own pictures that the patches do not divide."""
 
+TEACHER_WEIGHTS = "task.teacher.sha256"
+"""Field of a configuration that vitcli fills in. A study compares the weights of a teacher as it
+compares those of ``train.init``: if the run is at hand."""
+
 
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
     """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``).
@@ -110,5 +114,9 @@ def adjustments(asked: ExperimentSpec, resolved: ExperimentSpec) -> dict[str, in
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return the fields that differ from the defaults: dotted field -> value."""
-    return {name: value for name, (_, value) in differences(ExperimentSpec(), spec).items()}
+    """Return the fields that differ from the defaults: dotted field -> value.
+
+    The weights of a teacher are left out, because vitcli fills them in.
+    """
+    found = differences(ExperimentSpec(), spec)
+    return {name: value for name, (_, value) in found.items() if name != TEACHER_WEIGHTS}

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
 from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
@@ -68,7 +68,7 @@ def _pairs(sides: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Cha
     return {name: pair for name, pair in pairs.items() if pair != (None, None)}
 
 
-HIDDEN = ("seed", "data.name", "code", "task.teacher.sha256")
+HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 

@@ -102,6 +102,8 @@ class Meta(Session):
     parameters: Count | None = None
     init_sha256: str | None = None
     """Of the weights of ``train.init``; None in older runs."""
+    teacher_sha256: str | None = None
+    """Of the weights of ``task.teacher``; None in older runs."""
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
@@ -145,6 +147,8 @@ class Record(Spec):
     is_inexact: bool = False
     init_sha256: str | None = None
     """Of the weights of ``train.init``; omitted from files if not known."""
+    teacher_sha256: str | None = None
+    """Of the weights of ``task.teacher``; omitted from files if not known."""
 
     @property
     def precision(self) -> str | None:
@@ -273,6 +277,7 @@ def read_record(
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
         init_sha256=meta.init_sha256,
+        teacher_sha256=meta.teacher_sha256,
     )
 
 

@@ -44,6 +44,8 @@ FORMAT, OLD_FORMAT = 2, 1
 """Of a line, and of a file with a single trial."""
 MARGINS = "plan.json"
 """File beside saved trials with the declared margins."""
+WEIGHTS = ("init_sha256", "teacher_sha256")
+"""Fields of a record with the weights that a trial started or learned from."""
 DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
@@ -54,8 +56,6 @@ class Entry:
     place: str
     value: dict[str, Any]
     config_hash: str
-    recipe_hash: str
-    """``config_hash`` without the weights of a teacher."""
     seed: int
     key: str
     """Hash of configuration, data, precision and CPU threads: two trials of a seed differ in one
@@ -66,6 +66,11 @@ class Entry:
     """Reads the predictions and checks their hash."""
     line: str = ""
     """The line in the store; empty for a file with a single trial."""
+
+    @property
+    def weights(self) -> list[str | None]:
+        """The values of ``WEIGHTS``."""
+        return [self.value["record"].get(name) for name in WEIGHTS]
 
     def check(self, source: str = "") -> TrialState:
         """Return the trial, of a store of this name, after checking numbers and predictions.
@@ -187,7 +192,6 @@ def _entry(
         place=place,
         value=value,
         config_hash=config_hash,
-        recipe_hash=value.get("recipe_hash", config_hash),
         seed=seed,
         key=sha256("/".join(parts).encode()),
         members=f"{value['variant']}/{digest[:16]}/" if digest else "",
@@ -255,15 +259,14 @@ def save(
 ) -> None:
     """Add a trial to the files of its seed, ``folder/STUDY/seed0.jsonl`` and ``.npz``.
 
-    A trial with the same configuration, data, precision and CPU threads is kept unless ``replace``
-    is set.
+    A trial with the same configuration, data, precision and CPU threads is replaced if it used
+    other weights, or if ``replace`` is set.
 
     Args:
         folder: The folder of the store.
-        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial; of a
-            taught trial also ``recipe_hash``.
+        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial.
         predictions: Returns the condensed predictions; a diverged trial has none.
-        replace: Whether a saved trial is replaced.
+        replace: Whether a saved trial is replaced in any case.
 
     Raises:
         InputError: The files of the seed are damaged.
@@ -275,8 +278,9 @@ def save(
     with file_lock(path.parent / LOCK):
         entries = read_lines(path)
         olds = path.parent.rglob(f"seed{own.seed}-*.json")
-        singles = [old for old in olds if (each := read_single(old)) and each.key == own.key]
-        if not replace and (singles or own.key in [each.key for each in entries]):
+        singles = {old: each for old in olds if (each := read_single(old)) and each.key == own.key}
+        same = [*singles.values(), *(each for each in entries if each.key == own.key)]
+        if not replace and own.weights in [each.weights for each in same]:
             return
         if predictions:
             arrays = predictions()

@@ -94,6 +94,14 @@ class Search:
         """
         return with_teacher(check(override(self.raw, point), self.places))
 
+    def _teachers(self) -> list[str | None]:
+        """Return the SHA-256 of the teachers of the base and of the space."""
+        specs = [self.base]
+        for field in ("task.teacher", "task.teacher.run"):
+            choices = getattr(self.space.parameters.get(field), "values", ())
+            specs += [self.spec({field: value}) for value in choices]
+        return [teacher.sha256 for each in specs if (teacher := teacher_of(each.task))]
+
     def excluded(self, point: Point) -> bool:
         """Return whether the rules leave a point out."""
         return any(matches(point, pattern) for pattern in self.fields.rules.exclude)
@@ -107,6 +115,8 @@ class Search:
         space = {field: repr(each) for field, each in self.space.parameters.items()}
         rules = self.fields.rules.model_dump(mode="json")
         own = {"base": config_hash(self.base), "seed": self.base.seed, "space": space}
+        if teachers := self._teachers():
+            own["teachers"] = teachers
         key = point_key(own | {"rules": rules, "cost": self.fields.cost})
         return f"{self.name}-{sha256(key.encode())[:8]}"
 
@@ -266,7 +276,6 @@ def _refuse_settings(search: Search) -> None:
     fields, base, seed = search.fields, search.base, search.base.seed
     is_grid, is_evolution = fields.sampler == "grid", fields.sampler == "evolution"
     is_endless = not search.space.is_finite or search.space.size > MAX_GRID
-    teachers = f"{teacher_of(base.task)} {search.space.parameters.get('task.teacher')}"
     problems = {
         "data.val_split: a search needs a validation split; set data.val_split": (
             not base.data.val_split
@@ -276,9 +285,6 @@ def _refuse_settings(search: Search) -> None:
             base.task.row != TASKS[base.task.name]
         ),
         "train.init: a search trains from scratch; remove train.init": base.train.init,
-        "task.teacher: a search has one teacher; name its run without {seed}": (
-            "{seed}" in teachers
-        ),
         f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
             is_grid and is_endless
         ),

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import with_seed
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
@@ -299,7 +300,7 @@ class Objective:
         count = min(repeats.configurations, len(done))
         chosen = [done[i * (len(done) - 1) // max(1, count - 1)] for i in range(count)]
         pairs = [
-            (each, self.search.spec(each.point).replace(seed=seed))
+            (each, with_seed(self.search.spec(each.point), seed))
             for each in chosen
             for seed in repeats.seeds
         ]

@@ -150,13 +150,12 @@ class Study:
             Trial(
                 variant=name,
                 setting=setting,
-                spec=own,
-                config_hash=key if own.task is spec.task else config_hash(own),
+                spec=with_seed(spec, seed),
+                config_hash=key,
                 folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
             )
             for seed in self.seeds
             for name, setting, spec, key in settings
-            for own in [with_seed(spec, seed)]
         ]
 
 

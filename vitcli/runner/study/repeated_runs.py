@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import (
     FORMAT,
     SIZES,
@@ -18,7 +19,7 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import changed_fields, differences
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, differences
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
@@ -127,7 +128,10 @@ def _refuse_mixture(
     measured = next(filter(None, results), {})
     for run, meta, spec, result in zip(runs, metas, specs, results, strict=True):
         fields = [key.replace("_", " ") for key in SHARED if meta.get(key) != metas[0].get(key)]
-        fields += [name for name in differences(specs[0], spec) if name != "seed"]
+        differing = differences(specs[0], spec)
+        if teacher_run(spec) != teacher_run(specs[0]):  # each seed has its own
+            differing.pop(TEACHER_WEIGHTS, None)
+        fields += [name for name in differing if name != "seed"]
         arithmetic = ("precision", "kernels") if result else ()
         fields += [name for name in arithmetic if result.get(name) != measured.get(name)]
         if fields:
@@ -171,7 +175,7 @@ def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence
     words = ["vitcli", "train", name]
     asked = without_data(spec, load_experiment(name).spec, str(meta.get("config_hash")))
     for field, (_, used) in differences(load_experiment(name).spec, asked).items():
-        if field not in ("seed", "code", "task.teacher.sha256"):
+        if field not in ("seed", "code", TEACHER_WEIGHTS):
             words += ["-s", f"{field}={format_value(portable(used))}"]
     words += [word for file in spec.code if file.endswith(".py") for word in ("--code", file)]
     if len(seeds) == 1:

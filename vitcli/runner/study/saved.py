@@ -5,19 +5,19 @@ own trials come first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
-from vitcli.runner.evaluate.teacher import teacher_of, without_teacher_weights
-from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
 from vitcli.runner.run.record import Meta, Record, TrialState, thread_mismatch
-from vitcli.runner.run.store import Entry, read_store, save
+from vitcli.runner.run.store import WEIGHTS, Entry, read_store, save
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.text import portable_fields
 
@@ -50,16 +50,13 @@ class SavedTrials:
         self._entries: dict[tuple[str, int], list[Entry]] = {}
         self._checked: dict[str, TrialState] = {}
         for each in read_store(folder):
-            self._entries.setdefault((each.recipe_hash, each.seed), []).append(each)
+            self._entries.setdefault((each.config_hash, each.seed), []).append(each)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
     def _find(self, study: str, trial: Trial) -> list[TrialState]:
-        """Return the saved trials of a configuration and seed, those of the study first.
-
-        Of a taught trial, those with other weights of the teacher are among them.
-        """
-        entries = self._entries.get((recipe_hash(trial), trial.spec.seed), [])
+        """Return the saved trials of a configuration and seed, those of the study first."""
+        entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
         entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
             if each.place not in self._checked:
@@ -67,7 +64,11 @@ class SavedTrials:
         return [self._checked[each.place] for each in entries]
 
     def find_matches(
-        self, study: Study, trials: Sequence[Trial], own: Mapping[str, Record]
+        self,
+        study: Study,
+        trials: Sequence[Trial],
+        own: Mapping[str, Record],
+        weights: Mapping[str, str],
     ) -> dict[str, TrialState]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
@@ -76,9 +77,11 @@ class SavedTrials:
             trials: Trials without a result.
             own: Field ``train.precision`` -> the first result of the study itself. Saved records
                 must agree with them.
+            weights: What the study's own trials used, as :func:`weights_used` returns it. Saved
+                trials must have used the same.
         """
         taken: dict[str, TrialState] = {}
-        known = dict(own)
+        known, weights = dict(own), dict(weights)
         self.refused = {}
         for trial in trials:
             reasons = []
@@ -87,8 +90,12 @@ class SavedTrials:
                 alike = known.get(trial.spec.train.precision, found.record)
                 first = next(iter(known.values()), found.record)
                 reason = self._difference(trial, found.record, alike, first, study.threads)
+                used = weights_used(found.record, trial.spec)
+                for run, sha256 in used.items():
+                    if weights.get(run, sha256) != sha256:
+                        reason = reason or f"another trial used other weights of {run}"
                 if not reason:
-                    taken[trial.folder] = found
+                    taken[trial.folder], weights = found, weights | used
                     known.setdefault(trial.spec.train.precision, alike)
                     break
                 reasons.append(reason)
@@ -117,51 +124,46 @@ class SavedTrials:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:
             return f"trained on other images ({record.data_hash[:12]})"
-        teacher = teacher_of(trial.spec.task)
-        if teacher and teacher.sha256 and record.config_hash != trial.config_hash:
-            return f"taught by other weights of {teacher.run_for(trial.spec.seed)}"
-        return thread_mismatch(record.sessions, threads) or other_start(record, trial.spec)
+        return thread_mismatch(record.sessions, threads) or other_weights(record, trial.spec)
 
 
-def recipe_hash(trial: Trial) -> str:
-    """Return the hash of a trial's configuration without the weights of a teacher.
+def weights_used(trained: Meta | Record, spec: ExperimentSpec) -> dict[str, str]:
+    """Return run -> SHA-256 of its weights, for the runs that a trial started or learned from.
 
-    A taught trial has it as ``config_hash`` where its teacher is not at hand.
+    Runs whose weights are not known are left out.
     """
-    untaught = without_teacher_weights(trial.spec)
-    return trial.config_hash if untaught is trial.spec else config_hash(untaught)
+    runs = {spec.train.init: trained.init_sha256, teacher_run(spec): trained.teacher_sha256}
+    return {run: sha256 for run, sha256 in runs.items() if run and sha256}
 
 
-def other_start(trained: Meta | Record, spec: ExperimentSpec) -> str:
-    """Return why a trial started from other weights than ``train.init`` has now.
+def other_weights(trained: Meta | Record, spec: ExperimentSpec) -> str:
+    """Return why a trial used other weights of a run than it has now.
 
     The text is empty if they are the same, or if the run is not at hand.
     """
-    if not (trained.init_sha256 and spec.train.init):
+    used = weights_used(trained, spec)
+    if not used:
         return ""
     from vitcli.runner.evaluate.weights import start_sha256
 
-    try:
-        found = start_sha256(find_run(spec.train.init))
-    except (UserError, OSError):
-        return ""
-    is_same = found == trained.init_sha256
-    return "" if is_same else f"trained from older weights of {spec.train.init}"
+    for run, sha256 in used.items():
+        with suppress(UserError, OSError):
+            if start_sha256(find_run(run)) != sha256:
+                return f"trained with other weights of {run}"
+    return ""
 
 
 def save_trial(
     folder: Path, study: str, trial: Trial, run: RunDir, record: Record, *, replace: bool
 ) -> None:
     """Save a trial with a result in ``folder``; see ``store.save``."""
-    unknown = None if record.init_sha256 else {"init_sha256"}
+    unknown = {name for name in WEIGHTS if getattr(record, name) is None}
     value = {
         "study": study,
         "variant": trial.variant,
         "config": portable_fields(changed_fields(trial.spec)),
         "record": record.model_dump(mode="json", exclude=unknown),
     }
-    if teacher_of(trial.spec.task):
-        value["recipe_hash"] = recipe_hash(trial)
     read = partial(_condensed, trial, run) if record.state == "finished" else None
     save(folder, value, read, replace=replace)
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError
-from vitcli.runner.experiment.diff import differences, with_data_defaults
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
@@ -24,7 +24,7 @@ from vitcli.runner.run.record import (
     thread_mismatch,
 )
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.saved import SavedTrials, other_start
+from vitcli.runner.study.saved import SavedTrials, other_weights, weights_used
 
 
 def trial_states(
@@ -51,16 +51,18 @@ def trial_states(
     if saved is None:
         return states
     own: dict[str, Record] = {}
+    weights: dict[str, str] = {}
     for trial in trials:
         if record := states[trial.folder].record:
             own.setdefault(trial.spec.train.precision, record)
+            weights |= weights_used(record, trial.spec)
     ignored = {*ignore, *rerun_before(root)}
     unfinished = [
         trial
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignored
     ]
-    return states | saved.find_matches(study, unfinished, own)
+    return states | saved.find_matches(study, unfinished, own, weights)
 
 
 def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
@@ -87,12 +89,12 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=f"{what}{error}")
     raw = run.read("meta.json")
     meta = Meta.model_validate(raw)
-    for name, (there, here) in differences(
-        stored, with_data_defaults(trial.spec, stored, raw)
-    ).items():
+    differing = differences(stored, with_data_defaults(trial.spec, stored, raw))
+    differing.pop(TEACHER_WEIGHTS, None)
+    for name, (there, here) in differing.items():
         reason = f"{name} is {format_value(there)} in its folder, {format_value(here)} in the study"
         return TrialState(state="stale", reason=reason)
-    reason = thread_mismatch((meta, *meta.sessions), threads) or other_start(meta, trial.spec)
+    reason = thread_mismatch((meta, *meta.sessions), threads) or other_weights(meta, trial.spec)
     if reason:
         return TrialState(state="stale", reason=reason)
     state, run_reason = live_state(run)

@@ -16,8 +16,10 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.runner.data.load import describe_data
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
@@ -33,7 +35,13 @@ from vitcli.runner.train.flops import (
     random_batch,
     teacher_cost,
 )
-from vitcli.runner.train.rehearsal import Measurement, image_bytes, measure_steps
+from vitcli.runner.train.rehearsal import (
+    Measurement,
+    image_bytes,
+    measure_steps,
+    random_data,
+    with_statistics,
+)
 
 RANDOM_IMAGES = "random images"
 MANY_PATCHES = 1024
@@ -202,6 +210,7 @@ def make_estimate(
     spec = shrink_batch(experiment, spec, num_train, on_message)
     warn_of_patches(experiment, spec, on_message)
     abstract, module = abstract_module(spec), new_module(spec)
+    _refuse_data(spec, abstract, data)
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     encoder = encoder_of(spec, abstract)
     count = steps_per_epoch(spec, num_train)
@@ -242,6 +251,15 @@ def make_estimate(
         steps_per_epoch=steps,
         measured_on=measured_on,
     )
+
+
+def _refuse_data(spec: ExperimentSpec, abstract: nn.Module, data: DataSet | None) -> None:
+    """Refuse data that the task cannot learn from, before its operations are counted."""
+    sample = data or random_data(with_statistics(spec), 2, torch.device("cpu"))
+    try:
+        task_class(spec)(spec, abstract).check_data(sample)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _measure(

@@ -13,7 +13,7 @@ from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_thres
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.runner.evaluate.teacher import teacher_of
+from vitcli.runner.evaluate.teacher import teacher_of, teacher_run
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
@@ -193,9 +193,10 @@ def describe_start(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[st
 def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
     """Return the name and the cost of the teacher, if there is one, for meta.json."""
     teacher = teacher_of(spec.task)
-    return (
-        {"teacher": describe_pretraining(find_run(teacher.run_for(spec.seed)))} if teacher else {}
-    )
+    if teacher is None:
+        return {}
+    run = find_run(teacher_run(spec))
+    return {"teacher": describe_pretraining(run), "teacher_sha256": teacher.sha256}
 
 
 def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str, Any]:
