@@ -181,7 +181,7 @@ class Checkout:
 
 
 READERS: dict[str, Callable[[str, str], Pairs]] = {
-    "json": lambda text, label: flat(json.loads(text), label),
+    "json": lambda text, label: flat(json.loads(text or "null"), label),
     "none": lambda text, label: iter(()),
 }
 
