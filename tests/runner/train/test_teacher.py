@@ -158,7 +158,7 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     assert "3 finished" in said(0, "ablate", "both.yaml", "-j", 1, "--dry-run"), "as planned"
     shutil.rmtree("runs/teacher")
     words = ("ablate", "both.yaml", "-j", 1)
-    assert "finished" in printed(*words, "--status"), "a finished student needs no teacher"
+    assert "3 finished" in printed(*words, "--status"), "a finished student needs no teacher"
     assert "task.teacher: no run is called 'teacher'" in said(2, *words, "--seeds", 2)
 
 
