@@ -117,11 +117,10 @@ def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], s
         run = find_run(name)
         weights = encoder_weights(run)
     except UserError as error:
-        experiment, own_seed = name, ""
-        if name != asked.run:
-            experiment, own_seed = name.removesuffix(f"/train/seed{seed}"), f" --seed {seed}"
+        experiment, _, own_seed = name.partition("/train/seed")
+        option = f" --seed {own_seed}" if own_seed else ""
         can_train = experiment in experiment_files()
-        hint = f"; train it first: vitcli train {experiment}{own_seed}" if can_train else ""
+        hint = f"; train it first: vitcli train {experiment}{option}" if can_train else ""
         raise ConfigError(f"{FIELD}: {error}{hint}") from error
     found = weights_sha256(weights)
     if asked.sha256 not in (None, found):
