@@ -52,6 +52,8 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
     each = "task.teacher=quickstart/train/seed{seed}"
     text = said(2, "train", tiny.path, "-s", each, "--seed", 7, *command)
     assert "vitcli train quickstart --seed 7" in text
+    text = said(2, "train", tiny.path, "-s", "task.teacher=3", *command)
+    assert "task.teacher: must name a run, got 3" in text
     text = said(2, "train", "quickstart", "-s", "task.name=distil", *command)
     assert "-s task.teacher=RUN" in text
 

@@ -13,7 +13,9 @@ from vitcli.core.spec.train import TrainSpec
 
 
 def _named(value: Any) -> Any:
-    """Return the mapping that the name of a run stands for."""
+    """Return the mapping that the name of a run stands for; refuse what cannot be a teacher."""
+    if value is not None and not isinstance(value, (str, dict, TeacherSpec)):
+        raise ValueError(f"must name a run, got {value!r}")
     return {"run": value} if isinstance(value, str) else value
 
 
