@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.terminal import run_in_terminal
 from vitcli.cli import console
 from vitcli.cli import eval as evaluation
 from vitcli.cli.eval import matrix
+from vitcli.runner.data import arrays
 from vitcli.runner.machine import obstacles
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -33,6 +36,8 @@ def test_every_table_fits_and_breaks_no_word(pictures, monkeypatch):
     make_run(1)
     make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
     monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 2**30)  # other processes change both
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
     for words in TABLES:
         set_width(monkeypatch, None)
         whole = vitcli(*words)[1].split()
