@@ -10,18 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
+import typer.testing
 from PIL import Image
 from typer.testing import CliRunner
 
 from tests.patience import HANG
 from vitcli.cli.main import app
 
+# typer's runner makes all commands anew for each call, which takes longer than most calls.
+typer.testing._get_command = cache(typer.main.get_command)
 
-@cache
+
 def root() -> Any:
     """Return the group of all commands."""
-    return typer.main.get_command(app)
+    return typer.testing._get_command(app)
 
 
 def commands_of(group: Any, path: str = "vitcli") -> Iterator[tuple[str, Any]]:

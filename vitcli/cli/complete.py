@@ -130,10 +130,9 @@ def is_kind(path: Path, kind: str) -> bool:
     """Return whether a file is of a kind. A broken file counts as an experiment."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment import listing
-    from vitcli.runner.experiment.yaml_text import FAST_LOADER
 
     try:
-        return listing.kind_of(path, FAST_LOADER) == kind
+        return listing.kind_of(path) == kind
     except ConfigError:
         return kind == "experiment"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -27,7 +28,7 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
-    FAST_LOADER,
+    LOADERS,
     MAX_DEPTH,
     Document,
     document_of,
@@ -91,8 +92,10 @@ def test_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
 )
 def test_what_is_written_is_read_back(value):
     text = dump({"a": value})
-    assert read(text) == {"a": value}
-    assert Document(text, "config.yaml", FAST_LOADER).data == {"a": value}
+    for loader in LOADERS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(yaml_text, "LOADERS", (loader, loader))
+            assert read(text) == {"a": value}
 
 
 RESNET = {"model.family": "resnet18", "optim.name": "sgd"}

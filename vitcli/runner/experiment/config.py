@@ -168,7 +168,7 @@ def with_bases(document: Document, path: Path) -> list[Document]:
         if path.resolve() in seen:
             raise ConfigError(f"{where}: base: {path} again; bases must not form a circle")
         seen.add(path.resolve())
-        found.append(read_mapping(path, document.loader))
+        found.append(read_mapping(path))
     return found
 
 

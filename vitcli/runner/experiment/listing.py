@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError
@@ -13,7 +12,7 @@ from vitcli.runner.experiment.config import (
     resolve_bases,
 )
 from vitcli.runner.experiment.purpose import read_purpose, without_results
-from vitcli.runner.experiment.yaml_text import SAFE_LOADER, Document, dump, read_mapping
+from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.files import commit
 
 
@@ -44,15 +43,15 @@ def describe_experiment(name: str) -> ExperimentInfo:
     return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
-def kind_of(path: Path, loader: Any = SAFE_LOADER) -> str:
+def kind_of(path: Path) -> str:
     """Return what a file is: a study has variants, or its base has them; a search has a space."""
-    fields = resolve_bases(read_mapping(path, loader), path)
+    fields = resolve_bases(read_mapping(path), path)
     return "study" if "variants" in fields else "search" if "search" in fields else "experiment"
 
 
-def is_study(path: Path, loader: Any = SAFE_LOADER) -> bool:
+def is_study(path: Path) -> bool:
     """Return whether a file is a study."""
-    return kind_of(path, loader) == "study"
+    return kind_of(path) == "study"
 
 
 def base_spec(name: str) -> ExperimentSpec | None:

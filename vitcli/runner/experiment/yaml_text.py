@@ -28,9 +28,9 @@ INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,30})")
 FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
 WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
 
-SAFE_LOADER = yaml.SafeLoader
-FAST_LOADER = getattr(yaml, "CSafeLoader", SAFE_LOADER)
-"""PyYAML's parser in C, where PyYAML has it: ten times as fast, with less precise messages."""
+LOADERS: tuple[Any, ...] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
+"""PyYAML's parser in C, where PyYAML has it: ten times as fast. What it refuses is read again by the
+one in Python, whose messages are more precise."""
 
 FieldPath = tuple[str | int, ...]
 
@@ -38,20 +38,22 @@ FieldPath = tuple[str | int, ...]
 class Document:
     """Parsed YAML mapping with the line number of each field."""
 
-    def __init__(self, text: str, origin: str, loader: Any = SAFE_LOADER) -> None:
+    def __init__(self, text: str, origin: str) -> None:
         self.origin = origin
-        self.loader = loader
         self.lines: dict[FieldPath, int] = {}
         """Field -> its line; 0 for fields that were not read from a file."""
         if len(text.encode(errors="surrogateescape")) > MAX_BYTES:
             raise ConfigError(f"{origin}: larger than {MAX_BYTES} bytes")
-        node = self._compose(text)
+        try:
+            node = self._compose(text, LOADERS[0])
+        except ConfigError:
+            node = self._compose(text, LOADERS[1])
         self.data: Any = {} if node is None else self._read(node, ())
 
-    def _compose(self, text: str) -> yaml.Node | None:
+    def _compose(self, text: str, loader: Any) -> yaml.Node | None:
         try:
             depth = 0
-            for count, token in enumerate(yaml.scan(text, Loader=self.loader)):
+            for count, token in enumerate(yaml.scan(text, Loader=loader)):
                 depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
                 if depth > MAX_DEPTH or count > MAX_TOKENS:
                     line = token.start_mark.line + 1
@@ -59,7 +61,7 @@ class Document:
                 if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                     line = token.start_mark.line + 1
                     raise ConfigError(f"{self.origin}:{line}: anchors and tags are not allowed")
-            return yaml.compose(text, Loader=self.loader)
+            return yaml.compose(text, Loader=loader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f":{mark.line + 1}" if mark else ""
@@ -112,7 +114,7 @@ def scalar(text: str) -> Any:
     return float(text) if FLOAT.fullmatch(text) else text
 
 
-def read_mapping(path: Path, loader: Any = SAFE_LOADER) -> Document:
+def read_mapping(path: Path) -> Document:
     """Read a file whose top level is a mapping."""
     try:
         if not path.is_file():
@@ -121,7 +123,7 @@ def read_mapping(path: Path, loader: Any = SAFE_LOADER) -> Document:
             text = file.read(MAX_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as text: {error}") from error
-    document = Document(text, str(path), loader)
+    document = Document(text, str(path))
     if not isinstance(document.data, dict):
         raise ConfigError(f"{path}: an experiment is a mapping of fields, such as 'model:'")
     return document
