@@ -29,8 +29,8 @@ FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
 WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
 
 LOADERS: tuple[Any, ...] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
-"""PyYAML's parser in C, where PyYAML has it: ten times as fast. What it refuses is read again by the
-one in Python, whose messages are more precise."""
+"""PyYAML's parser in C, where PyYAML has it: ten times as fast. What it refuses is read again by
+the one in Python, whose messages are more precise."""
 
 FieldPath = tuple[str | int, ...]
 
