@@ -85,13 +85,8 @@ __all__ = [
 ]
 
 Part = TypeVar("Part", bound=Callable[..., Any])
-
-
-def _spec_of(build: Part, base: type[Spec], fields: dict[str, Any]) -> type[Any]:
-    """Return a spec with the fields that the signature of a part gives."""
-    # They have no docstrings; pydantic would search the source of every caller for them.
-    no_docstrings = {"use_attribute_docstrings": False}
-    return create_model(build.__name__, __base__=base, __cls_kwargs__=no_docstrings, **fields)
+# These fields have no docstrings; pydantic would search the source of every caller for them.
+_new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
 
 
 def _slot(
@@ -113,7 +108,7 @@ def _slot(
             "build": build,
             "about": about or first_line(build),
             "options": passed,
-            "own": _spec_of(build, Spec, fields),
+            "own": _new_spec(build.__name__, __base__=Spec, **fields),
             "source": source_of(build, name or build.__name__),
         }
         add_row(table, kind(**row | facts(build)), name or build.__name__)
@@ -308,7 +303,7 @@ def model(
         own = name or build.__name__
         fields = options_of_signature(build, 0, ("img_size", "in_chans", "num_classes"))
         fields["family"] = (Literal[own], own)
-        spec = _spec_of(build, ModelSpec, fields)
+        spec = _new_spec(build.__name__, __base__=ModelSpec, **fields)
         spec.has_blocks, spec.is_convolutional = False, has_batch_norm
         options = tuple(field for field in fields if field != "family")
         row = FamilyRow(
@@ -390,7 +385,7 @@ def objective(
         row = TaskRow(
             about=about or first_line(build),
             build=task,
-            spec=_spec_of(build, OwnTaskSpec, fields),
+            spec=_new_spec(build.__name__, __base__=OwnTaskSpec, **fields),
             headline=headline,
             reports=reports or (("loss", "accuracy") if classifies else ("loss",)),
             recorded=recorded or (("loss", "accuracy") if classifies else (headline.name,)),

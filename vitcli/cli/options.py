@@ -6,6 +6,7 @@ import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -195,9 +196,11 @@ Verbose = Annotated[
 def show_whole_help(context: typer.Context, wanted: bool) -> None:
     """Print the help with the options that it does not show to newcomers, and exit."""
     if wanted:
-        parameters: list[Any] = context.command.params
+        command = context.command = copy(context.command)
+        parameters: list[Any] = [copy(each) for each in command.params]
         for each in parameters:
             each.hidden = False
+        command.params = parameters
         typer.echo(context.get_help())
         raise typer.Exit
 
