@@ -70,6 +70,7 @@ class Browser:
         self.number = 0
         self.rest = b""
         self.events: list[dict[str, Any]] = []
+        self.pages: list[Page] = []
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer."""
@@ -100,7 +101,16 @@ class Browser:
 
     def open(self, url: str, **options: Any) -> "Page":
         """Open a new page and wait until it has loaded."""
-        return Page(self, url, **options)
+        self.pages.append(Page(self, url, **options))
+        return self.pages[-1]
+
+    def close(self, count: int) -> None:
+        """Close all pages but the first ``count``: a page that is open computes on."""
+        for page in self.pages[count:]:
+            self.call("Target.closeTarget", targetId=page.target)
+        del self.pages[count:]
+        left = {page.session for page in self.pages}
+        self.events = [event for event in self.events if event.get("sessionId") in left]
 
 
 class Page:
@@ -116,8 +126,8 @@ class Page:
         phone: bool = False,
     ) -> None:
         self.browser, self.url = browser, url
-        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")

@@ -15,6 +15,14 @@ def browser(tmp_path_factory) -> Iterator[Browser]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _close_pages(browser) -> Iterator[None]:
+    """Close the pages of a test, but not those that its module shares."""
+    shared = len(browser.pages)
+    yield
+    browser.close(shared)
+
+
 @pytest.fixture(scope="module")
 def scene() -> Scene:
     return scene_of(make_model())
