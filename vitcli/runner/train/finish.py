@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vitcli.core.data.batches import Batch
-from vitcli.core.inspect.cost import forward_flops
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
@@ -15,7 +14,6 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.teacher import teacher_of, teacher_run
 from vitcli.runner.evaluate.weights import start_sha256
-from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.compare import differing_fields
@@ -23,7 +21,7 @@ from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_flops
+from vitcli.runner.train.flops import count_flops, count_forward_flops
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 if TYPE_CHECKING:
@@ -144,7 +142,6 @@ def build_result(
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
-    abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
         flops, taught = count_flops(spec, batch, taken, len(trainer.data.train))
     meta = trainer.run.read("meta.json")
@@ -157,7 +154,7 @@ def build_result(
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
         "parameters": trainer.built.parameters,
-        "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
+        "forward_flops": count_forward_flops(spec),
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_first(meta.get("pretrained") or {}),

@@ -1,6 +1,7 @@
 """The operations of a training step, and a training whose steps are quick enough to measure."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +18,40 @@ from vitcli.runner.experiment.build import abstract_module, encoder_of, new_modu
 from vitcli.runner.experiment.sizes import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
-OF_A_STEP: dict[str, Any] = {
-    **{"model": True, "task": True},
-    "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
-}
+OF_A_MODEL: dict[str, Any] = {"model": True, "task": True}
+OF_A_STEP = OF_A_MODEL | {"train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"}}
 """Fields on which the operations of a step depend."""
 _COUNTED: dict[tuple[object, ...], int] = {}
-"""These fields as text, and the shapes of a batch -> the operations of a step."""
+"""Such fields as text, and the shapes of a batch -> operations."""
 QUICK_FLOPS = 2e10
 """Operations of a step that two CPU cores take in about a second."""
 PROBE_PATCHES = 8
 """Smallest side of the grid of patches in a measurement."""
+
+
+def _once(
+    spec: ExperimentSpec, fields: dict[str, Any], count: Callable[[], int], *shapes: object
+) -> int:
+    """Count operations once in a process, because that takes longer than a tiny training.
+
+    With own code, which a notebook may change, they are counted each time.
+    """
+    if spec.code:
+        return count()
+    key = (spec.model_dump_json(include=fields), *shapes)
+    if key not in _COUNTED:
+        _COUNTED[key] = count()
+    return _COUNTED[key]
+
+
+def count_forward_flops(spec: ExperimentSpec) -> int:
+    """Return the floating-point operations of a forward pass of one image through the encoder."""
+
+    def count() -> int:
+        encoder = encoder_of(spec, abstract_module(spec))
+        return forward_flops(encoder, encoder.image_shape)
+
+    return _once(spec, OF_A_MODEL, count)
 
 
 def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
@@ -35,19 +59,12 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
 
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
     are counted again. What is frozen below all that is trained needs no backward pass.
-    A process counts the same step once, because that takes longer than a tiny training; with own
-    code, which a notebook may change, it counts each time.
 
     Raises:
         ConfigError: ``train.freeze`` names nothing or everything.
     """
-    if spec.code:
-        return _count_step_flops(spec, batch)
     shapes = ((name, value.shape) for name, value in batch.items())
-    key = (spec.model_dump_json(include=OF_A_STEP), *shapes)
-    if key not in _COUNTED:
-        _COUNTED[key] = _count_step_flops(spec, batch)
-    return _COUNTED[key]
+    return _once(spec, OF_A_STEP, lambda: _count_step_flops(spec, batch), *shapes)
 
 
 def _count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
