@@ -117,6 +117,7 @@ def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     assert all((pictures / file).is_file() for file in files)
 
 
+@pytest.mark.usefixtures("half_are_flipped")
 def test_the_maps_of_the_page_lie_where_the_fit_of_the_run_puts_the_input(
     tiny, pictures, monkeypatch
 ):

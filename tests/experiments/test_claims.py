@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from experiments.claims import by_computation, claims, computed
 from experiments.claims.by_computation import COMPUTATIONS
@@ -36,7 +37,9 @@ def test_every_item_of_the_sources_is_listed_once_and_each_claim_has_a_test_and_
 def test_the_recorded_verdict_follows(item):
     found, recorded = judge(item, RESULTS), read_recorded()[item.id]
     assert found is not None
-    if item.id in COMPUTATIONS:  # the last digits differ between machines
+    if "trunc_normal" in recorded.found and torch.__version__ < "2.12":  # it drew other numbers
+        assert found.verdict == recorded.verdict
+    elif item.id in COMPUTATIONS:  # the last digits differ between machines
         assert claims.is_close(found, recorded), f"{found}\n{recorded}"
     else:
         assert found == recorded
