@@ -10,12 +10,13 @@ import torch
 
 from tests import torchrun
 from tests.cli import commands
-from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.own_code import EVERY, FOCAL, MEAN, as_new_process, forget, vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from vitcli import parts
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.spec.task import TASKS
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
@@ -223,6 +224,32 @@ def test_an_own_model_has_the_weights_of_its_seed(tutorial):
     one, same, other = (build_model(spec, seed).head.weight for seed in (0, 0, 1))
     assert one.equal(same)
     assert not one.equal(other)
+
+
+def test_the_own_headline_of_a_loss_is_recorded(here):
+    Path("focal.py").write_text(FOCAL)
+    own_code.load([Path("focal.py")])
+    assert TASKS["focal"].recorded == ("loss", "accuracy", "macro_f1")
+
+
+def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
+    Path("mean.py").write_text(MEAN)
+    commands.save_picture("x.png", (8, 8))
+    for part, problem in (("attention", "attention 'Mean'"), ("pool", "pooling 'first'")):
+        setting = f"-s model.{part}={problem.split(chr(39))[1]}"
+        vitcli(f"train {tiny} --code mean.py {setting} --epochs 0 -o {part}")
+        words = f"attn-map {part} x.png -o map.json --trust-code"
+        assert f"{problem} has no weights to show" in vitcli(f"{words} --method rollout", 2)
+        vitcli(f"{words} --method gradcam")
+        as_new_process()
+    vitcli("attn-map pool x.png -o map.json --trust-code --method raw")
+    as_new_process()
+    Path("net.yaml").write_text(
+        re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {family: TinyNet}\n"
+    )
+    vitcli("train ./net.yaml --code net.py --epochs 0 -o net")
+    vitcli("visualize net --what filters -o drawn --trust-code")
+    assert [*Path("drawn").rglob("filters.png")], "of its first convolution, not of its head"
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):

@@ -382,13 +382,14 @@ def objective(
         task, options = task_of(build)
         fields: dict[str, Any] = {"name": (Literal[own], own), **options}
         classifies = issubclass(task, Classify)
+        numbers = recorded or (("loss", "accuracy") if classifies else ())
         row = TaskRow(
             about=about or first_line(build),
             build=task,
             spec=_new_spec(build.__name__, __base__=OwnTaskSpec, **fields),
             headline=headline,
             reports=reports or (("loss", "accuracy") if classifies else ("loss",)),
-            recorded=recorded or (("loss", "accuracy") if classifies else (headline.name,)),
+            recorded=(*(each for each in numbers if each != headline.name), headline.name),
             uses_labels=uses_labels,
             classifies=classifies,
             source=source_of(build, own),

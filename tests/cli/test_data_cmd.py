@@ -114,6 +114,17 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
+def test_check_reads_the_validation_pictures_too(pictures):
+    folder = pictures / "val" / "dark"
+    shutil.copytree(pictures / "test" / "dark", folder)
+    (folder / "bad.png").write_bytes(b"\x89PNG")
+    code, out, _ = vitcli("check", str(pictures), "--json")
+    assert (code, [each.split(":")[0] for each in json.loads(out)["unreadable"]]) == (
+        6,
+        ["val/dark/bad.png"],
+    )
+
+
 def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictures):
     said(0, "data", "check", f"imagefolder:{pictures}")
     shutil.rmtree(pictures / "test" / "dark")
@@ -126,6 +137,13 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
+
+
+def test_options_and_names_that_do_not_fit_are_refused(here):
+    assert "--skip-bad: skip_bad is for your own" in said(2, "data", "info", "scenes", "--skip-bad")
+    assert "leave out --from" in said(2, "data", "get", "hf:beans", "--from", "x")
+    Path("labels.csv").write_text("path,label\n")
+    assert "did you mean 'csv:labels.csv'?" in said(2, "data", "check", "labels.csv")
 
 
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):

@@ -204,6 +204,7 @@ def test_every_value_of_a_slot_is_plain_or_named(here):
         reasons = [not_plain(changed(**{field: row})) for row in table]
         assert sum(reason is None for reason in reasons) == plain[field]
         assert all(reason is None or reason.startswith(f"model.{field}=") for reason in reasons)
+    assert not_plain(changed(attn_mask_diagonal=True)) == "model.attn_mask_diagonal=True"
 
 
 @pytest.mark.parametrize("to", ["safetensors", pytest.param("onnx", marks=pytest.mark.ci)])

@@ -15,6 +15,7 @@ from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.weights.class_order import fit_class_order
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.names import naming_of
 
@@ -167,6 +168,23 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
         torch.testing.assert_close(ours, model(images)[:, rows], atol=1e-5, rtol=1e-5)
     talk = said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
     assert talk.endswith(": 10,2\n")
+
+
+def test_an_export_whose_classes_have_other_names_is_told_and_may_be_ordered(tiny, here, pictures):
+    said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
+    said(0, "export", "first", "--format", "safetensors")
+    for split in ("train", "test"):
+        (pictures / split / "bright").rename(pictures / split / "light")
+    words = ("import", "first.safetensors", tiny, *FIELDS, "-o")
+    talk = said(0, *words, "second")
+    assert "the head has the classes bright, dark, the data set has dark, light" in talk
+    talk = said(0, *words, "third", "--class-order", "light,dark")
+    assert "the head has" not in talk
+    wanted, images = load_model("first"), torch.randn(3, 3, 8, 8)
+    assert load_model("third")(images).equal(wanted(images)[:, [1, 0]])
+    weights = {"head.weight": torch.eye(2)}
+    fit_class_order(weights, ("dark", "light"), ("light", "dark"), print)
+    assert weights["head.weight"].tolist() == [[0, 1], [1, 0]]
 
 
 def test_names_of_decoders_and_the_command_that_trains_weights():

@@ -109,6 +109,10 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(pic
     assert all(found[f"net.{key}"].equal(value) for key, value in own.state_dict().items())
     last = run_of(*words, "d", "--init", "c")
     assert load_model(last).state_dict()["net.head.weight"].equal(own.head.weight)
+    for split in ("train", "test"):
+        (pictures / split / "dark").rename(pictures / split / "night")
+    other = run_of(*words, "e", "--init", "c")
+    assert not load_model(other).state_dict()["net.head.weight"].equal(own.head.weight)
 
 
 def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):

@@ -121,19 +121,21 @@ def info(
     Example:
       vitcli data info scenes
     """
-    from vitcli.core.spec import DataSpec
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
     from vitcli.runner.data.find import check_name, refuse_unused_folder
     from vitcli.runner.data.load import data_status, load_data
+    from vitcli.runner.experiment import config as experiment
     from vitcli.runner.experiment import own_code
+    from vitcli.runner.experiment.places import on_command_line
 
     if picture is not None:
         require_png(picture)
     check_name(name, takes_code=True)
     refuse_unused_folder(name, data_dir)
     status = data_status(name, data_dir)
-    spec = DataSpec(name=name, skip_bad=skip_bad)
-    data = load_data(spec, data_dir=data_dir, offline=True, on_message=say)
+    places = on_command_line({"data.skip_bad": skip_bad}, {"data.skip_bad": "--skip-bad"})
+    spec = experiment.check({"data": {"name": name, "skip_bad": skip_bad}}, places)
+    data = load_data(spec.data, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
         write_contact_sheet(data, picture)
         say(f"wrote {picture}")
@@ -242,10 +244,10 @@ def check(
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
-    if ":" in folder and not Path(folder).exists():
+    if not Path(folder).is_dir() and (":" in folder or Path(folder).is_file()):
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
-    found = checked.check_folder(list_pictures(name).without_val(), say)
+    found = checked.check_folder(list_pictures(name), say)
     if page is not None:
         with files.errors_name(page):
             files.commit(page, checked.page(found).encode())
@@ -295,7 +297,7 @@ def format_check(found: "FolderCheck") -> str:
     groups = {"Pictures that cannot be read": found.unreadable}
     groups |= {"Classes without test pictures": found.untested} if found.untested else {}
     groups |= {
-        GROUPS[name]: [f"{a} = {b}" if name != "series" else f"{a}, {b}" for a, b in pairs]
+        GROUPS[name]: [f"{a}{', ' if name in ('series', 'groups') else ' = '}{b}" for a, b in pairs]
         for name, pairs in found.pairs.items()
     }
     test = "test" if found.folder.num_test is not None else "held out"

@@ -165,6 +165,7 @@ def run_final(
     """
     from vitcli.cli.ablate import saved_trials, train
     from vitcli.cli.study_output import announce_saved
+    from vitcli.runner.experiment import own_code
     from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.page import publish
@@ -181,7 +182,8 @@ def run_final(
     plan = plan_study(study, root / FOLDER, names, saved=saved)
     announce_saved(plan.states, saved)
     states = train(plan, options, save)
-    command = shlex.join(["vitcli", "ablate", str(study.path), "-o", str(root / FOLDER)])
+    words = ["vitcli", "ablate", str(study.path), *own_code.options(), "-o", str(root / FOLDER)]
+    command = shlex.join(words)
     found = read_results(study, root / FOLDER, names, saved).replace(command=command)
     publish(found, root / FOLDER)
     return found, states

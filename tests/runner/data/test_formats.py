@@ -19,6 +19,7 @@ from tests.cli.commands import document
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.runner.data import own
+from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
@@ -165,6 +166,9 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     assert (bool(status.decoded), status.kind == "missing") == (True, False)
     if prefix == "hf":
         assert get_data(name, offline=True).path == status.place
+    cached = {each for each in cache_root().rglob("*") if each.is_file()}
+    known = {*files_in_cache(name), *files_in_cache(f"imagefolder:{tmp_path / 'plain'}")}
+    assert {each.suffix for each in cached - known} == {".lock"}, "vitcli data rm removes all"
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
 
@@ -212,9 +216,12 @@ def test_a_split_that_divides_a_group_is_a_leak(prefix, pictures, tmp_path):
         each._replace(group=pictures[0].group) if each.split == "test" else each
         for each in pictures
     ]
-    leaks = load(WRITERS[prefix](tmp_path / "own", torn)).leaks
+    name = WRITERS[prefix](tmp_path / "own", torn)
+    leaks = load(name).leaks
     assert len(leaks) == 6
     assert all(f"(group '{pictures[0].group}')" in leak for leak in leaks)
+    found = check_folder(list_pictures(name), print)
+    assert (found.num_problems, len(found.left_out)) == (6, 6)
 
 
 def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):

@@ -1,5 +1,6 @@
 """One's own pictures in class folders: which folders count, and what is read of them."""
 
+import errno
 import os
 import threading
 import unicodedata
@@ -14,6 +15,7 @@ from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
+from vitcli.runner.data import cache as arrays_cache
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -87,6 +89,29 @@ def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, chan
     for each in places:
         each.unlink()
     assert load(root, skip_bad=True).data_hash == data.data_hash
+
+
+def test_what_was_read_before_goes_to_its_own_rows(root, monkeypatch, cache):
+    """A part that could not be written is missing between two others."""
+    wanted = load(root).data_hash
+    [each.unlink() for each in cache.rglob("*") if each.is_file()]
+    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", 0.0)
+    commit, written = arrays_cache.commit, list[Path]()
+
+    def full_disk(path, content):
+        written.append(path)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        if len(written) == 8:
+            raise KeyboardInterrupt
+        commit(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(arrays_cache, "commit", full_disk)
+        with pytest.raises(KeyboardInterrupt):
+            load(root)
+    assert load(root, messages := [""]).data_hash == wanted
+    assert any("2 of 20 were read before" in text for text in messages)
 
 
 def test_pictures_that_look_alike_stay_on_one_side(here):

@@ -43,6 +43,12 @@ def reseal(path: Path, **changes: object) -> None:
     path.write_bytes(to_hashed_json(manifest | changes))
 
 
+def test_tied_weights_are_saved_twice(tmp_path):
+    weight = torch.ones(2)
+    tied = Checkpoint(1, {"model.a": weight, "model.b": weight}, {})
+    assert load_checkpoint(save_checkpoint(tmp_path, tied)).part("model").keys() == {"a", "b"}
+
+
 def test_what_is_saved_is_loaded(tmp_path):
     saved = make(7)
     loaded = load_checkpoint(save_checkpoint(tmp_path, saved))

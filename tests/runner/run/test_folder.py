@@ -31,6 +31,15 @@ def make(path: str) -> RunDir:
     return run
 
 
+def test_the_files_of_a_tracker_are_no_run(here):
+    make("runs/tracker/train/seed0")
+    made = make("runs/one/train/seed0")
+    files = made.path / "tracker/wandb/wandb/run-1/files"
+    files.mkdir(parents=True)
+    (files / "config.yaml").write_text("wandb_version: 1\n")
+    assert {run.name for run in list_runs()} == {"tracker/train/seed0", "one/train/seed0"}
+
+
 def test_a_run_is_found_by_folder_by_name_and_by_experiment(here):
     make("runs/one/train/seed0")
     assert find_run("runs/one/train/seed0").name == "one/train/seed0"

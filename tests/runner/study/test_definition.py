@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.seeds import parse_seeds
-from vitcli.runner.study.collect import command
+from vitcli.runner.study.collect import command, read_results
 from vitcli.runner.study.definition import is_same_setting, load_study, select
+from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import default_root, model_sizes
+from vitcli.runner.study.statistics import compare
 
 STUDY = """
 base: quickstart
@@ -36,6 +39,35 @@ def test_a_variant_is_the_base_with_its_changes_only(here):
     assert full.spec.model.embed_dim == 64, "the rest is the base's"
     assert differences(full.spec, no_norm.spec) == {"model.norm": ("layer_norm", "none")}
     assert other.spec.train.epochs == 50, "another experiment brings its own length"
+
+
+def test_what_a_row_changes_is_its_difference_from_the_baseline(here):
+    text = """
+base: quickstart
+train: {epochs: 2}
+seeds: [0]
+variants:
+  long: {train.epochs: 9, optim.lr: 0.5}
+  short: {}
+  wide: {train.epochs: 9, optim.lr: 0.25, model.embed_dim: 32}
+"""
+    doc = read_results(load_study(study(text, here)), here / "runs")
+    lr = load_experiment("quickstart").spec.optim.lr
+    assert [row.changes for row in doc.rows] == [
+        {},
+        {"train.epochs": 2, "optim.lr": lr},
+        {"optim.lr": 0.25, "model.embed_dim": 32},
+    ]
+    stopped = "variants: {stopped: {train.early_stopping: 2, data.val_split: 9}, full: {}}"
+    other = f"base: quickstart\nseeds: [0]\ndata: {{val_split: 9}}\n{stopped}"
+    doc = read_results(load_study(study(other, here, "other")), here / "runs")
+    assert "and of stopped with the weights of the best epoch" in notes(doc, compare(doc))["score"]
+
+
+def test_the_command_names_the_own_code_of_this_call(here, monkeypatch):
+    monkeypatch.setattr(own_code, "options", lambda: ["--code", "my parts.py"])
+    loaded = load_study(study(STUDY, here), seeds=[1])
+    assert command(loaded) == "vitcli ablate mine.yaml --code 'my parts.py' --seeds 1"
 
 
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):

@@ -9,14 +9,17 @@ from datetime import date
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from tests.fabricated_study import make_reference, make_study, make_trial
 from tests.runner.study.tables import with_images
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.cli.search_output import show_final
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.study.collect import read_results
+from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.engines.slurm import FOLDER as QUEUE
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.study.collect import read_margins, read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.judgement import (
     Effect,
@@ -29,7 +32,7 @@ from vitcli.runner.study.notes import notes
 from vitcli.runner.study.page import html
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import Margin, StudyResult
-from vitcli.runner.study.run import save_results, write_plan
+from vitcli.runner.study.run import run_study, save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build, build_details, render
@@ -250,6 +253,30 @@ def test_trials_that_are_not_asked_for_count_as_known():
     assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
     write_plan(plan_study(study, ROOT, ("full",)), Options())
     assert margins(study) == [(1.0, 2)]
+
+
+def test_a_later_declaration_is_saved_and_queued_trials_stay_in_the_plan():
+    study = study_with("")
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
+    declare(study)
+    (ROOT / QUEUE).mkdir(parents=True)
+    (ROOT / QUEUE / "full.seed1.json").write_text("{}")
+    study_with("1.0")
+    one = load_study("mine.yaml", seeds=[0])
+    run_study(plan_study(one, ROOT, ()), Options(), print, save=SAVED)
+    assert [each.points for each in read_margins(SAVED / "mine")] == [1.0]
+    assert "full/seed1" in read_plan(ROOT)["trials"]
+
+
+def test_trials_with_other_numbers_of_test_images_are_not_compared():
+    study = study_with("")
+    fabricate("full", 0)
+    run = fabricate("no-norm", 0, result={"num_test": 1000})
+    logits = np.stack([np.zeros(1000), np.arange(1000) >= 500], 1).astype(np.float32)
+    np.savez(run.path / "predictions.npz", logits=logits, labels=np.zeros(1000, np.int64))
+    with pytest.raises(InputError, match="1000 and 2000"):
+        read_results(study, ROOT)
 
 
 def test_the_declaration_travels_with_the_saved_trials():

@@ -1,5 +1,6 @@
 """Run folders and first weights: a training deletes no file unasked and leaves no false state."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,12 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
     assert run(tiny, "more", {"train.init": "calm"}, resume=True).trained
 
 
+def test_a_run_that_the_training_needs_is_not_replaced(tiny, calm):
+    with pytest.raises(ConfigError, match="--rerun would delete calm"):
+        run(tiny, "calm", {"train.init": "calm"}, rerun=True)
+    assert calm.status()["state"] == "finished"
+
+
 def test_the_head_of_other_classes_is_not_taken_although_their_number_is_the_same(tiny, pictures):
     run(tiny, "source")
     for split in ("train", "test"):
@@ -216,6 +223,16 @@ def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, picture
     with pytest.raises(InputError, match="was trained on"):
         train(tiny, "other images", changes)
     assert first.exists
+
+
+def test_a_training_without_a_checkpoint_finds_its_pre_training_again(tiny):
+    done = train(tiny, "next", FIRST | {"train.epochs": 1}).run
+    shutil.rmtree(done.checkpoints)
+    done.checkpoints.mkdir()
+    (done.path / "result.json").unlink()
+    done.set_status("running", 0)
+    assert continue_run(done).trained
+    assert len(pretrained_runs()) == 1
 
 
 def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny):

@@ -22,6 +22,9 @@ class DataReader(Row):
     fetch: Target | None = None
     """What downloads it for ``vitcli data get``, if it is not on this machine: takes the text after
     the prefix, whether downloads are forbidden, and a function for messages."""
+    kept: Target | None = None
+    """What returns the folders of the cache that hold a copy of its files: takes what ``build``
+    takes."""
     packages: tuple[str, ...] = ()
     """Packages that it needs. They belong to the extra ``hub``."""
 
@@ -47,6 +50,7 @@ DATA_READERS |= {
         about="a folder of train-*.parquet and test-*.parquet with the columns image and label",
         build=f"{FORMATS}.parquet:list_parquet",
         example="parquet:beans/data",
+        kept=f"{FORMATS}.parquet:unpacked_folders",
         packages=("pyarrow",),
     ),
     "hf": DataReader(
@@ -55,6 +59,7 @@ DATA_READERS |= {
         example="hf:beans",
         is_path=False,
         fetch=f"{FORMATS}.parquet:fetch_hub",
+        kept=f"{FORMATS}.parquet:hub_folders",
         packages=("datasets", "pyarrow"),
     ),
 }

@@ -22,6 +22,7 @@ from vitcli.core.inspect.maps import (
     default_method,
 )
 from vitcli.core.models.timm_model import MappedModel
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.data.pictures import (
     decode,
     picture_bytes,
@@ -150,6 +151,7 @@ class Explainer:
         if class_name is not None and class_name not in names:
             hint = did_you_mean(class_name, names) or _list_classes(names, predictor.run)
             raise ConfigError(f"--class {class_name}: no such class{hint}")
+        self._require_weights()
         head = "mean" if average_heads else heads
         given = {"layer": layers, "head": head, "query": query, "class": class_name}
         _refuse_unused_options(self.method, given)
@@ -158,6 +160,20 @@ class Explainer:
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
         self.query = None if query is None else self._patch_at(query)
         self.layers = self._check_layers(layers)
+
+    def _require_weights(self) -> None:
+        """Refuse a map of weights that an own part does not state, or an attention cannot have."""
+        model = self.model
+        if self.method == "gradcam" or not len(model.blocks) or model.has_attention_weights:
+            return
+        part = f"attention {getattr(model.spec, 'attention', model.spec.family)!r}"
+        if isinstance(model, VisionTransformer) and not hasattr(model.pool, "weights"):
+            if self.method == "raw":
+                return
+            part = f"pooling {model.pool_name!r}"
+        raise ConfigError(
+            f"--method {self.method}: {part} has no weights to show; try --method gradcam"
+        )
 
     def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
         """Return the layers as in ``MapRequest``."""

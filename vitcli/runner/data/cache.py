@@ -20,6 +20,7 @@ from torch import Tensor
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
 from vitcli.core.spec import DATA_READERS
+from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.arrays import is_large
 from vitcli.runner.data.find import Listener, cache_root, download_folder
 from vitcli.runner.data.listing import own_path
@@ -67,10 +68,13 @@ def cached_files(name: str) -> tuple[Path, ...]:
 
 
 def files_in_cache(name: str) -> list[Path]:
-    """Return the cache files of a data set with their JSON files, and its downloads."""
+    """Return the cache files of a data set with their JSON files, and its downloads and copies."""
     cached = [file for path in cached_files(name) for file in (path, _sidecar(path))]
-    downloads = download_folder(name)
-    return cached + [path for path in sorted(downloads.rglob("*")) if path.is_file()]
+    folders, path = [download_folder(name)], own_path(name)
+    if path and (row := DATA_READERS[name.partition(":")[0]]).kept:
+        folders = load_target(row.kept)(path if row.is_path else str(path))
+    files = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return cached + [path for path in files if path.is_file()]
 
 
 def _sidecar(path: Path) -> Path:
@@ -102,8 +106,8 @@ def _key(parts: object) -> str:
 class Chunks:
     """Decoded pictures beside a cache file, from which a reading that was cut off goes on.
 
-    Each chunk has pictures in the order of the folder. A chunk of other files, or a damaged one, is
-    not used.
+    Each chunk has pictures in the order of the folder. A chunk of other files or rows, or a damaged
+    one, is not used.
 
     Args:
         path: The cache file.
@@ -124,15 +128,17 @@ class Chunks:
                 with safe_open(self._file(self._count), "pt") as file:
                     about = json.loads(file.metadata()[self._key])
                     part = file.get_tensor("pixels")
+                if about["first"] != done:
+                    break
                 pixels[done : done + len(part)].copy_(part)
-                failures |= {int(row): reason for row, reason in about.items()}
+                failures |= {int(row): reason for row, reason in about["failures"].items()}
                 done += len(part)
                 self._count += 1
         return done
 
-    def save(self, pixels: Tensor, failures: Mapping[int, str]) -> None:
-        """Keep the next pictures, (N, C, H, W), and the failures among them, if there is room."""
-        about = {self._key: json.dumps(failures)}
+    def save(self, first: int, pixels: Tensor, failures: Mapping[int, str]) -> None:
+        """Keep pictures (N, C, H, W) from row ``first`` on, and failures, if there is room."""
+        about = {self._key: json.dumps({"first": first, "failures": failures})}
         with contextlib.suppress(OSError):
             content = safetensors.torch.save({"pixels": pixels.contiguous()}, about)
             commit(self._file(self._count), content)

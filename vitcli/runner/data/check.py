@@ -17,7 +17,7 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.find import Listener
-from vitcli.runner.data.listing import PictureFolder, group_of
+from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
     SAME,
@@ -46,10 +46,13 @@ GROUPS = {
     "copies": "Test pictures with the same pixels as a training picture",
     "near": "Test pictures that look like a training picture",
     "twins": "Training pictures with the same pixels in two classes",
+    "groups": "Held-out pictures of a group that has training pictures",
     "alike": "Training pictures that look alike",
     "series": "Test pictures with a name next to a training picture's",
 }
-"""Kind of pairs -> its heading. The first three are the rows of ``SAME``, and problems."""
+"""Kind of pairs -> its heading. The first three are the rows of ``SAME``."""
+PROBLEMS = (*SAME, "groups")
+"""Kinds of pairs that make a training or its accuracy wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +83,13 @@ class FolderCheck:
     @property
     def num_problems(self) -> int:
         """Return the number of files, classes and pairs that make an accuracy wrong."""
-        pairs = sum(len(self.pairs[row]) for row in SAME)
+        pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
         return len(self.unreadable) + len(self.untested) + pairs
 
     @property
     def left_out(self) -> list[str]:
-        """Return the copies: the test picture of each pair, and both pictures with two labels."""
-        copies = [name for row in ("copies", "near") for name, _ in self.pairs[row]]
+        """Return what to leave out: held-out pictures, and both pictures with two labels."""
+        copies = [name for row in ("copies", "near", "groups") for name, _ in self.pairs[row]]
         return sorted({*copies, *(name for pair in self.pairs["twins"] for name in pair)})
 
     def counts(self) -> list[tuple[str, int, int]]:
@@ -103,7 +106,7 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     found.
 
     Args:
-        folder: The pictures, without a validation split.
+        folder: The pictures.
         on_message: Receives notes and progress.
 
     Raises:
@@ -116,7 +119,8 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     size = natural_size(sizes)
     require_memory(len(folder.paths), folder.in_chans, size)
     images, failures = read_labelled(folder, size, folder.in_chans, on_message)
-    train, test, pairs = split_folder(folder, images, failures, group_of(folder, None))
+    groups = group_of(folder, None)
+    train, test, pairs = split_folder(folder, images, failures, groups)
     if len({height / width for height, width in sizes}) > 1:
         stretched, _ = read_labelled(folder, size, folder.in_chans, on_message, "stretch")
         for row, found in same_pictures(folder, stretched, train, test).items():
@@ -126,6 +130,9 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     alike = pairs_alike(known.pixels) if is_compared else []
     named = [(known.names[a], known.names[b]) for a, b in alike]
     pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
+    names, end = folder.names, len(folder.paths)
+    held_out = [names[row] for row in [*test, *range(end - folder.num_val, end)]]
+    pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
     pairs["series"] = _series(folder, train, test)
     return FolderCheck(
         folder=folder,

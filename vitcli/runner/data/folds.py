@@ -7,6 +7,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -176,6 +177,6 @@ def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.nd
 
 
 def _fewest(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
-    """Return the smallest number of groups that a class has, and the class."""
-    seen = np.bincount([label for _, label in {*zip(groups.tolist(), labels, strict=True)}])
-    return int(seen.min()), int(seen.argmin())
+    """Return the smallest number of groups that a class with images has, and the class."""
+    seen = Counter(label for _, label in {*zip(groups.tolist(), labels, strict=True)})
+    return min((count, label) for label, count in seen.items())

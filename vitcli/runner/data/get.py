@@ -54,6 +54,8 @@ def get_data(
     """
     check_name(name)
     if (own := split_name(name)) and own[0].fetch:
+        if source is not None:
+            raise ConfigError(f"--from: {printable(name)} names its place itself; leave out --from")
         require_packages(name)
         folder = load_target(own[0].fetch)(own[1], offline, on_message)
         return Source("files", folder.root)

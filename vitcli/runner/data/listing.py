@@ -150,14 +150,12 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
     return found
 
 
-def divided(side: Sequence[str], other: Sequence[str], groups: Mapping[str, str]) -> list[str]:
-    """Return the pictures of a side whose group has a picture on the other side, as text."""
+def divided(
+    side: Sequence[str], other: Sequence[str], groups: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Return each picture of a side whose group has one on the other side, with the first such."""
     first = {groups[name]: name for name in reversed(other) if name in groups}
-    return [
-        f"{name} and {first[group]} (group {printable(group)!r})"
-        for name in side
-        if (group := groups.get(name)) in first
-    ]
+    return [(name, first[group]) for name in side if (group := groups.get(name)) in first]
 
 
 @cache

@@ -290,7 +290,8 @@ def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[
     left = {*data.train.names, *data.test.names}
     copies = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
     held_out = [*data.test.names, *(data.val.names if data.val else ())]
-    return (*copies, *divided(held_out, data.train.names, groups))
+    pairs = divided(held_out, data.train.names, groups)
+    return (*copies, *(f"{a} and {b} (group {printable(groups[a])!r})" for a, b in pairs))
 
 
 def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:

@@ -36,7 +36,7 @@ from vitcli.runner.data.folds import divide, hold_out_groups
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.data.near_copies import MOST_PAIRS, content_digests, exact_copies, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import listed, percent, printable
 
 Read = TypeVar("Read")
@@ -108,10 +108,8 @@ def read_each(
     Close the generator, or read it to its end: until then, no other picture can be decoded.
 
     Raises:
-        ConfigError: The model takes images with another number of channels than pictures have.
+        ConfigError: See ``decode``.
     """
-    if in_chans not in (1, 3):
-        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 
 
@@ -192,7 +190,7 @@ def read_labelled(
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
                 if chunks:
                     part = {each: failures[each] for each in failures if each >= saved}
-                    chunks.save(pixels[saved : row + 1], part)
+                    chunks.save(saved, pixels[saved : row + 1], part)
                     saved = row + 1
     return Images(stored(pixels), labels, names=folder.names), failures
 

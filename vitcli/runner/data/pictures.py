@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
 from vitcli.runner.data.png import scaled_transparency, without_metadata
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import printable
 
 Box = tuple[int, int, int, int]
@@ -162,8 +162,11 @@ def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "
     a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
 
     Raises:
+        ConfigError: The model takes images with another number of channels than pictures have.
         InputError: The bytes are not a readable picture. The text gives the reason and what to do.
     """
+    if in_chans not in (1, 3):
+        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     with _explain_errors(name, content):
         image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
         image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)

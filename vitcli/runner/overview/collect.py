@@ -15,6 +15,7 @@ from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
 from vitcli.runner.run.compare import FACTS, short_setting
 from vitcli.runner.run.folder import FILES, RunDir, list_runs
@@ -32,7 +33,7 @@ REPORTS = ("report.html", "figures/index.html", "index.html")
 """Files in the folder of a run or study that the page links to, where they exist."""
 RATES = ("lr", "grad_norm", "images_per_second")
 """Numbers of an epoch that every task records."""
-HIDDEN_FIELDS = ("seed", "data.class_names")
+HIDDEN_FIELDS = ("seed", "data.class_names", TEACHER_WEIGHTS)
 
 
 def collect(folder: Path, page: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ a checkpoint. No file is a pickle.
 
 import json
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,16 @@ class Checkpoint:
         return {k.removeprefix(start): v for k, v in self.tensors.items() if k.startswith(start)}
 
 
+def apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous tensors without shared memory, which safetensors refuses: tied weights."""
+    found, seen = dict[str, Tensor](), set[int]()
+    for name, tensor in tensors.items():
+        whole = tensor.contiguous()
+        found[name] = whole.clone() if whole.data_ptr() in seen else whole
+        seen.add(whole.data_ptr())
+    return found
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/<step>/`` completely or not at all."""
     path = folder / str(checkpoint.step)
@@ -60,7 +70,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     sync_folder(folder)
     tensors = to_host(checkpoint.tensors)
-    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+    content = safetensors.torch.save(apart(tensors))
     (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
     commit(path / TENSORS, content)
     commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))

@@ -334,8 +334,10 @@ def named_folder(name: str) -> Path:
 
 def list_runs(folder: Path = RUNS) -> list[RunDir]:
     """Return every run below a folder, ordered by the time of the last status change."""
-    found = [RunDir(path.parent) for path in folder.rglob("config.yaml")]
-    return sorted(found, key=lambda run: (_changed_at(run), str(run.path)))
+    found = {path.parent for path in folder.rglob("config.yaml")}
+    trackers = {path / TRACKER for path in found}  # W&B writes a config.yaml below it, too
+    runs = [RunDir(path) for path in found if trackers.isdisjoint(path.parents)]
+    return sorted(runs, key=lambda run: (_changed_at(run), str(run.path)))
 
 
 def _changed_at(run: RunDir) -> float:

@@ -13,12 +13,13 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import flatten, typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import RULE, SearchTrial
 from vitcli.runner.tables import Table, make_table
-from vitcli.runner.text import portable_fields, quantity
+from vitcli.runner.text import portable, portable_fields, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.objective import Objective
@@ -150,7 +151,11 @@ def make_result(objective: "Objective") -> SearchResult:
         question=search.question,
         hypothesis=search.hypothesis,
         command=shlex.join(
-            ["vitcli", "search", typed_name(search.path), *typed_changes(search.typed)]
+            [
+                *("vitcli", "search", typed_name(search.path)),
+                *(str(portable(word)) for word in own_code.options()),
+                *typed_changes(search.typed),
+            ]
         ),
         task=search.base.task.name,
         data=search.base.data.name,
@@ -162,7 +167,7 @@ def make_result(objective: "Objective") -> SearchResult:
         num_trials=search.num_trials,
         space={field: each.text for field, each in search.space.parameters.items()},
         short_names=search.space.short_names(),
-        base={field: own.get(field) for field in search.space.parameters},
+        base={field: own.get(field, own.get(f"{field}.run")) for field in search.space.parameters},
         base_config=portable_fields(changed_fields(search.base)),
         skipped=dict(sorted(rules.items())),
         trials=[*objective.read(objective.study).values()],  # type: ignore[arg-type]

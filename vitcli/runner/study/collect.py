@@ -11,14 +11,16 @@ from typing import Any
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.errors import InputError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import typed_changes, typed_name
-from vitcli.runner.experiment.diff import changed_fields
+from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import Record, State, TrialState, assign_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
+    EARLY_STOPPING,
     Candidate,
     Margin,
     StudyResult,
@@ -27,7 +29,7 @@ from vitcli.runner.study.result import (
 )
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.text import portable, portable_fields
+from vitcli.runner.text import join_words, portable, portable_fields
 
 States = Mapping[str, TrialState]
 """State of each trial, by its folder."""
@@ -85,7 +87,7 @@ def collect(
         for trial in study.trials(only)
         if (record := states[trial.folder].record) is not None
     }
-    _refuse_mixed_data(list(records.values()), root)
+    _refuse_mixed_data(list(records.values()), root, has_folds=bool(study.baseline.spec.data.folds))
     results = [record.result for record in records.values() if record.state == "finished"]
     base = study.baseline.spec
     sessions = [session for record in records.values() for session in record.sessions]
@@ -153,18 +155,26 @@ def _distinct(values: Any) -> tuple[str, ...]:
     return tuple(sorted({str(value) for value in values if value}))
 
 
-def _refuse_mixed_data(records: Sequence[Record], root: Path) -> None:
+def _refuse_mixed_data(records: Sequence[Record], root: Path, *, has_folds: bool) -> None:
     hashes = sorted({record.data_hash[:12] for record in records})
     if len(hashes) > 1:
         raise InputError(
             f"{root}: its trials were trained on different images (hashes {', '.join(hashes)});"
             " train all of them again with --rerun"
         )
+    counts = sorted({record.result.num_test for record in records if record.result.num_test})
+    if len(counts) > 1 and not has_folds:
+        raise InputError(
+            f"{root}: its trials were measured on different numbers of test images"
+            f" ({join_words(map(str, counts))}), which cannot be compared; train.limit_batches of a"
+            " variant also limits them"
+        )
 
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
     """Return the command that prints this table."""
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
+    words += [shlex.quote(str(portable(word))) for word in own_code.options()]
     if study.data is not None:
         words += ["--data", shlex.quote(str(portable(study.data)))]
     changes = {field: value for field, value in study.typed.items() if field != "data.name"}
@@ -210,7 +220,7 @@ def _row(
     measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
     return VariantResult(
         variant=variant.name,
-        changes=portable_fields(variant.changes),
+        changes=portable_fields(_changes(study, variant)),
         parameters=next(filter(None, (each.parameters for each in measured)), None)
         or parameters.get(variant.name),
         forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
@@ -218,6 +228,19 @@ def _row(
         candidates=candidates,
         chosen=chosen,
     )
+
+
+def _changes(study: Study, variant: Variant) -> dict[str, Any]:
+    """Return the fields of a variant that differ from the baseline, which may change some, too."""
+    base = study.baseline.changes
+    kept = {
+        field: value
+        for field, value in variant.changes.items()
+        if field == "experiment" or field not in base or base[field] != value
+    }
+    noted = base.keys() - study.tune.keys() | {EARLY_STOPPING}
+    differing = differences(study.baseline.spec, variant.spec)
+    return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 
 
 def _entry_without_numbers(trial: TrialResult) -> TrialResult:

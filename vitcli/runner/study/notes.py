@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from vitcli.core.spec.task import TeacherSpec
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import EARLY_STOPPING, StudyResult
 from vitcli.runner.study.significance import (
     MAX_EXACT_PAIRS,
     MIN_PAIRS,
@@ -81,8 +81,8 @@ def _score(doc: StudyResult) -> str:
     name = capitalize(doc.headline.label)
     when = "after the last epoch (never the best epoch)"
     best = "with the weights of the best epoch on validation images (train.early_stopping)"
-    base = doc.base_config.get("train.early_stopping")
-    stopped = [r.variant for r in doc.rows if r.changes.get("train.early_stopping", base)]
+    base = doc.base_config.get(EARLY_STOPPING)
+    stopped = [r.variant for r in doc.rows if r.changes.get(EARLY_STOPPING, base)]
     if stopped:
         some = f"after the last epoch, and of {join_words(stopped)} {best}"
         when = best if len(stopped) == len(doc.rows) else some

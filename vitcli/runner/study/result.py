@@ -22,6 +22,8 @@ from vitcli.runner.run.record import Numbers, State, as_pairs
 from vitcli.runner.study.crossed import Crossed
 
 FIGURE_FORMATS = ("png", "svg")
+EARLY_STOPPING = "train.early_stopping"
+"""A field that a note below the table names for each row."""
 
 
 class TrialResult(Numbers):

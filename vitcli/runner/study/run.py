@@ -16,6 +16,7 @@ from vitcli.runner.engines.drivers import (
     read_plan,
 )
 from vitcli.runner.engines.engine import Setup
+from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
@@ -77,14 +78,17 @@ def run_study(
         with prepare_folder(plan.root):
             _reduce_to_weights(full_checkpoints)
             has_others = other_drivers(plan.root, own=driver) > 0
+            keep = has_others or any((plan.root / QUEUE).glob("*.json"))
             if not plan.trials:
-                write_plan(plan, options, keep=has_others)
+                write_plan(plan, options, keep=keep)
+                if save:
+                    save_results(plan, save)
                 return plan.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
             setup = _set_up(plan, options, driver, note)
             _check_disk(plan, setup.count or len(plan.trials))
-            write_plan(plan, options, keep=has_others)
+            write_plan(plan, options, keep=keep)
             for trial in plan.trials:
                 _clear_folder(plan, trial, on_event)
         return _drive(plan, options, setup, send)
@@ -206,7 +210,8 @@ def _check_disk(plan: StudyPlan, count: int) -> None:
 def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None:
     """Write everything that a worker needs to know, before the first worker starts.
 
-    With ``keep``, trials that only the present plan has stay in it: another driver trains them.
+    With ``keep``, trials that only the present plan has stay in it: another driver trains them, or
+    they wait in a queue of Slurm.
     """
     study = plan.study
     trials = {

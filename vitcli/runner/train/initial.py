@@ -28,12 +28,13 @@ from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.data.arrays import pixel_digests
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.experiment.listing import base_spec, list_experiments
 from vitcli.runner.files import commit, make_folder, read_bounded, sha256
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.train.exactness import numerical_environment
 from vitcli.runner.weights.timm_start import load_timm
@@ -53,17 +54,28 @@ def initial_module(
     module = filled_module(spec, data)
     if first:
         encoder = encoder_of(spec, module)
+        names = data.class_names if spec.task.row.uses_labels else ()
         if isinstance(encoder, TimmModel):
-            load_timm(encoder, first, on_message)
+            load_timm(encoder, first, on_message, names)
         else:
             assert isinstance(first, RunDir), "a file is only for models of timm"
-            names = data.class_names if spec.task.row.uses_labels else ()
             load_initial_weights(encoder, first, on_message, names)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())
         if spec.train.init_head == "probe":
             start_head_from_probe(spec, module, data, on_message)
     return module
+
+
+def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None) -> None:
+    """Refuse to delete a run whose weights a new training needs."""
+    teacher = teacher_run(spec)
+    sources = [first, find_run(teacher) if teacher else None]
+    if run.path.resolve() in [each.path.resolve() for each in sources if isinstance(each, RunDir)]:
+        raise ConfigError(
+            f"--rerun would delete {run.path}, whose weights this training needs; choose another"
+            " --name"
+        )
 
 
 def start_head_from_probe(

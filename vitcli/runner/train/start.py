@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import (
-    Experiment,
-    config_hash,
-    load_experiment,
-)
+from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.arithmetic import chosen_kernels
@@ -62,7 +58,7 @@ from vitcli.runner.train.images import (
     refuse_other_pretraining,
     resolve_images,
 )
-from vitcli.runner.train.initial import initial_module
+from vitcli.runner.train.initial import initial_module, refuse_source
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
@@ -241,8 +237,10 @@ def prepare_trainer(
     """Do everything that can fail; only then write the run folder. Return the trainer."""
     old = run.exists and not request.rerun
     checkpoint = resumable_checkpoint(run.checkpoints, on_message) if old else None
-    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     meta = run.read("meta.json") if old else {}
+    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load, meta)
+    if request.rerun:
+        refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(meta.get("without_test"))
     read, kept = request.reader(experiment.spec, load), run if old else None
     spec, data = resolve_images(experiment, read, on_message, kept, without_test)
@@ -327,10 +325,15 @@ def first_run(
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
+    meta: Mapping[str, Any],
 ) -> RunDir | Path | None:
-    """Return the run, or the weights file of timm, that a new training starts from, if any."""
+    """Return the run, or the weights file of timm, that a new training starts from, if any.
+
+    ``meta`` is the meta.json of a training that has begun already; it names its pre-training.
+    """
     if experiment.spec.pretrain:
-        return pretrain(experiment, request, on_event, on_message, load)
+        known = (meta.get("pretrained") or {}).get("run")
+        return pretrain(experiment, request, on_event, on_message, load, known)
     if file := first_file(experiment.spec, request.offline, on_message):
         return file
     init = experiment.spec.train.init
@@ -343,16 +346,20 @@ def pretrain(
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
+    known: str | None,
 ) -> RunDir:
     """Return the finished run of an experiment's pre-training; train or continue it if necessary.
 
     The run lies in runs/pretrained, so all experiments with the same pre-training share it. If
-    another process trains it, wait.
+    another process trains it, wait. ``known`` is its name, if the training has begun already: the
+    configuration that it stored has more fields, so it leads to another name.
     """
     spec = experiment.spec.pretraining
     assert spec is not None
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
+    with suppress(UserError):
+        output = find_run(known).path if known else output
     own = dataclasses.replace(request, output=output, resume=True, rerun=False, stop_after=None)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
     epochs = quantity(spec.train.epochs, "epoch")

@@ -150,16 +150,21 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def first_filters(model: nn.Module, in_chans: int) -> Tensor:
-    """Return the weights of the first layer, (D, C, P, P); of shifted patches, those unshifted."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
+    """Return the weights of the first layer, (D, C, P, P); of shifted patches, those unshifted.
+
+    Raises:
+        NoFigureError: It is neither a convolution nor a linear layer that takes patches.
+    """
+    entry, side = model, 0
+    if isinstance(model, TokenModel):
+        entry, side = model.patch_embed, model.spec.patch_size
+    for name, module in entry.named_modules():
+        if isinstance(module, nn.Conv2d) and name != "head":
             return module.weight.detach().cpu()
-        if isinstance(module, nn.Linear):
-            assert isinstance(model, TokenModel), "only patches enter a linear layer first"
-            side = model.spec.patch_size
+        if isinstance(module, nn.Linear) and side and not module.in_features % side**2:
             stack = module.weight.detach().cpu().unflatten(1, (-1, side, side))
             return stack[:, :in_chans]
-    raise NoFigureError("the model has no filters")
+    raise NoFigureError("no filters enter the images: neither a convolution nor a linear layer")
 
 
 def principal_components(weight: Tensor, count: int = 28) -> Tensor:

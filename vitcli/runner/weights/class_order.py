@@ -20,7 +20,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 def fit_class_order(
     weights: dict[str, Tensor],
     names: Sequence[str],
-    order: str | None,
+    order: str | Sequence[str] | None,
     on_message: Callable[[str], None],
 ) -> None:
     """Bring the rows of a head into the order of the data set's classes.
@@ -28,17 +28,18 @@ def fit_class_order(
     Args:
         weights: The weights, of which the head is changed.
         names: The classes of the data set, in its order; none if the head has its order.
-        order: The order in the head: ``natural``, or all names with commas between them. None: the
-            order of the data set; then a note says where timm's would differ.
+        order: The order in the head: ``natural``, or all names with commas between them; or the
+            classes that an export of vitcli states. None: the order of the data set; then a note
+            says where timm's would differ.
         on_message: Receives the note.
 
     Raises:
         ConfigError: The order does not name every class once, or there is nothing to order.
     """
-    if order is not None and not names:
+    if isinstance(order, str) and not names:
         raise ConfigError("--class-order is for a head of another program, and there is none")
     natural = natural_order(names)
-    if order is None:
+    if not order:
         if [*names] == sorted(names) != natural:  # so these are class folders
             on_message(
                 f"note: the head's classes are taken in the order {_first(names)}. timm sorts"
@@ -46,6 +47,16 @@ def fit_class_order(
                 f" --class-order {NATURAL}"
             )
         return
+    if not isinstance(order, str):
+        if not names or [*order] == [*names]:
+            return
+        if sorted(order) != sorted(names):
+            on_message(
+                f"note: the head has the classes {_first(order)}, the data set has {_first(names)};"
+                " they are taken in this order; if it is another one, add --class-order"
+            )
+            return
+        order = ",".join(order)
     theirs = natural if order == NATURAL else [name.strip() for name in order.split(",")]
     if sorted(theirs) != sorted(names):
         raise ConfigError(

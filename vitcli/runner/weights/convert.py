@@ -107,8 +107,10 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
-    names = () if has_new_head or stated else spec.data.class_names or ()
-    fit_class_order(weights, names, class_order, on_message)
+    names, theirs_order = spec.data.class_names or (), stated.pop("data.class_names", ())
+    if has_new_head or (stated and not theirs_order and class_order is None):
+        names = ()
+    fit_class_order(weights, names, class_order or theirs_order, on_message)
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
     meta = _metadata(experiment, spec, data, file, theirs)
@@ -258,7 +260,9 @@ def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
 
 
 def stated_settings(file: Path) -> dict[str, Any]:
-    """Return those of ``UNRECORDED`` that an export of vitcli states; {} for other files.
+    """Return those of ``UNRECORDED`` that an export of vitcli states, and its classes.
+
+    It is {} for other files.
 
     Raises:
         InputError: The metadata of the export is damaged.
@@ -270,11 +274,13 @@ def stated_settings(file: Path) -> dict[str, Any]:
         model = json.loads(metadata["model"])
         values = {f"model.{name}": value for name, value in model.items()}
         values |= {f"data.{name}": json.loads(metadata[name]) for name in STATISTICS}
+        classes = tuple(map(str, json.loads(metadata.get("class_names", "null")) or ()))
         for name in ("num_heads", "norm_eps"):
             float(model.get(name, 0))
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{file}: its metadata is not that of an export of vitcli") from error
-    return {name: values[name] for name in UNRECORDED if name in values}
+    found = {name: values[name] for name in UNRECORDED if name in values}
+    return found | ({"data.class_names": classes} if classes else {})
 
 
 def normalize_as(experiment: Experiment, stated: Mapping[str, Any], file: Path) -> Experiment:

@@ -19,6 +19,7 @@ from vitcli.core.spec import DataSpec, ExperimentSpec, TimmSpec, TokenSpec, VitS
 from vitcli.core.spec.slots import POS_EMBEDS
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.run.checkpoint import apart
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.names import naming_of
@@ -57,15 +58,14 @@ def write_safetensors(model: TrainedModel, path: Path, opset: int) -> Facts:
     else:
         names = f"those of vitcli, because timm's VisionTransformer has no {reason}"
     state = timm_state(model) if reason is None else model.state()
-    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
-    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    path.write_bytes(safetensors.torch.save(apart(state), metadata))
     return {"names": names}
 
 
 def write_timm(encoder: TimmModel, model: TrainedModel, path: Path, metadata: Facts) -> Facts:
     """Write the weights of a model of timm."""
     arguments = encoder.net.arguments | ({} if model.classifies else {"num_classes": 0})
-    tensors = {name.removeprefix(NET): each.contiguous() for name, each in model.state().items()}
+    tensors = apart({name.removeprefix(NET): each for name, each in model.state().items()})
     metadata = metadata | {"timm": json.dumps(arguments)}
     path.write_bytes(safetensors.torch.save(tensors, metadata))
     return {"names": f"those of timm.create_model({_call(arguments)})"}

@@ -26,6 +26,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "attention": ("softmax",),
     "attn_scale": ("head_dim",),
     "attn_clamp": (False,),
+    "attn_mask_diagonal": (False,),
     "attn_proj": (True,),
     "proj_bias": (True,),
     "ffn": tuple(ACTIVATIONS),

@@ -1,6 +1,6 @@
 """Weights that a model of the family timm starts from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,16 @@ def first_file(spec: ExperimentSpec, offline: bool, on_message: Listener) -> Pat
     return hub_file(model.name or "", to_type, is_offline(offline), on_message)
 
 
-def load_timm(model: TimmModel, source: RunDir | Path, on_message: Listener) -> None:
+def load_timm(
+    model: TimmModel,
+    source: RunDir | Path,
+    on_message: Listener,
+    class_names: Sequence[str] = (),
+) -> None:
     """Copy the weights of a run or file, which timm renames and resizes as it does for its own.
 
-    The model keeps its own head if the source has another number of classes, or no head.
+    The model keeps its own head if the source has another number of classes, or no head, or if the
+    classes of a run have other names.
 
     Raises:
         InputError: The weights are not those of the model, or are not finite.
@@ -72,6 +78,9 @@ def load_timm(model: TimmModel, source: RunDir | Path, on_message: Listener) -> 
         raise InputError(f"{source_name} is not {name}: {problem}")
     own, state = model.state_dict(), {NET + key: tensor for key, tensor in theirs.items()}
     differs = {k for k in own if k not in state or state[k].shape != own[k].shape}
+    stated = source.spec().data.class_names if isinstance(source, RunDir) else None
+    if class_names and stated and [*stated] != [*class_names]:
+        differs |= model.head_names
     if differs - model.head_names:
         raise InputError(f"{source_name} is not {name}: {min(differs - model.head_names)} differs")
     if not all(tensor.isfinite().all() for tensor in state.values()):

@@ -41,7 +41,7 @@ def list_parquet(path: Path) -> PictureFolder:
         known = "train, test or validation"
         raise InputError(f"{printable(strange[0])}: its name does not begin with {known}")
     stamp = repr([(str(file), file_version(file)) for file in files])
-    place = _place("unpacked", str(path.resolve()))
+    (place,) = unpacked_folders(path)
     with explain_write_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(place.with_suffix(".lock")):
@@ -55,6 +55,11 @@ def list_parquet(path: Path) -> PictureFolder:
     found = replace(list_csv(place / TABLE, facts["names"]), is_numbered=True)
     left_out = f"left out {quantity(facts['unlabelled'], 'picture')} without a label"
     return replace(found, notes=(left_out,)) if facts["unlabelled"] else found
+
+
+def unpacked_folders(path: Path) -> list[Path]:
+    """Return the folder of the cache with the pictures of Parquet files, in a list."""
+    return [_place("unpacked", str(path.resolve()))]
 
 
 def _place(kind: str, name: str) -> Path:
@@ -170,8 +175,8 @@ def list_hub(name: str) -> PictureFolder:
     Raises:
         InputError: It is not here. The text says how to download it.
     """
-    place = _place("hub", name)
-    if not place.is_dir():
+    place, _ = hub_folders(name)
+    if not [*place.glob("*.parquet")]:
         try:
             _keep(name, place, offline=True)
         except InputError as error:
@@ -191,8 +196,14 @@ def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
             return list_hub(name)
         url = f"https://huggingface.co/datasets/{name.partition(':')[0]}"
         on_message(f"downloading {printable(url)} to the cache of the library datasets")
-        _keep(name, _place("hub", name), offline=False)
+        _keep(name, hub_folders(name)[0], offline=False)
     return list_hub(name)
+
+
+def hub_folders(name: str) -> list[Path]:
+    """Return the folders of the cache with the Parquet files of a data set, and its pictures."""
+    place = _place("hub", name)
+    return [place, *unpacked_folders(place)]
 
 
 def _keep(name: str, place: Path, *, offline: bool) -> None:
