@@ -151,8 +151,8 @@ def groups_in(data: DataSet, name: str, **fields: object) -> list[set[str]]:
 
 @EVERY
 def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
-    plain = load(write_folder(tmp_path / "plain", pictures), val_split=6)
-    name = WRITERS[prefix](tmp_path / "own", pictures)
+    folder = write_folder(tmp_path / "plain", pictures)
+    plain, name = load(folder, val_split=6), WRITERS[prefix](tmp_path / "own", pictures)
     for _ in range(2):  # the second time from the cache
         data = load(name, val_split=6)
         assert (data.data_hash, data.class_names) == (plain.data_hash, CLASSES)
@@ -167,7 +167,7 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     if prefix == "hf":
         assert get_data(name, offline=True).path == status.place
     cached = {each for each in cache_root().rglob("*") if each.is_file()}
-    known = {*files_in_cache(name), *files_in_cache(f"imagefolder:{tmp_path / 'plain'}")}
+    known = {*files_in_cache(name), *files_in_cache(folder)}
     assert {each.suffix for each in cached - known} == {".lock"}, "vitcli data rm removes all"
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
