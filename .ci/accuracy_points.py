@@ -40,7 +40,7 @@ PLACES = {
     "airbench94": (-7, -3, "right"),
     "airbench95": (-7, -3, "right"),
     "airbench96": (-7, -3, "right"),
-    "cifar10-convnet-short": (7, -12, "left"),
+    "cifar10-convnet-short": (0, -13, "center"),
     "speedrun-94": (0, -13, "center"),
     "ViT, 2.8 M": (7, -11, "left"),
     "ViT, 2.8 M, SPT + LSA": (-7, -3, "right"),
