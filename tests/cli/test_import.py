@@ -15,7 +15,7 @@ from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.weights.class_order import fit_class_order
+from vitcli.runner.weights.class_order import fit_stated_classes
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.names import naming_of
 
@@ -183,7 +183,7 @@ def test_an_export_whose_classes_have_other_names_is_told_and_may_be_ordered(tin
     wanted, images = load_model("first"), torch.randn(3, 3, 8, 8)
     assert load_model("third")(images).equal(wanted(images)[:, [1, 0]])
     weights = {"head.weight": torch.eye(2)}
-    fit_class_order(weights, ("dark", "light"), ("light", "dark"), print)
+    fit_stated_classes(weights, ("dark", "light"), ("light", "dark"), print)
     assert weights["head.weight"].tolist() == [[0, 1], [1, 0]]
 
 

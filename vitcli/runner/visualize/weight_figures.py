@@ -159,7 +159,7 @@ def first_filters(model: nn.Module, in_chans: int) -> Tensor:
     if isinstance(model, TokenModel):
         entry, side = model.patch_embed, model.spec.patch_size
     for name, module in entry.named_modules():
-        if isinstance(module, nn.Conv2d) and name != "head":
+        if isinstance(module, nn.Conv2d) and not name.startswith("head"):
             return module.weight.detach().cpu()
         if isinstance(module, nn.Linear) and side and not module.in_features % side**2:
             stack = module.weight.detach().cpu().unflatten(1, (-1, side, side))

@@ -20,7 +20,7 @@ def natural_order(names: Sequence[str]) -> list[str]:
 def fit_class_order(
     weights: dict[str, Tensor],
     names: Sequence[str],
-    order: str | Sequence[str] | None,
+    order: str | None,
     on_message: Callable[[str], None],
 ) -> None:
     """Bring the rows of a head into the order of the data set's classes.
@@ -28,18 +28,17 @@ def fit_class_order(
     Args:
         weights: The weights, of which the head is changed.
         names: The classes of the data set, in its order; none if the head has its order.
-        order: The order in the head: ``natural``, or all names with commas between them; or the
-            classes that an export of vitcli states. None: the order of the data set; then a note
-            says where timm's would differ.
+        order: The order in the head: ``natural``, or all names with commas between them. None: the
+            order of the data set; then a note says where timm's would differ.
         on_message: Receives the note.
 
     Raises:
         ConfigError: The order does not name every class once, or there is nothing to order.
     """
-    if isinstance(order, str) and not names:
+    if order is not None and not names:
         raise ConfigError("--class-order is for a head of another program, and there is none")
     natural = natural_order(names)
-    if not order:
+    if order is None:
         if [*names] == sorted(names) != natural:  # so these are class folders
             on_message(
                 f"note: the head's classes are taken in the order {_first(names)}. timm sorts"
@@ -47,21 +46,34 @@ def fit_class_order(
                 f" --class-order {NATURAL}"
             )
         return
-    if not isinstance(order, str):
-        if not names or [*order] == [*names]:
-            return
-        if sorted(order) != sorted(names):
-            on_message(
-                f"note: the head has the classes {_first(order)}, the data set has {_first(names)};"
-                " they are taken in this order; if it is another one, add --class-order"
-            )
-            return
-        order = ",".join(order)
     theirs = natural if order == NATURAL else [name.strip() for name in order.split(",")]
     if sorted(theirs) != sorted(names):
         raise ConfigError(
             f"--class-order takes {NATURAL!r}, or each of these once: {','.join(names)}"
         )
+    _reorder(weights, theirs, names)
+
+
+def fit_stated_classes(
+    weights: dict[str, Tensor],
+    names: Sequence[str],
+    theirs: Sequence[str],
+    on_message: Callable[[str], None],
+) -> None:
+    """Bring the rows of a head into the order of the data set, by the classes that it states.
+
+    If they are others, the rows stay, and a note says so.
+    """
+    if sorted(theirs) == sorted(names):
+        _reorder(weights, theirs, names)
+    elif names:
+        on_message(
+            f"note: the head has the classes {_first(theirs)}, the data set has {_first(names)};"
+            " they are taken in this order; if it is another one, add --class-order"
+        )
+
+
+def _reorder(weights: dict[str, Tensor], theirs: Sequence[str], names: Sequence[str]) -> None:
     rows = [theirs.index(name) for name in names]
     for name, tensor in weights.items():
         if name.startswith("head.") and len(tensor) == len(names):

@@ -30,7 +30,7 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder, un
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.run.listing import delete_run_files, remove_empty_folders
-from vitcli.runner.weights.class_order import fit_class_order
+from vitcli.runner.weights.class_order import fit_class_order, fit_stated_classes
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.timm_weights import HEAD, TimmWeights
@@ -107,10 +107,12 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
-    names, theirs_order = spec.data.class_names or (), stated.pop("data.class_names", ())
-    if has_new_head or (stated and not theirs_order and class_order is None):
-        names = ()
-    fit_class_order(weights, names, class_order or theirs_order, on_message)
+    names = () if has_new_head else spec.data.class_names or ()
+    classes = stated.pop("data.class_names", ())
+    if stated and class_order is None:
+        fit_stated_classes(weights, names, classes or names, on_message)
+    else:
+        fit_class_order(weights, names, class_order, on_message)
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
     meta = _metadata(experiment, spec, data, file, theirs)
