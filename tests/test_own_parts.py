@@ -18,12 +18,14 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.core.spec.task import TASKS
 from vitcli.core.train.schedule import lr_factor
+from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train import check_code
 from vitcli.runner.train.start import Request, start
+from vitcli.runner.visualize.weight_figures import first_filters
 
 __all__ = ["forget"]
 DOCS = Path(__file__).parents[1] / "docs"
@@ -247,9 +249,14 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     Path("net.yaml").write_text(
         re.sub(r"model: .*?\}\n", "", tiny.read_text(), flags=re.S) + "model: {family: TinyNet}\n"
     )
+    net, linear = Path("net.py").read_text(), "nn.Linear(width, num_classes)"
+    assert linear in net
+    head = "nn.Unflatten(1, (width, 1, 1)), nn.Conv2d(width, num_classes, 1), nn.Flatten()"
+    Path("net.py").write_text(net.replace(linear, f"nn.Sequential({head})"))
     vitcli("train ./net.yaml --code net.py --epochs 0 -o net")
     vitcli("visualize net --what filters -o drawn --trust-code")
-    assert [*Path("drawn").rglob("filters.png")], "of its first convolution, not of its head"
+    assert [*Path("drawn").rglob("filters.png")]
+    assert first_filters(load_model("net"), 3).shape == (32, 3, 3, 3), "not those of its head"
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):

@@ -10,8 +10,9 @@ import yaml
 
 from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.files import commit_json
-from vitcli.runner.overview.collect import MAX_POINTS, collect
+from vitcli.runner.overview.collect import MAX_POINTS, collect, split_config
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
 
@@ -40,6 +41,14 @@ def test_a_study_comes_with_its_baseline_first_and_its_progress():
     assert [(run["name"], run["rank"]) for run in data["runs"]] == ranks
     (study,) = data["studies"]
     assert study["progress"] == "3 trials: 2 finished, 1 missing"
+
+
+def test_the_weights_of_a_teacher_do_not_part_the_seeds_of_a_variant():
+    teacher = {"run": "one/train/seed{seed}", "sha256": "0" * 64}
+    fields = split_config(ExperimentSpec(task={"name": "distil", "teacher": teacher}))
+    shown = {name for part in fields for name in part}
+    assert "task.teacher.run" in shown
+    assert "task.teacher.sha256" not in shown
 
 
 def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
