@@ -101,7 +101,7 @@ def test_every_row_builds_and_differs(path):
     assert list(sizes) == [variant.name for variant in study.variants]
     assert len({variant.spec for variant in study.variants}) == len(study.variants)
     assert len(study.seeds) >= (2 if study.parts or path.stem.startswith("study-") else 3)
-    assert study.threads == (2 if path.stem == "study-distil" else 1)  # its trials take hours
+    assert study.threads == 1
 
 
 @pytest.mark.parametrize("name", TABLES)

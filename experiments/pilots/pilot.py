@@ -42,9 +42,10 @@ def experiment_of(pilot: argparse.Namespace) -> Experiment:
 
 def train(pilot: argparse.Namespace) -> dict[str, Any]:
     """Train an experiment, or continue its run, and return the line of the log."""
-    experiment, output = experiment_of(pilot), None
-    if pilot.changes:  # elsewhere, so that the name of an experiment stays that of one teacher
-        output = default_path(f"pilots/{experiment.name}", experiment.spec, True)
+    experiment, is_changed = experiment_of(pilot), bool(pilot.changes)
+    # Changed ones elsewhere, so that the name of an experiment stays that of one teacher.
+    name = f"pilots/{experiment.name}" if is_changed else experiment.name
+    output = default_path(name, experiment.spec, is_changed)
     request = Request(output=output, without_test=True, resume=True, data_dir=pilot.data_dir)
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
