@@ -28,6 +28,7 @@ from vitcli.runner.figure_style import (
     add_source,
     add_title,
 )
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.tables import markdown_grid
 
@@ -41,6 +42,8 @@ PLACES = {
     "airbench95": (-7, -3, "right"),
     "airbench96": (-7, -3, "right"),
     "cifar10-convnet-short": (0, -13, "center"),
+    "study-distil/alone": (-7, 1, "right"),
+    "study-distil/taught": (-7, -9, "right"),
     "speedrun-94": (0, -13, "center"),
     "ViT, 2.8 M": (7, -11, "left"),
     "ViT, 2.8 M, SPT + LSA": (-7, -3, "right"),
@@ -81,8 +84,10 @@ def pflop(name: str, teacher: str | None = None) -> float:
 
 
 def _forward(name: str) -> tuple[ExperimentSpec, int]:
-    """Return a shipped experiment, and the operations of its model's forward pass of an image."""
-    spec = load_experiment(name).spec
+    """Return a shipped experiment or variant, and the operations of a forward pass of an image."""
+    study, _, variant = name.partition("/")
+    of_study = load_study(study).variants if variant else ()
+    spec = next((v.spec for v in of_study if v.name == variant), None) or load_experiment(name).spec
     spec = fit_to_data(spec, describe_data(spec.data))
     with torch.device("meta"):
         model = build_model(spec.model)
@@ -90,16 +95,18 @@ def _forward(name: str) -> tuple[ExperimentSpec, int]:
 
 
 def our_point(result: str, trainings: list[str], kind: str) -> Point:
-    """Return the point of the baseline of a committed result.
+    """Return the point of a row of a committed result.
 
     Args:
         result: Name of the result.
-        trainings: The experiment, after that of a teacher if it has one. Their compute is added.
+        trainings: The experiment, or STUDY/VARIANT for another row than the baseline's, after the
+            experiment of a teacher if it has one. Their compute is added.
         kind: A key of ``KINDS``.
     """
-    row = compare(document(result))[0]
-    assert row.score_mean is not None
     *teachers, own = trainings
+    rows = compare(document(result))
+    row = next((row for row in rows if row.variant == own.partition("/")[2]), rows[0])
+    assert row.score_mean is not None
     return Point(
         name=own,
         kind=kind,
@@ -154,6 +161,23 @@ def pilots_table() -> str:
         for line in map(json.loads, (PILOTS / f"{name}.jsonl").read_text().splitlines())
     ]
     return markdown_grid(["experiment", "changes", "PFLOP", "accuracy, %", "commit"], rows, (2, 3))
+
+
+def stopped_pilots_table() -> str:
+    """Return the table of the pilots that did not end, at epochs that most of them reached."""
+    rows = []
+    for line in map(json.loads, (PILOTS / "speedrun-94-stopped.jsonl").read_text().splitlines()):
+        at = {each["epoch"]: each for each in line["curve"]}
+        found = [
+            f"{100 * at[epoch][key]:.1f}" if epoch in at else "-"
+            for epoch in (40, 50)
+            for key in ("train_accuracy", "val_accuracy")
+        ]
+        changes = ", ".join(f"`{change}`" for change in line["changes"]) or "-"
+        rows.append([changes, f"{line['last_epoch']} of {line['epochs']}", *found])
+    header = ["changes", "epochs"]
+    header += [f"{of}, epoch {epoch}, %" for epoch in (40, 50) for of in ("training", "validation")]
+    return markdown_grid(header, rows, range(1, 6))
 
 
 def accuracy_figure() -> Figure:

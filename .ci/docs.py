@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "sp
 
 import benchmark_tables as speed
 import study_tables as studies
-from accuracy_points import accuracy_table, pilots_table
+from accuracy_points import accuracy_table, pilots_table, stopped_pilots_table
 from factorial_tables import beside, interactions
 from figures import SEARCH, draw_all
 from judge_tables import figures_table, judges_table
@@ -101,7 +101,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-full-details": partial(studies.study_details, "ablation-cifar10-full"),
     "ablation-cifar10-full-short": partial(studies.study_short, "ablation-cifar10-full"),
     "ablation-cifar10-full-tutorial": partial(studies.study_short, "ablation-cifar10-full"),
-    "ablation-length-5": partial(studies.study_brief, "ablation-length-5"),
+    **{n: partial(studies.study_brief, n) for n in ("ablation-length-5", "study-distil")},
     "ablation-length-says": studies.lengths_say,
     "ablation-two-data-sets": partial(
         studies.on_two_data_sets, "ablation-length-15", "ablation-length-15-fashion"
@@ -139,6 +139,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pretraining": studies.pretraining,
     "accuracy-per-compute": accuracy_table,
     "pilots": pilots_table,
+    "stopped-pilots": stopped_pilots_table,
     "simulation": simulation,
     "judges": judges_table,
     "judged-figures": figures_table,

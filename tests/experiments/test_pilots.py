@@ -33,7 +33,7 @@ def test_a_queue_continues_after_a_pilot_that_diverged_and_skips_what_is_logged(
     trained = []
 
     def train(experiment, request, **_):
-        trained.append((experiment.name, request.output and request.output.parts[:3]))
+        trained.append((experiment.name, request.output.parts[:3]))
         assert request.without_test
         assert request.data_dir == Path("cifar")
         raise DivergedError("the loss is not finite")
@@ -51,4 +51,7 @@ def test_a_queue_continues_after_a_pilot_that_diverged_and_skips_what_is_logged(
     assert found == [(["optim.lr=1"], None), ([], None)]
     assert first[0]["reason"] == "the loss is not finite"
     pilot.main()
-    assert trained == [("quickstart", ("runs", "pilots", "quickstart")), ("cifar10-tiny", None)]
+    assert trained == [
+        ("quickstart", ("runs", "pilots", "quickstart")),
+        ("cifar10-tiny", ("runs", "cifar10-tiny", "train")),
+    ]

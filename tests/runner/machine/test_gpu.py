@@ -66,6 +66,7 @@ def test_a_captured_step_draws_what_it_draws_eagerly():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = F.dropout(ones, 0.5)
+    torch.cuda.synchronize()  # the capture has written its own seed, on a stream of its own
     for step, expected in eager.items():
         seed_step(device, 5, step)
         graph.replay()

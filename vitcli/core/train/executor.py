@@ -102,6 +102,7 @@ class Graphs:
             torch.cuda.set_stream(caller)  # torch 2.11 keeps the stream of the capture
             self._refuse(error)
         else:
+            caller.wait_stream(self._stream)  # there, the capture has written its own seed
             self._captured[key] = graph, found
 
     def _refuse(self, error: BaseException) -> None:
