@@ -153,8 +153,8 @@ def pilots_table() -> str:
         [
             f"`{name}`",
             ", ".join(f"`{change}`" for change in line["changes"]) or "-",
-            f"{line['pflop']:.3f}",
-            f"{100 * line['val_accuracy']:.1f}",
+            f"{line['pflop']:.3f}" if "pflop" in line else "-",
+            "diverged" if line["val_accuracy"] is None else f"{100 * line['val_accuracy']:.1f}",
             line["commit"][:9],
         ]
         for name in PILOTED

@@ -23,7 +23,7 @@ EXPERIMENT = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, proj_drop: 0.1}
 data: {name: "imagefolder:pictures", augment: {crop_padding: 1, flip: random}}
 optim: {lr: 2.0e-3, warmup_epochs: 0.5}
-train: {epochs: 2, batch_size: 16, ema_decay: 0.9, precision: fp32, kernels: torch}
+train: {epochs: 2, batch_size: 8, ema_decay: 0.9, precision: fp32, kernels: torch}
 """
 
 

@@ -257,5 +257,5 @@ class Training:
         if self.graphs:
             self.graphs.forget()
         self.step = step
-        sums = part("progress")["sums"]  # before 0.9.0 without the number of skipped steps
+        sums = part("progress")["sums"]  # before 1.0.0 without the number of skipped steps
         self.sums.zero_()[: len(sums)].copy_(sums)

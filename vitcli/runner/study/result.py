@@ -72,7 +72,7 @@ class Contrast(Spec):
     @model_validator(mode="before")
     @classmethod
     def _without_bootstrap(cls, data: Any) -> Any:
-        """Leave out the interval of a bootstrap, which documents before 0.9.0 hold."""
+        """Leave out the interval of a bootstrap, which documents before 1.0.0 hold."""
         if not isinstance(data, dict):
             return data
         gone = ("bootstrap_low", "bootstrap_high")
