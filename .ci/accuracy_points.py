@@ -155,7 +155,7 @@ def pilots_table() -> str:
             ", ".join(f"`{change}`" for change in line["changes"]) or "-",
             f"{line['pflop']:.3f}" if "pflop" in line else "-",
             "diverged" if line["val_accuracy"] is None else f"{100 * line['val_accuracy']:.1f}",
-            line["commit"][:9],
+            line.get("commit", "-")[:9],
         ]
         for name in PILOTED
         for line in map(json.loads, (PILOTS / f"{name}.jsonl").read_text().splitlines())

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
@@ -86,6 +87,8 @@ def test_it_ends_with_the_best_weights(tiny, script, values, epochs, stopped):
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
     assert list(steps(found.run.checkpoints)) == [found.result["steps"]] == [epochs * 4]
     assert [record["step"] for record in found.run.metrics()][-1] == found.result["steps"]
+    curve = EventAccumulator(str(found.run.path)).Reload().Scalars("loss/train")
+    assert [event.step for event in curve] == [4 * (i + 1) for i in range(stopped)]
     assert found.run.status()["step"] == found.result["steps"]
     assert [each for each in verify_run(found.run) if each.is_bad] == []
     assert evaluate_run("run").measured["loss"] == pytest.approx(found.result["test_loss"])

@@ -56,7 +56,7 @@ def evaluate_run(
     Args:
         name: A run folder, a name under runs/, or a bundled model.
         split: ``test``, ``val`` or ``train``.
-        tta: Average the logits of each image and its mirror image.
+        tta: Average the probabilities of each image and its mirror image.
         step: The step of the checkpoint; by default the last.
         device: cpu, cuda, mps or auto.
         data_dir: The only folder in which the data set is searched.

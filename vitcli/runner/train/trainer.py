@@ -62,7 +62,7 @@ class Trainer:
         self.data, self.device, self.row = built.data, built.device, built.spec.task.row
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
-        self.records: list[dict[str, Any]] = []
+        self.records, self._records_after_best = list[dict[str, Any]](), list[dict[str, Any]]()
         self.best: tuple[float, int] = NO_BEST
         """Best headline number on the validation split, and its step; 0 is that of the probe."""
         self.last_epoch = self.spec.train.epochs
@@ -192,7 +192,8 @@ class Trainer:
         prune(self.run.checkpoints, {best})
         headline = self.row.headline
         _, *values = [value for _, value in headline_curve(self.records, self.spec)]
-        self.records = [record for record in self.records if record["step"] <= best]
+        count = sum(record["step"] <= best for record in self.records)
+        self.records, self._records_after_best = self.records[:count], self.records[count:]
         self.run.set_metrics(self.records)
         kept, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
         outcome = f"epoch {kept} is the best of {quantity(1 + len(values), 'evaluation')}"
@@ -208,7 +209,7 @@ class Trainer:
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
-        return Board(self.run.path, self.records, self._note_lost_events)
+        return Board(self.run.path, self.records + self._records_after_best, self._note_lost_events)
 
     def _note_lost_events(self, reason: str) -> None:
         if not self.lost_events:
