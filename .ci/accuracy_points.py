@@ -104,8 +104,8 @@ def our_point(result: str, trainings: list[str], kind: str) -> Point:
         kind: A key of ``KINDS``.
     """
     *teachers, own = trainings
-    rows = compare(document(result))
-    row = next((row for row in rows if row.variant == own.partition("/")[2]), rows[0])
+    rows, variant = compare(document(result)), own.partition("/")[2]
+    row = next(row for row in rows if row.variant == variant) if variant else rows[0]
     assert row.score_mean is not None
     return Point(
         name=own,

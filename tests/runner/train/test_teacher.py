@@ -228,3 +228,30 @@ def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
     assert load_search("warmth.yaml").study_name() != one, "scores of two teachers are not compared"
     shutil.rmtree("runs/teacher")
     said(2, "search", "warmth.yaml")
+
+
+@pytest.mark.parametrize("source", ["task.teacher", "train.init"])
+def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, source):
+    def train(name: str, *changes: str) -> str:
+        words = [word for change in changes for word in ("-s", change)]
+        few = ("--limit-batches", 1, "--epochs", 1, "-o", f"runs/{name}")
+        return said(0, "train", tiny.path, *words, *few)
+
+    plain, val, folds = "task={name: classify}", "data.val_split=8", "data.folds=3"
+    kind = "task.name=distil" if source == "task.teacher" else plain
+    for name, *changes in (("whole", "seed=0"), ("split", val), ("fold", folds)):
+        train(name, plain, *changes)
+    found = {
+        (name, change): [each for each in ("validation", "test") if f"from {each} images" in text]
+        for name in ("whole", "split", "fold")
+        for change in (val, folds)
+        for text in [train(f"{name}-{change[5:8]}", kind, change, f"{source}={name}")]
+    }
+    assert found == {
+        ("whole", val): ["validation"],
+        ("split", val): [],
+        ("fold", val): ["validation"],
+        ("whole", folds): ["test"],
+        ("split", folds): ["test"],
+        ("fold", folds): [],
+    }

@@ -51,6 +51,12 @@ def initial_module(
     on_message: Callable[[str], None],
 ) -> nn.Module:
     """Return the module to train, with the encoder of the run or file ``first`` if there is one."""
+    for source in _sources(spec, first):
+        if seen := _seen_images(source, spec, data):
+            on_message(
+                f"warning: {source.name} learned from {seen} images of this training, so the"
+                f" {seen} accuracy will be too high"
+            )
     module = filled_module(spec, data)
     if first:
         encoder = encoder_of(spec, module)
@@ -69,13 +75,32 @@ def initial_module(
 
 def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None) -> None:
     """Refuse to delete a run whose weights a new training needs."""
-    teacher = teacher_run(spec)
-    sources = [first, find_run(teacher) if teacher else None]
-    if run.path.resolve() in [each.path.resolve() for each in sources if isinstance(each, RunDir)]:
+    if run.path.resolve() in [source.path.resolve() for source in _sources(spec, first)]:
         raise ConfigError(
             f"--rerun would delete {run.path}, whose weights this training needs; choose another"
             " --name"
         )
+
+
+def _sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
+    """Return the runs that a training starts from or learns from."""
+    teacher = teacher_run(spec)
+    found = [first, find_run(teacher) if teacher else None]
+    return [each for each in found if isinstance(each, RunDir)]
+
+
+def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
+    """Return ``test`` or ``validation`` if a run was trained on such images of this training.
+
+    The same number of validation images are the same images, because they are chosen by content.
+    """
+    theirs, meta = source.spec(), source.read("meta.json")
+    if not theirs.task.row.uses_labels or theirs.data.name != spec.data.name:
+        return ""
+    if spec.data.folds and (theirs.data.folds, theirs.seed) != (spec.data.folds, spec.seed):
+        return "test"
+    num_val = len(data.val) if data.val else 0
+    return "validation" if num_val and meta.get("num_val", 0) != num_val else ""
 
 
 def start_head_from_probe(
