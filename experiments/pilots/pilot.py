@@ -3,7 +3,8 @@
 Usage: python -m experiments.pilots.pilot EXPERIMENT [--seed N] [--log FILE] [-s FIELD=VALUE]...
        python -m experiments.pilots.pilot --queue FILE
 Each line of a queue's file has the arguments of a pilot; # begins a comment. Pilots that the log
-contains are skipped, so a queue that was killed can be started again.
+contains are skipped, so a queue that was killed can be started again. A teacher whose run is not
+here is trained again, if a later pilot needs it.
 
 A pilot chooses a recipe, so it gets no test image: 5,000 training images are kept for validation.
 Its seeds begin at 100, so that no pilot is a trial of the study that the recipe is for. Each run is
@@ -17,14 +18,15 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import DivergedError, UserError
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
-from vitcli.runner.run.folder import default_path
+from vitcli.runner.run.folder import RUNS, default_path
 from vitcli.runner.train.start import Request, start
 
 HERE = Path(__file__).parent
@@ -40,13 +42,19 @@ def experiment_of(pilot: argparse.Namespace) -> Experiment:
     return load_experiment(pilot.experiment, sets)
 
 
+def output_of(pilot: argparse.Namespace) -> Path:
+    """Return the run folder; a changed experiment's lies below runs/pilots, so none confuses it."""
+    experiment, is_changed = experiment_of(pilot), bool(pilot.changes)
+    name = f"pilots/{experiment.name}" if is_changed else experiment.name
+    return default_path(name, experiment.spec, is_changed)
+
+
 def train(pilot: argparse.Namespace) -> dict[str, Any]:
     """Train an experiment, or continue its run, and return the line of the log."""
-    experiment, is_changed = experiment_of(pilot), bool(pilot.changes)
-    # Changed ones elsewhere, so that the name of an experiment stays that of one teacher.
-    name = f"pilots/{experiment.name}" if is_changed else experiment.name
-    output = default_path(name, experiment.spec, is_changed)
-    request = Request(output=output, without_test=True, resume=True, data_dir=pilot.data_dir)
+    experiment = experiment_of(pilot)
+    request = Request(
+        output=output_of(pilot), without_test=True, resume=True, data_dir=pilot.data_dir
+    )
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": pilot.seed,
@@ -67,7 +75,19 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def is_logged(pilot: argparse.Namespace, log: Path) -> bool:
+def log_of(pilot: argparse.Namespace) -> Path:
+    return pilot.log or HERE / f"{Path(pilot.experiment).stem}.jsonl"
+
+
+def is_missing_teacher(pilot: argparse.Namespace, later: Sequence[argparse.Namespace]) -> bool:
+    """Return whether a run that is not here teaches one of the later pilots that will train."""
+    waiting = [experiment_of(each).spec for each in later if not is_logged(each)]
+    run = output_of(pilot)
+    return not run.exists() and str(run.relative_to(RUNS)) in map(teacher_run, waiting)
+
+
+def is_logged(pilot: argparse.Namespace) -> bool:
+    log = log_of(pilot)
     lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
     return any((line["seed"], line["changes"]) == (pilot.seed, pilot.changes) for line in lines)
 
@@ -103,14 +123,16 @@ def read_pilots(words: list[str]) -> Iterator[argparse.Namespace]:
 
 
 def main() -> None:
-    for pilot in read_pilots(sys.argv[1:]):
-        log = pilot.log or HERE / f"{Path(pilot.experiment).stem}.jsonl"
-        if is_logged(pilot, log):
+    pilots = list(read_pilots(sys.argv[1:]))
+    for i, pilot in enumerate(pilots):
+        is_known = is_logged(pilot)
+        if is_known and not is_missing_teacher(pilot, pilots[i + 1 :]):
             say(f"skipped, in the log: {pilot.experiment} {pilot.changes}")
             continue
         line = train(pilot)
-        with log.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        if not is_known:
+            with log_of(pilot).open("a") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

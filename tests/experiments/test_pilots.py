@@ -55,3 +55,19 @@ def test_a_queue_continues_after_a_pilot_that_diverged_and_skips_what_is_logged(
         ("quickstart", ("runs", "pilots", "quickstart")),
         ("cifar10-tiny", ("runs", "cifar10-tiny", "train")),
     ]
+
+
+def test_a_logged_teacher_that_is_not_here_is_trained_again_for_a_later_pilot(here, monkeypatch):
+    queue, trained = Path("queue.txt"), []
+    queue.write_text("cifar10-convnet\ncifar10-tiny\nspeedrun-94\n")
+    monkeypatch.setattr(pilot, "HERE", here)
+    monkeypatch.setattr(pilot, "train", lambda each: trained.append(each.experiment) or {})
+    for name in ("cifar10-convnet", "cifar10-tiny"):
+        (here / f"{name}.jsonl").write_text('{"seed": 100, "changes": []}\n')
+    monkeypatch.setattr(sys, "argv", ["pilot", "--queue", str(queue)])
+    pilot.main()
+    assert trained == ["cifar10-convnet", "speedrun-94"]
+    assert len((here / "cifar10-convnet.jsonl").read_text().splitlines()) == 1
+    (here / "speedrun-94.jsonl").write_text('{"seed": 100, "changes": []}\n')
+    pilot.main()
+    assert trained == ["cifar10-convnet", "speedrun-94"], "nothing waits for the teacher now"
