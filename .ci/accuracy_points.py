@@ -86,8 +86,10 @@ def pflop(name: str, teacher: str | None = None) -> float:
 def _forward(name: str) -> tuple[ExperimentSpec, int]:
     """Return a shipped experiment or variant, and the operations of a forward pass of an image."""
     study, _, variant = name.partition("/")
-    of_study = load_study(study).variants if variant else ()
-    spec = next((v.spec for v in of_study if v.name == variant), None) or load_experiment(name).spec
+    if variant:
+        spec = next(each.spec for each in load_study(study).variants if each.name == variant)
+    else:
+        spec = load_experiment(name).spec
     spec = fit_to_data(spec, describe_data(spec.data))
     with torch.device("meta"):
         model = build_model(spec.model)

@@ -101,7 +101,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-full-details": partial(studies.study_details, "ablation-cifar10-full"),
     "ablation-cifar10-full-short": partial(studies.study_short, "ablation-cifar10-full"),
     "ablation-cifar10-full-tutorial": partial(studies.study_short, "ablation-cifar10-full"),
-    **{n: partial(studies.study_brief, n) for n in ("ablation-length-5", "study-distil")},
+    "ablation-length-5": partial(studies.study_brief, "ablation-length-5"),
     "ablation-length-says": studies.lengths_say,
     "ablation-two-data-sets": partial(
         studies.on_two_data_sets, "ablation-length-15", "ablation-length-15-fashion"
@@ -138,6 +138,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "tunings": lambda: f"{tunings()}\n\n{studies.costs(*TUNINGS)}",
     "pretraining": studies.pretraining,
     "accuracy-per-compute": accuracy_table,
+    "study-distil": partial(studies.study_brief, "study-distil"),
     "pilots": pilots_table,
     "stopped-pilots": stopped_pilots_table,
     "simulation": simulation,

@@ -68,6 +68,13 @@ def test_a_logged_teacher_that_is_not_here_is_trained_again_for_a_later_pilot(he
     pilot.main()
     assert trained == ["cifar10-convnet", "speedrun-94"]
     assert len((here / "cifar10-convnet.jsonl").read_text().splitlines()) == 1
+    (here / "speedrun-94.jsonl").unlink()
+    run = here / "runs/cifar10-convnet/train/seed100"
+    run.mkdir(parents=True)
+    pilot.main()
+    assert trained.pop() == "speedrun-94"
+    assert trained == ["cifar10-convnet", "speedrun-94"], "the teacher is here"
+    run.rmdir()
     (here / "speedrun-94.jsonl").write_text('{"seed": 100, "changes": []}\n')
     pilot.main()
     assert trained == ["cifar10-convnet", "speedrun-94"], "nothing waits for the teacher now"

@@ -239,19 +239,29 @@ def test_a_source_that_learned_from_images_that_are_measured_is_told(tiny, sourc
 
     plain, val, folds = "task={name: classify}", "data.val_split=8", "data.folds=3"
     kind = "task.name=distil" if source == "task.teacher" else plain
-    for name, *changes in (("whole", "seed=0"), ("split", val), ("fold", folds)):
+    sources = {"whole": (), "split": (val,), "fold": (folds,), "other": ("data.name=shapes",)}
+    for name, changes in sources.items():
         train(name, plain, *changes)
+    measures = {"test": (), "val": (val,), "fold": (folds,), "next-fold": (folds, "seed=1")}
     found = {
-        (name, change): [each for each in ("validation", "test") if f"from {each} images" in text]
-        for name in ("whole", "split", "fold")
-        for change in (val, folds)
-        for text in [train(f"{name}-{change[5:8]}", kind, change, f"{source}={name}")]
+        (name, own): [each for each in ("validation", "test") if f"from {each} images" in text]
+        for name in sources
+        for own, changes in measures.items()
+        if name != "other" or source == "train.init"  # a teacher knows the same classes
+        for text in [train(f"{name}-{own}", kind, *changes, f"{source}={name}")]
     }
-    assert found == {
-        ("whole", val): ["validation"],
-        ("split", val): [],
-        ("fold", val): ["validation"],
-        ("whole", folds): ["test"],
-        ("split", folds): ["test"],
-        ("fold", folds): [],
+    assert {pair: seen for pair, seen in found.items() if seen} == {
+        ("whole", "val"): ["validation"],
+        ("whole", "fold"): ["test"],
+        ("whole", "next-fold"): ["test"],
+        ("split", "fold"): ["test"],
+        ("split", "next-fold"): ["test"],
+        ("fold", "val"): ["validation"],
+        ("fold", "next-fold"): ["test"],
     }
+
+
+def test_first_weights_that_learned_without_labels_have_seen_no_answers(tiny):
+    TinyTask("mae", tiny.place).train("runs/masked", FEW)
+    words = ("-s", "task={name: classify}", "-s", "data.val_split=8", "--init", "masked")
+    assert "learned from" not in said(0, "train", tiny.path, *words, "--epochs", 1)

@@ -100,7 +100,7 @@ def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
     if spec.data.folds and (theirs.data.folds, theirs.seed) != (spec.data.folds, spec.seed):
         return "test"
     num_val = len(data.val) if data.val else 0
-    return "validation" if num_val and meta.get("num_val", 0) != num_val else ""
+    return "validation" if num_val and meta.get("num_val", theirs.data.val_split) != num_val else ""
 
 
 def start_head_from_probe(
