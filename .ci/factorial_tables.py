@@ -10,7 +10,6 @@ from study_tables import document, listed
 from vitcli.runner.study.effects import cell_scores, chance_score, effect_name
 from vitcli.runner.study.factorial import Effect, Scores, effects
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import ALPHA
 from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import join_words, p_text
 
@@ -24,10 +23,10 @@ def interactions(name: str) -> str:
     """Return the clear interactions as a table, the undecided ones and what all explain."""
     doc = document(name)
     scores = cell_scores(doc)
-    found = effects(doc.parts, scores)
+    found = effects(doc.parts, scores, doc.planned_seeds)
     main = {each.parts[0]: each.value for each in found if len(each.parts) == 1}
     pairs = sorted((e for e in found if len(e.parts) == 2), key=lambda e: -abs(e.value))
-    clear = [each for each in pairs if each.p_holm <= ALPHA]
+    clear = [each for each in pairs if each.decided_at]
     rows = []
     for pair in clear:
         first, second = pair.parts
@@ -40,7 +39,7 @@ def interactions(name: str) -> str:
     if clear:
         said.insert(0, on_log_odds(doc, scores, clear))
     if others := [named(each) for each in pairs if each not in clear]:
-        said.insert(0, f"Undecided (p above {ALPHA:g}): {join_words(others)}.")
+        said.insert(0, f"Undecided: {join_words(others)}.")
     return f"{grid if rows else 'No interaction of two parts is clear.'}\n\n{listed(said)}"
 
 
@@ -59,17 +58,17 @@ def on_log_odds(doc: StudyResult, scores: Scores, clear: Sequence[Effect]) -> st
         cell: {seed: math.log((y - chance) / (100 - y)) for seed, y in found.items()}
         for cell, found in scores.items()
     }
-    again = {each.parts: each for each in effects(doc.parts, odds)}
+    again = {each.parts: each for each in effects(doc.parts, odds, doc.planned_seeds)}
     remain = [
         each
         for each in clear
-        if again[each.parts].p_holm <= ALPHA and again[each.parts].value * each.value > 0
+        if again[each.parts].decided_at and again[each.parts].value * each.value > 0
     ]
     lost = [named(each) for each in clear if each not in remain]
     kept = f"{len(remain)} of these" if lost else "all of these"
     text = (
         f"On the scale log((accuracy - {chance:g}) / (100 - accuracy)), without a floor at chance"
-        f" level, {kept} interactions remain (same sign, p at most {ALPHA:g})"
+        f" level, {kept} interactions remain (same sign)"
     )
     return f"{text}. Undecided there: {join_words(lost)}." if lost else f"{text}."
 
@@ -99,8 +98,8 @@ def beside(name: str, change: str) -> str:
     """Return what a change does alone, and beside each other change."""
     doc = document(name)
     scores = cell_scores(doc)
-    pairs = [each for each in effects(doc.parts, scores) if len(each.parts) == 2]
-    known = [f"`{effect_name(e)}`" for e in pairs if change in e.parts and e.p_holm <= ALPHA]
+    pairs = [each for each in effects(doc.parts, scores, doc.planned_seeds) if len(each.parts) == 2]
+    known = [f"`{effect_name(e)}`" for e in pairs if change in e.parts and e.decided_at]
     said = f"no interaction of `{change}` is clear"
     if known:
         said = f"these interactions are clear: {join_words(known)}"
@@ -113,4 +112,4 @@ def beside(name: str, change: str) -> str:
         rows.append([f"`{other}`" if other else "none", *shown, f"{gap:+.2f}"])
     header = ["other change", "accuracy", f"accuracy with `{change}`", "difference"]
     grid = markdown_grid(header, rows, range(1, 4))
-    return f"{grid}\n\nOver all combinations, {said} (p at most {ALPHA:g})."
+    return f"{grid}\n\nOver all combinations, {said}."

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vitcli.runner.study.judgement import deciding_interval, is_withheld
-from vitcli.runner.text import join_words, quantity
+from vitcli.runner.study.table import missing_seeds
+from vitcli.runner.text import join_words
 
 if TYPE_CHECKING:
     from vitcli.runner.study.statistics import RowStatistics
@@ -54,7 +55,7 @@ def study_sentences(rows: Sequence["RowStatistics"], *, same_setting: bool) -> l
             if effect == "undecided" and deciding_interval(rows_of[0]) is None:
                 text = UNTESTED
             sentences.append(text.format(baseline=f"`{baseline.variant}`", rows=join_words(names)))
-    if any(row.seeds_missing and _has_interval(row) and deciding_interval(row) for row in variants):
+    if any(row.lacks_test and _has_interval(row) and deciding_interval(row) for row in variants):
         sentences.append(POOLED)
     return [*sentences, *_source_sentences(variants, same_setting=same_setting)]
 
@@ -74,7 +75,7 @@ def _with_interval(row: "RowStatistics") -> str:
     if row.p_holm is not None:
         low, high, more = row.ci_low, row.ci_high, f", p = {row.p_holm:.3f}"
     elif row.pooled_low is None:
-        more = f"; {quantity(row.seeds_missing or 0, 'more seed')}"
+        more = f"; {missing_seeds(row)}"
     return f"`{row.variant}` ({row.difference:+.2f} [{low:+.2f}, {high:+.2f}]{more})"
 
 

@@ -16,6 +16,7 @@ from vitcli.runner.study.judgement import (
 )
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare, rebase
+from vitcli.runner.study.table import missing_seeds
 from vitcli.runner.text import interval, p_text, quantity, signed
 
 MIN_SEEDS = 3
@@ -130,8 +131,8 @@ def difference_text(row: RowStatistics, base: RowStatistics) -> str:
         low, high = deciding_interval(row) or (low, high)
     text = f"{signed(row.difference, 2)} {interval(low, high, 2)} points"
     if row.p_holm is None:
-        is_open = row.pooled_low is None and row.seeds_missing
-        return f"{text}, {quantity(row.seeds_missing or 0, 'more seed')}" if is_open else text
+        is_open = row.pooled_low is None and row.lacks_test
+        return f"{text}, {missing_seeds(row)}" if is_open else text
     p = p_text(row.p_holm)
     return f"{text}, p {'' if p.startswith('<') else '= '}{p}"
 

@@ -103,7 +103,7 @@ def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust(agree):
     for row in rows:
         cell = frozenset(part for part in parts if float(row[part]) > 0)
         scores.setdefault(cell, {})[int(row["seed"])] = float(row["score"])
-    found = {":".join(each.parts): each for each in effects(parts, scores)}
+    found = {":".join(each.parts): each for each in effects(parts, scores, planned=3)}
     judged = {each["term"]: each for each in JUDGED["factorial"]}
     assert found.keys() == judged.keys()
     for ours, theirs in (("value",) * 2, ("freedom",) * 2, ("p",) * 2, ("p_holm", "holm")):

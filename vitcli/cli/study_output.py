@@ -59,35 +59,46 @@ def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     if estimate.compile_seconds:
         allowance = duration(estimate.compile_seconds)
         emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
+    emit(f"planned   {planned_text(plan.study, plan.planned.seeds)}")
     if not plan.study.parts:
-        emit(f"detects   {detectable_text(plan.study)}")
+        emit(f"detects   {detectable_text(plan.study, plan.planned.seeds)}")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
 
-def detectable_text(study: "Study") -> str:
-    """Return the smallest difference that the seeds of a study can detect, in words."""
-    from vitcli.runner.study.significance import (
-        MIN_PAIRS,
-        detectable,
-        detectable_by_t,
-        seeds_needed,
-    )
+def planned_text(study: "Study", planned: int) -> str:
+    """Return the planned number of seeds, and what to do if others are asked for."""
+    text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
+    if len(study.seeds) > planned:
+        text += (
+            f". {quantity(len(study.seeds), 'seed')} are more than the plan, and need stronger"
+            f" evidence; before the first result, planned_seeds: {len(study.seeds)} in the file"
+            " plans them"
+        )
+    return text
 
-    seeds, comparisons = len(study.seeds), max(1, len(study.variants) - 1)
-    if seeds < MIN_PAIRS:
-        return f"no difference with {quantity(seeds, 'seed')}; an interval needs {MIN_PAIRS} seeds"
-    given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
+
+def detectable_text(study: "Study", planned: int) -> str:
+    """Return the smallest difference that the planned seeds of a study can detect, in words."""
+    from vitcli.runner.study.looks import level, seeds_needed
+    from vitcli.runner.study.mean_error import planned_error
+    from vitcli.runner.study.result import MIN_PAIRS
+    from vitcli.runner.study.significance import ALPHA
+
+    comparisons = max(1, len(study.variants) - 1)
     folds = study.baseline.spec.data.folds
-    size, needed = detectable(1.0, seeds, comparisons), seeds_needed(comparisons)
-    if folds:
-        error = (1 / seeds + 1 / (folds - 1)) ** 0.5  # as in MeanError.of_seeds
-        size, needed = detectable_by_t(error, seeds - 1, comparisons), MIN_PAIRS
-    if size is None:
-        return f"no difference with {quantity(seeds, 'seed')}; a p-value needs {needed} seeds"
-    few = f" Pooled intervals decide; p-values need {needed} seeds." if seeds < needed else ""
+    needed = MIN_PAIRS if folds else seeds_needed(comparisons)
+    error = planned_error(planned, comparisons, folds, has_test=planned >= needed)
+    if error is None:
+        return (
+            f"no difference with {quantity(planned, 'planned seed')}; a p-value needs a plan of"
+            f" {needed}"
+        )
+    few = f" Pooled intervals decide; p-values need a plan of {needed} seeds."
+    size = error.detectable(level(planned, planned, ALPHA / comparisons))
     return (
         f"differences of at least {size:.1f} standard deviations of the paired differences"
-        f" ({given}).{few}"
+        f" ({quantity(planned, 'planned seed')}, {quantity(comparisons, 'comparison')})."
+        f"{few if planned < needed else ''}"
     )
 
 

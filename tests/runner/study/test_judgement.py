@@ -43,9 +43,13 @@ pytestmark = pytest.mark.usefixtures("here")
 def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> Any:
     """Return the numbers of a row; without a p, the pooled interval is given, and decides."""
     names = ("pooled_low", "pooled_high") if p is None else ("joint_low", "joint_high")
-    known = dict.fromkeys(("pooled_low", "pooled_high", "p_equivalent_holm"))
+    is_found = not low <= 0 <= high if p is None else p <= 0.05
+    known = dict.fromkeys(("pooled_low", "pooled_high", "equivalent_at"))
     known |= {"joint_low": -99.0, "joint_high": 99.0, "difference": (low + high) / 2, "p_holm": p}
-    return SimpleNamespace(**known | dict(zip(names, (low, high), strict=True)) | fields)
+    known |= {"decided_at": 3, "is_higher": low + high > 0} if is_found else {}
+    found = SimpleNamespace(**dict.fromkeys(("decided_at", "is_higher")) | known)
+    vars(found).update(dict(zip(names, (low, high), strict=True)) | fields)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_a_source_is_not_agreed_with_by_an_undecided_difference():
     row = evidence(-10, -8, 0.06)
     assert compare_with_source(row, -9, None, same_setting=False) == "undecided"
     assert compare_with_source(row, -9, None, same_setting=True) == "too wide to say"
-    alone = evidence(-10, -8, pooled_low=None, pooled_high=None)
+    alone = evidence(-10, -8, pooled_low=None, pooled_high=None, decided_at=None)
     assert compare_with_source(alone, -9, None, same_setting=True) == "undecided"
     assert compare_with_source(alone, -9, "diverged", same_setting=True) == "diverged"
 
@@ -89,14 +93,14 @@ def test_a_source_is_not_agreed_with_by_an_undecided_difference():
         (evidence(-3, 1, 0.06), "undecided"),
         (evidence(-3, -1, 0.06), "undecided"),
         (evidence(-3, 1, 0.05), "worse"),
-        (evidence(-3, -1, 0.01, p_equivalent_holm=0.06), "worse"),
-        (evidence(-3, -1, 0.01, p_equivalent_holm=0.05), "worse, within the margin"),
-        (evidence(-3, 1, 0.06, p_equivalent_holm=0.05), "equivalent"),
+        (evidence(-3, -1, 0.01, equivalent_at=None), "worse"),
+        (evidence(-3, -1, 0.01, equivalent_at=8), "worse, within the margin"),
+        (evidence(-3, 1, 0.06, equivalent_at=8), "equivalent"),
         (evidence(-3, 1), "undecided"),
         (evidence(-3, -1), "worse"),
-        (evidence(-3, -1, p_equivalent_holm=0.05), "worse, within the margin"),
-        (evidence(-3, 1, p_equivalent_holm=0.01), "equivalent"),
-        (evidence(-3, -1, pooled_low=None, pooled_high=None), "undecided"),
+        (evidence(-3, -1, equivalent_at=8), "worse, within the margin"),
+        (evidence(-3, 1, equivalent_at=8), "equivalent"),
+        (evidence(-3, -1, decided_at=None), "undecided"),
         (evidence(-3, -1, joint_low=None), None),
     ],
 )
@@ -206,7 +210,7 @@ def test_every_output_says_the_same_of_a_difference(name, capsys):
     assert json.loads(render(doc, "json"))["statistics"][1]["effect"] == expected
     assert list(csv.DictReader(io.StringIO(render(doc, "csv"))))[1]["effect"] == expected
     decides = "pooled interval" in [column.header for column in build_details(doc).columns]
-    assert decides == any(each.seeds_missing and each.pooled_low for each in compare(doc))
+    assert decides == any(each.lacks_test and each.pooled_low for each in compare(doc))
 
 
 TODAY = date.today().isoformat()

@@ -15,10 +15,9 @@ from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.images import ImageScores, contrast, join
-from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
+from vitcli.runner.study.mean_error import MeanError, planned_error
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import (
-    detectable,
     holm,
     probability_below,
     sign_flip_p,
@@ -58,42 +57,35 @@ def test_holm_by_hand():
     assert holm([None], 1) == [None]
 
 
-def found_by_pooled_interval(scores: np.ndarray, m: int) -> bool:
-    """Return whether the first row's interval excludes 0 from below; scores (m + 1, seeds)."""
-    rows = [list(row - scores[0]) for row in scores[1:]]
-    return MeanError.of_seeds(rows[0], pool_seed_variance(rows)).interval(0.05 / m)[0] > 0
-
-
-@pytest.mark.parametrize(("pairs", "m"), [(3, 2), (5, 5)])
-def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
-    size = detectable(1.0, pairs, m)
-    scores = np.random.default_rng(1).normal(0, 1 / 2**0.5, (400, m + 1, pairs))
-    scores[:, 1] += size
-    assert np.mean([found_by_pooled_interval(each, m) for each in scores]) == pytest.approx(
-        0.8, abs=0.06
+@pytest.mark.parametrize(
+    ("seeds", "images", "level"), [(8, 0.0, 0.0438), (3, 0.0, 0.009), (8, 0.35, 0.0087)]
+)
+def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, level):
+    error = MeanError(
+        mean=0.0,
+        variance=1 / seeds + images**2,
+        seed_share=(1 / seeds) / (1 / seeds + images**2),
+        seed_freedom=seeds - 1,
     )
-    assert detectable(2.0, pairs, m) == pytest.approx(2 * size)
-    assert detectable(0.0, pairs, m) == 0.0
-    # Without a spread over seeds, the test images alone decide.
-    shift = stats.norm.ppf(1 - 0.05 / m / 2) + stats.norm.ppf(0.8)
-    assert detectable(0.0, pairs, m, images_error=3.0) == pytest.approx(3 * shift, rel=0.01)
-    assert detectable(1.0, 5, 1) is None, "one variant has nothing to pool with"
+    random = np.random.default_rng(1)
+    size, draws = error.detectable(level), 40_000
+    means = size + random.normal(0, 1 / seeds**0.5, draws) + random.normal(0, images, draws)
+    variances = random.chisquare(seeds - 1, draws) / (seeds - 1) / seeds
+    p = level / 2
+    t, z = stats.t.isf(p, seeds - 1), stats.norm.isf(p)
+    total = variances + images**2
+    limits = (variances * t + images**2 * z) / total**0.5
+    assert np.mean(means > limits) == pytest.approx(0.8, abs=0.02)
+    assert planned_error(8, 1, None, has_test=True).detectable(0.05) == pytest.approx(
+        1.1557, abs=1e-3
+    )  # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
 
 
-def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:
-    """Return which rows of numbers (studies, pairs) pass; the sign flips are all of them."""
-    half = np.array([*itertools.product((1, -1), repeat=numbers.shape[1] - 1)], np.float32)
-    signs = np.pad(half, ((0, 0), (1, 0)), constant_values=1)
-    sums = np.abs(numbers.astype(np.float32) @ signs.T)
-    flips = np.mean(sums >= sums[:, :1] - 1e-5, axis=1)
-    return np.maximum(stats.ttest_1samp(numbers, 0, axis=1).pvalue, flips) <= 0.05 / m
-
-
-@pytest.mark.parametrize(("pairs", "m"), [(6, 1), (8, 5), (14, 20)])
-def test_the_detectable_difference_passes_both_tests_of_p_with_its_power(pairs, m):
-    # With 8 seeds and 5 comparisons, only 8 differences of one sign give a p below 0.01.
-    numbers = np.random.default_rng(1).normal(detectable(1.0, pairs, m), 1, (600, pairs))
-    assert found_by_both_tests(numbers, m).mean() == pytest.approx(0.8, abs=0.05)
+@pytest.mark.parametrize(("m", "folds", "expected"), [(1, None, None), (5, None, 5.0), (1, 5, 2.0)])
+def test_the_planned_error_is_that_of_the_interval_that_decides(m, folds, expected):
+    found = planned_error(3, m, folds, has_test=folds is not None)
+    assert (found and found.seed_freedom) == expected
+    assert not folds or found.variance == pytest.approx(1 / 3 + 1 / 4)
 
 
 @pytest.mark.parametrize("below", [0, 3, 8])
@@ -194,6 +186,7 @@ def test_a_difference_must_also_hold_for_other_test_images():
     docs = [with_images(LOSES_A_POINT, noise) for noise in (5, 20)]
     clear, vague = (compare(doc)[1] for doc in docs)
     assert clear.p == 2 / 2**8  # the sign flips are the weaker test
+    assert compare(LOSES_A_POINT)[1].p == 2 / 2**8
     assert vague.p == pytest.approx(2 * stats.t.sf(20**0.5 / 20 * 20**0.5, 399), abs=0.02)
     assert (clear.effect, vague.effect) == ("worse", "undecided")
     assert clear.with_images

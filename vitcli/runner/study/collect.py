@@ -23,6 +23,7 @@ from vitcli.runner.study.result import (
     EARLY_STOPPING,
     Candidate,
     Margin,
+    Plan,
     StudyResult,
     TrialResult,
     VariantResult,
@@ -51,7 +52,15 @@ def read_results(
         states = trial_states(study, root, only, saved)
     parameters = known_parameters(root)
     doc = collect(study, root, states, parameters, only)
-    return doc.replace(margins=declared_margins(study, root, saved))
+    plan = recorded_plan(study, root, saved)
+    # A row that left the file after the first result was compared, too.
+    rows = {*plan.variants, *(variant.name for variant in study.variants)}
+    return doc.replace(
+        margins=declared_margins(study, root, saved),
+        plan=plan,
+        other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
+        num_comparisons=len(rows) - 1,
+    )
 
 
 def known_parameters(root: Path) -> dict[str, int]:
@@ -289,6 +298,30 @@ def _trial_entry(trial: Trial, state: TrialState) -> TrialResult:
         entry |= {name: getattr(record.result, name) for name in names}
         entry["measured"] = record.result.measured
     return TrialResult(**entry)
+
+
+def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
+    """Return what the study planned before its first result.
+
+    It is recorded in the plan of the study's folder, or beside its saved trials. Until there is a
+    result, the study file counts.
+    """
+    known = read_recorded_plan(root)
+    if known is None and saved is not None:
+        known = read_recorded_plan(saved.folder / study.name)
+    names = tuple(variant.name for variant in study.variants)
+    if known and (known.seeds, known.variants) == (study.planned_seeds, names):
+        return known
+    if known and count_results(study, root, saved):
+        return known
+    return Plan(seeds=study.planned_seeds, variants=names, date=date.today().isoformat())
+
+
+def read_recorded_plan(folder: Path) -> Plan | None:
+    try:
+        return Plan.model_validate(read_plan(folder)["planned"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def declared_margins(study: Study, root: Path, saved: SavedTrials | None) -> tuple[Margin, ...]:

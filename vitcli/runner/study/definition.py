@@ -37,7 +37,7 @@ from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.seeds import Seeds
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
-from vitcli.runner.study.result import Reference
+from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, setting_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
@@ -60,6 +60,10 @@ class StudyFields(Spec):
     baseline."""
     seeds: Seeds
     """Random seeds; each variant is trained once with each seed. At least one."""
+    planned_seeds: int | None = Field(None, ge=MIN_PAIRS, le=10_000)
+    """Number of random seeds that the study will end with; by default the number of ``seeds``, at
+    least 3. It is recorded before the first result, and later values do not count: verdicts hold at
+    every look, and are easiest at the planned number."""
     threads: int = Field(1, ge=1, le=256)
     """CPU threads of each trial. The study sets them, because their number changes the rounding."""
     design: Literal["one-at-a-time", "factorial"] = "one-at-a-time"
@@ -120,6 +124,8 @@ class Study:
     """Names of the crossed variants of a factorial study; empty for other studies."""
     file_seeds: tuple[int, ...]
     """Seeds of the file, even if the command line replaced them."""
+    planned_seeds: int
+    """Number of seeds that the file plans."""
     data: str | None = None
     """The data set, if the command line replaced that of the file."""
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -259,6 +265,7 @@ def study_of(
         equivalence_margin=fields.equivalence_margin,
         parts=parts,
         file_seeds=tuple(fields.seeds),
+        planned_seeds=fields.planned_seeds or max(MIN_PAIRS, len(fields.seeds)),
         data=typed.get("data.name"),
         note=switch_family(raw, typed)[1],
     )

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vitcli.runner.study.looks import seeds_needed
 from vitcli.runner.study.result import StudyResult, VariantResult
-from vitcli.runner.study.significance import POWER, seeds_needed
+from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, num_tests
 from vitcli.runner.tables import Column
 from vitcli.runner.text import interval, p_text, plain
@@ -73,8 +74,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
     has_images = any(found.with_images for found in numbers)
     every = {
         "joint": (
-            f"Joint interval: at level 1 \u2212 0.05 / {m} (Bonferroni), so that the intervals of"
-            " all rows hold together."
+            f"Joint interval: with alpha 0.05 / {m} instead of 0.05 (Bonferroni), so that the"
+            " intervals of all rows hold together, at every look."
             + (
                 " Its limit is the mean of the t quantiles of seeds and images, weighted by their"
                 " parts of the variance (Cochran and Cox)."
@@ -95,7 +96,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         ),
         "detectable": (
             f"Detectable: the difference that this many seeds find with probability {POWER} at"
-            f" level 0.05 / {m}, by p or, with too few seeds for a p, by the pooled interval."
+            " the level of the planned look: by the t test or, with too few seeds for a p, by the"
+            " pooled interval."
         ),
         "images": (
             "Lost and won images: test images that every seed of the baseline gets right and"
@@ -108,7 +110,7 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
 
 
 def _pool_decides(numbers: Sequence[RowStatistics]) -> bool:
-    return any(found.seeds_missing and found.pooled_low is not None for found in numbers)
+    return any(found.lacks_test and found.pooled_low is not None for found in numbers)
 
 
 def _pooled_note(numbers: Sequence[RowStatistics], m: int) -> str:
@@ -118,5 +120,5 @@ def _pooled_note(numbers: Sequence[RowStatistics], m: int) -> str:
     return (
         "Pooled interval: the joint interval with the seed variance pooled over the rows, or with"
         " the row's own if that is larger. Its degrees of freedom allow for the shared baseline."
-        f" It decides, because a p-value needs {seeds_needed(m)} seeds."
+        f" It decides, because a p-value needs a plan of {seeds_needed(m)} seeds."
     )

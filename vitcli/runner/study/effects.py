@@ -12,6 +12,7 @@ from vitcli.runner.study.factorial import (
     effects,
     higher_interactions,
 )
+from vitcli.runner.study.notes import plan_note
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.tables import Column, Table
@@ -57,14 +58,21 @@ def effect_name(effect: Effect) -> str:
 
 def build_effects(doc: StudyResult) -> Table:
     """Return the main effects and the two-way interactions as a table of words."""
-    found = effects(doc.parts, cell_scores(doc))
+    found = effects(doc.parts, cell_scores(doc), doc.planned_seeds)
     digits = doc.headline.digits
-    columns = [Column("effect", "l"), Column("points [95 % CI]", "r"), Column("p (Holm)", "r")]
-    rows = [[effect_name(each), effect_text(each, digits), p_text(each.p_holm)] for each in found]
+    columns = [
+        Column("effect", "l"),
+        Column("points [95 % CI]", "r"),
+        Column("p (Holm)", "r"),
+        Column("found", "l"),
+    ]
+    rows = [
+        [effect_name(e), effect_text(e, digits), p_text(e.p_holm), _found_text(e)] for e in found
+    ]
     if has_diverged(doc):
         other = {
             each.parts: effect_text(each, digits)
-            for each in effects(doc.parts, cell_scores(doc, with_diverged=False))
+            for each in effects(doc.parts, cell_scores(doc, with_diverged=False), doc.planned_seeds)
         }
         columns.append(Column("without diverged cells", "r"))
         rows = [
@@ -82,6 +90,12 @@ def build_effects(doc: StudyResult) -> Table:
 
 def effect_text(effect: Effect, digits: int) -> str:
     return f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
+
+
+def _found_text(effect: Effect) -> str:
+    if effect.decided_at is None:
+        return "undecided"
+    return f"yes (at {quantity(effect.decided_at, 'seed')})"
 
 
 def f_text(test: FTest) -> str:
@@ -102,9 +116,11 @@ def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
         " effect of the first where the second is changed, minus its effect where the second is"
         " unchanged.",
         f"Intervals: t with {_freedom(found)} degrees of freedom (Satterthwaite), from the spread"
-        " of each cell's own scores around cells and seeds; not adjusted. They include the chance"
-        " of the seeds, not that of the test images. p: adjusted by Holm's method over"
-        f" {len(found)} effects.",
+        " of each cell's own scores around cells and seeds; they hold at every look, and are not"
+        " adjusted. They include the chance of the seeds, not that of the test images. p: adjusted"
+        f" by Holm's method over {len(found)} effects. Found: p is at most the level of a look,"
+        " which is a whole seed.",
+        plan_note(doc),
         *_higher_note(doc),
         *_alone_note(doc),
     ]

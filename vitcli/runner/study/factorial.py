@@ -12,13 +12,15 @@ Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from vitcli.runner.study.combinations import Cell
-from vitcli.runner.study.significance import ALPHA, holm, rounded, t_tail
+from vitcli.runner.study.looks import level, looks_at, step_down
+from vitcli.runner.study.significance import holm, rounded, t_tail
 
 Matrix = NDArray[np.float64]
 Scores = Mapping[Cell, Mapping[int, float]]
@@ -39,45 +41,103 @@ class Effect:
 
     parts: tuple[str, ...]
     value: float
-    low: float
-    high: float
-    """95 % t interval."""
+    low: float | None
+    high: float | None
+    """95 % t interval, which holds at every look; None with fewer than three whole seeds."""
     freedom: float
-    """Degrees of freedom of the interval and of p."""
+    """Degrees of freedom of the interval and of p, at the present look."""
     p: float
     p_holm: float
     """Adjusted over all effects of the study."""
+    decided_at: int | None
+    """Number of whole seeds of the first look that found the effect; None if none did."""
 
 
-def effects(parts: Sequence[str], scores: Scores) -> tuple[Effect, ...]:
+class Estimate(NamedTuple):
+    """An effect at one look."""
+
+    seeds: int
+    value: float
+    error: float
+    freedom: float
+
+    @property
+    def p(self) -> float:
+        return min(1.0, 2 * t_tail(abs(self.value), self.error, self.freedom))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        half = -float(special.stdtrit(self.freedom, level / 2)) * self.error
+        return self.value - half, self.value + half
+
+
+def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect, ...]:
     """Return the main effects, then the two-way interactions; empty if they cannot be estimated.
 
-    They are estimated by least squares, so single scores may be missing.
+    They are estimated by least squares, so single scores may be missing. A look is a whole seed,
+    which every cell has; the present look takes all trials.
+
+    Args:
+        parts: The crossed variants.
+        scores: Scores of the trials.
+        planned: Number of planned seeds.
     """
     terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
+    cells = {cell: found for cell, found in scores.items() if found}
+    seeds = sorted(set[int]().union(*cells.values()).intersection(*cells.values()))
+    last = _estimates(terms, cells, len(seeds))
+    if not last:
+        return ()
+    looks = [
+        _estimates(terms, {cell: {s: found[s] for s in first} for cell, found in cells.items()}, n)
+        for n in looks_at(len(seeds), planned)[:-1]
+        for first in [seeds[:n]]
+    ]
+    rows = [*zip(*filter(None, [*looks, last]), strict=True)]
+    found = step_down(rows, len(terms), lambda look, a: look.p <= level(look.seeds, planned, a))
+    adjusted = holm([look.p for look in last], len(terms))
+    return tuple(
+        _effect(term, row, planned, p, clear[0].seeds if clear else None)
+        for term, row, p, clear in zip(terms, rows, adjusted, found, strict=True)
+    )
+
+
+def _effect(
+    parts: tuple[str, ...],
+    looks: Sequence[Estimate],
+    planned: int,
+    p_holm: float | None,
+    decided_at: int | None,
+) -> Effect:
+    last = looks[-1]
+    limits = {look: level(look.seeds, planned) for look in looks}
+    held = [look.interval(limit) for look, limit in limits.items() if limit]
+    low = max((interval[0] for interval in held), default=None)
+    high = min((interval[1] for interval in held), default=None)
+    if low is None or high is None or low > high or not limits[last]:
+        low = high = None
+    return Effect(
+        parts=parts,
+        value=rounded(last.value),
+        low=low if low is None else rounded(low),
+        high=high if high is None else rounded(high),
+        freedom=last.freedom,
+        p=last.p,
+        p_holm=last.p if p_holm is None else p_holm,
+        decided_at=decided_at,
+    )
+
+
+def _estimates(terms: Sequence[Sequence[str]], scores: Scores, seeds: int) -> list[Estimate]:
+    """Return the estimate of each term; empty if one cannot be estimated."""
     trials = Trials.of(scores)
     if not len(trials.y):
-        return ()
+        return []
     design = np.hstack([trials.of_seeds, trials.of_cells @ levels(terms, trials.cells)])
     if np.linalg.matrix_rank(design) < design.shape[1]:
-        return ()
+        return []
     weights = np.linalg.pinv(design)[-len(terms) :]
-    spreads, freedoms = trials.errors(weights)
-    found = list(zip(weights @ trials.y, spreads, freedoms, strict=True))
-    p_values = [min(1.0, 2 * t_tail(abs(v), s, freedom)) for v, s, freedom in found]
-    adjusted = holm(p_values, len(terms))
-    return tuple(
-        Effect(
-            parts=term,
-            value=rounded(v),
-            low=rounded(v + special.stdtrit(freedom, ALPHA / 2) * s),
-            high=rounded(v - special.stdtrit(freedom, ALPHA / 2) * s),
-            freedom=float(freedom),
-            p=p,
-            p_holm=p if q is None else q,
-        )
-        for term, (v, s, freedom), p, q in zip(terms, found, p_values, adjusted, strict=True)
-    )
+    numbers = zip(weights @ trials.y, *trials.errors(weights), strict=True)
+    return [Estimate(seeds, *map(float, each)) for each in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)

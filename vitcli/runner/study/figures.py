@@ -247,8 +247,11 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
 
 
 def interactions(doc: StudyResult) -> Figure:
-    """Draw main effects on the diagonal and interactions beside it; bold intervals exclude 0."""
-    found = {frozenset(each.parts): each for each in effects(doc.parts, cell_scores(doc))}
+    """Draw main effects on the diagonal and interactions beside it; those found are bold."""
+    found = {
+        frozenset(each.parts): each
+        for each in effects(doc.parts, cell_scores(doc), doc.planned_seeds)
+    }
     count, digits = len(doc.parts), 1 if doc.headline.unit == "%" else doc.headline.digits
     values = np.full((count, count), np.nan)
     figure = Figure(figsize=(1.6 + 1.15 * count, 1.4 + 0.8 * count), layout="constrained")
@@ -257,10 +260,9 @@ def interactions(doc: StudyResult) -> Figure:
         for j, other in enumerate(doc.parts[: i + 1]):
             if effect := found.get(frozenset((one, other))):
                 values[i, j] = effect.value
-                is_clear = effect.low > 0 or effect.high < 0
                 limits = interval(effect.low, effect.high, digits)
                 text = f"{signed(effect.value, digits)}\n{limits}"
-                weight = "bold" if is_clear else "normal"
+                weight = "normal" if effect.decided_at is None else "bold"
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
     largest = float(np.nanmax(np.abs(values))) if found else 1.0
     image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.6)

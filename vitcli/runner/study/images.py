@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.crossed import Crossed, cross
-from vitcli.runner.study.result import Contrast, VariantResult
+from vitcli.runner.study.result import EXACT_LOOKS, MIN_PAIRS, Contrast, VariantResult
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
@@ -55,7 +55,7 @@ def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contra
 
     None if there are fewer than two seeds, or if the test images differ.
     """
-    seeds = [seed for seed in ours.by_seed if seed in theirs.by_seed]
+    seeds = sorted(seed for seed in ours.by_seed if seed in theirs.by_seed)
     mine, other = (np.array([each.by_seed[seed] for seed in seeds]) for each in (ours, theirs))
     if mine.shape != other.shape or not np.array_equal(ours.labels, theirs.labels):
         return None
@@ -67,6 +67,10 @@ def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contra
     worst = np.argsort(-loss, kind="stable")[:MAX_EXAMPLES]
     return Contrast(
         crossed=crossed,
+        looks=tuple(
+            cross((mine - other)[:pairs])
+            for pairs in range(MIN_PAIRS, min(len(seeds), MIN_PAIRS + EXACT_LOOKS))
+        ),
         by_class=_by_class(-loss, ours.labels),
         only_baseline=int(((other == best).all(0) & (mine == 0).all(0)).sum()),
         only_variant=int(((mine == best).all(0) & (other == 0).all(0)).sum()),

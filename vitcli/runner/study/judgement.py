@@ -2,20 +2,22 @@
 
 1. A row with a diverged trial, or with a diverged baseline, has no effect: the trials that are left
    are a biased sample. A row with a trial that has no result yet is incomplete.
-2. If the study has the seeds for a p-value, the Holm-adjusted p-value decides.
-3. With fewer seeds, the joint interval decides, if its seed variance is pooled over the rows.
-4. Otherwise the difference is undecided, and ``seeds_missing`` says how many seeds a p-value needs.
+2. A difference exists if any look so far found it. A look finds it if its p-value, the larger of
+   two tests, is at most the level of the look, by Holm's method over the rows of the study.
+3. A look with too few seeds for a p-value finds a difference by the joint interval at its level, if
+   the seed variance is pooled over the rows.
+4. Otherwise the difference is undecided. If two looks contradict each other, it has no effect.
 
-docs/explanation/statistics.md explains the rule. experiments/statistics/simulation.py measures how
-often it is right.
+docs/explanation/statistics.md explains the rule. experiments/statistics/looks.py measures how often
+it is wrong, however often one looks.
 """
 
-from collections.abc import Collection
-from typing import Literal, Protocol, get_args
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple, Protocol, get_args
 
-from vitcli.runner.study.significance import ALPHA
+from vitcli.runner.study.looks import Look, step_down
 
-Withheld = Literal["diverged", "baseline diverged", "incomplete"]
+Withheld = Literal["diverged", "baseline diverged", "incomplete", "looks contradict each other"]
 Effect = Literal[
     "better",
     "worse",
@@ -41,6 +43,34 @@ Place = Literal["below", "above", "around"]
 Interval = tuple[float, float]
 
 
+class Verdict(NamedTuple):
+    """What the looks at a row have found."""
+
+    pairs: int | None = None
+    """Number of pairs of the first look that found it; None if none did."""
+    is_higher: bool | None = None
+    """Whether the score is above that of the baseline."""
+    contradicts: bool = False
+    """Whether another look finds the opposite."""
+
+
+def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
+    """Return what the looks at each row say of its difference from 0."""
+    verdicts = []
+    for looks in step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha)):
+        signs = [look.own.mean > 0 for look in looks]
+        verdicts.append(
+            Verdict(looks[0].pairs, signs[0], len({*signs}) > 1) if looks else Verdict()
+        )
+    return verdicts
+
+
+def find_equivalent(rows: Sequence[Sequence[Look]], num_tests: int, margin: float) -> list[Verdict]:
+    """Return what the looks at each row say of its difference from the margin."""
+    found = step_down(rows, num_tests, lambda look, alpha: look.is_equivalent(margin, alpha))
+    return [Verdict(looks[0].pairs) if looks else Verdict() for looks in found]
+
+
 class Evidence(Protocol):
     """The numbers of a row that decide. Each is None if the finished trials do not give it."""
 
@@ -57,7 +87,11 @@ class Evidence(Protocol):
     @property
     def p_holm(self) -> float | None: ...
     @property
-    def p_equivalent_holm(self) -> float | None: ...
+    def decided_at(self) -> int | None: ...
+    @property
+    def is_higher(self) -> bool | None: ...
+    @property
+    def equivalent_at(self) -> int | None: ...
 
 
 class Judged(Evidence, Protocol):
@@ -91,21 +125,12 @@ def judge_difference(
     """
     if without or row.difference is None or row.joint_low is None:
         return without
-    p = row.p_equivalent_holm
-    is_equivalent = p is not None and p <= ALPHA
-    if not is_clear(row):
+    is_equivalent = row.equivalent_at is not None
+    if row.decided_at is None:
         return "equivalent" if is_equivalent else "undecided"
-    if (row.difference > 0) == higher_is_better:
+    if row.is_higher == higher_is_better:
         return "better, within the margin" if is_equivalent else "better"
     return "worse, within the margin" if is_equivalent else "worse"
-
-
-def is_clear(row: Evidence) -> bool:
-    """Return whether a difference from 0 exists."""
-    if row.p_holm is not None:
-        return row.p_holm <= ALPHA
-    found = deciding_interval(row)
-    return found is not None and not found[0] <= 0 <= found[1]
 
 
 def deciding_interval(row: Evidence) -> Interval | None:
@@ -155,11 +180,12 @@ def compare_with_source(
     """
     if without or row.difference is None or row.joint_low is None:
         return without
-    found, exists = deciding_interval(row), is_clear(row)
+    found, exists = deciding_interval(row), row.decided_at is not None
     if found is None:
         return "undecided"
     has_drop = found[0] <= drop <= found[1]
-    has_same_sign = (row.difference > 0) == (drop > 0)
+    is_higher = row.difference > 0 if row.is_higher is None else row.is_higher
+    has_same_sign = is_higher == (drop > 0)
     if not same_setting:
         return "undecided" if not exists or drop == 0 else "same" if has_same_sign else "opposite"
     if has_drop:

@@ -8,7 +8,8 @@ import numpy as np
 from scipy import special
 
 from vitcli.runner.study.crossed import Crossed
-from vitcli.runner.study.significance import MIN_PAIRS, rounded, shared_freedom
+from vitcli.runner.study.result import MIN_PAIRS
+from vitcli.runner.study.significance import POWER, rounded, shared_freedom
 
 TINY = 1e-12
 """Smallest p that is computed."""
@@ -110,6 +111,16 @@ class MeanError:
         half = self.limit(alpha / 2) * self.variance**0.5
         return self.mean - half, self.mean + half
 
+    def detectable(self, level: float) -> float:
+        """Return the difference that a two-sided t test at a level finds with probability POWER.
+
+        With test images, the degrees of freedom are Satterthwaite's.
+        """
+        share = self.seed_share
+        below = share**2 / self.seed_freedom + (1 - share) ** 2 / self.image_freedom
+        found = special.nctdtrinc(1 / below, 1 - POWER, self.limit(level / 2))
+        return rounded(found * self.variance**0.5)
+
     def tail(self, distance: float) -> float:
         """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
 
@@ -138,3 +149,23 @@ def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
     its few degrees of freedom: the other rows say nothing about it.
     """
     return own if pooled is None or own.value > pooled.value else pooled
+
+
+def planned_error(
+    seeds: int, num_tests: int, folds: int | None, *, has_test: bool
+) -> MeanError | None:
+    """Return the error that decides if every paired difference has variance 1; None if none does.
+
+    Args:
+        seeds: Number of planned seeds.
+        num_tests: Number of comparisons.
+        folds: Number of folds, whose runs share training images.
+        has_test: Whether the seeds give a p-value. Otherwise the variance is pooled over the rows.
+    """
+    freedom = seeds - 1.0
+    if not has_test:
+        if num_tests < 2:
+            return None
+        freedom = shared_freedom(num_tests, num_tests * freedom)
+    variance = 1 / seeds + (1 / (folds - 1) if folds else 0.0)  # as in MeanError.of_seeds
+    return MeanError(mean=0.0, variance=variance, seed_share=1.0, seed_freedom=freedom)

@@ -5,14 +5,9 @@ import shlex
 from collections.abc import Sequence
 
 from vitcli.core.spec.task import TeacherSpec
-from vitcli.runner.study.result import EARLY_STOPPING, StudyResult
-from vitcli.runner.study.significance import (
-    MAX_EXACT_PAIRS,
-    MIN_PAIRS,
-    POWER,
-    RESAMPLES,
-    seeds_needed,
-)
+from vitcli.runner.study.looks import level, seeds_needed
+from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult
+from vitcli.runner.study.significance import ALPHA, MAX_EXACT_PAIRS, POWER, RESAMPLES
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
 from vitcli.runner.text import capitalize, join_words, quantity
 
@@ -33,12 +28,12 @@ PRETRAINED = ("pretrain_seconds", "pretrain_flops")
 """What a trial took from the result of its pre-training."""
 TEACHER = ("task.teacher", "task.teacher.run")
 """Fields that name a teacher, as a study file and as a configuration has it."""
-COMPARISONS = ("difference", "test", "effect", "detectable")
+COMPARISONS = ("difference", "plan", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
 OF_OWN_TRIALS = ("cost", "training", "compute", "environment", "source", "one trial")
 """Notes on what vitcli knows of the trials that it has trained."""
 UNCERTAINTY = (
-    *("score", "difference", "test", "effect", "detectable", "sampling", "incomplete"),
+    *("score", "difference", "plan", "test", "effect", "detectable", "sampling", "incomplete"),
     "tuning",
 )
 """Notes that say what varies and how certain the numbers are."""
@@ -49,6 +44,7 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     every = {
         "score": _score(doc),
         "difference": _differences(doc, rows),
+        "plan": plan_note(doc),
         "test": _tests(doc, rows),
         "effect": _effects(doc, rows),
         "detectable": _detectable(doc, rows),
@@ -106,7 +102,8 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return (
             f"{what}, paired by seed, with the 95 % corrected t interval (Nadeau and Bengio 2003):"
             " folds share training images, so the variance of the mean is s^2"
-            f" (1 / n + 1 / {doc.folds - 1}); not adjusted for the rows.{equal}"
+            f" (1 / n + 1 / {doc.folds - 1}); it holds at every look, and is not adjusted for the"
+            f" rows.{equal}"
         )
     known = {row.with_images for row in rows if row.ci_low is not None}
     crossed = (
@@ -115,7 +112,37 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     )
     seeds = "the 95 % t interval over seeds alone, because the predictions are not at hand"
     texts = [text for is_known, text in ((True, crossed), (False, seeds)) if is_known in known]
-    return f"{what}, paired by seed, with {', or '.join(texts)}; not adjusted for the rows."
+    return (
+        f"{what}, paired by seed, with {', or '.join(texts)}; it holds at every look, and is not"
+        " adjusted for the rows."
+    )
+
+
+def plan_note(doc: StudyResult) -> str:
+    """Return how many seeds were planned, and what that means for verdicts."""
+    if len(doc.rows) < 2:
+        return ""
+    planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
+    known = "" if doc.plan else " (no plan is recorded, so these are the seeds of the table)"
+    text = (
+        f"Planned: {quantity(planned, 'seed')}{known}. Verdicts hold however often you look: at"
+        " most 5 % of such tables ever show a false one."
+    )
+    if len(seeds) > planned:
+        text += f" Seeds beyond the {planned} planned ones need stronger evidence."
+    if doc.other_plan:
+        text += (
+            f" The {doc.other_plan} planned_seeds of the file do not count, because the first plan"
+            " was recorded before the first result."
+        )
+    if added := _added_later(doc):
+        text += f" Added after the first result: {join_words(added)}."
+    return text
+
+
+def _added_later(doc: StudyResult) -> list[str]:
+    planned = doc.plan.variants if doc.plan else ()
+    return [row.variant for row in doc.rows if planned and row.variant not in planned]
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
@@ -126,22 +153,22 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     tested = [row.num_pairs for row in rows if row.p is not None]
     if doc.folds:
         return f"p: two-sided corrected t test, Holm-adjusted for {comparisons}." if tested else ""
-    needed = seeds_needed(m)
-    few = f"with {comparisons}, no p-value can reach 0.05 with fewer than {needed} paired seeds"
-    is_few = any(row.seeds_missing for row in rows)
+    few = (
+        f"with {comparisons}, a p-value needs a plan of at least"
+        f" {quantity(seeds_needed(m), 'seed')}, and all of them"
+    )
+    is_few = any(row.lacks_test for row in rows)
     if not tested:
         return f"No test: {few}." if is_few else ""
     kind = "exact"
     if max(tested) > MAX_EXACT_PAIRS:
         kind = f"Monte Carlo ({RESAMPLES:,} draws, fixed seed; exact up to {MAX_EXACT_PAIRS} pairs)"
     only = f"; {few}" if is_few else ""
-    both = any(row.with_images for row in rows)
-    test = f"{kind} two-sided sign-flip permutation test of the paired differences"
-    if both:
-        test = (
-            f"the larger p of two two-sided tests, the t test of the joint interval and the {test}"
-        )
-    return f"p: {test}, Holm-adjusted for {comparisons}{only}."
+    return (
+        "p: the larger p of two two-sided tests, the t test of the joint interval and the"
+        f" {kind} sign-flip permutation test of the paired differences, Holm-adjusted for"
+        f" {comparisons}{only}."
+    )
 
 
 def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
@@ -152,13 +179,20 @@ def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
 def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if not (doc.margins or has_effects(doc, rows)):
         return ""
-    text = "Effect: better or worse if the adjusted p is at most 0.05"
-    if any(row.seeds_missing for row in rows):
-        text = "Effect: better or worse if the " + (
-            "joint interval excludes 0, with the seed variance pooled over the rows (--details)"
-            if any(row.pooled_low is not None for row in rows)
-            else "adjusted p, which needs more seeds, is at most 0.05"
+    levels = sorted({f"{row.level:.2g}" for row in rows if row.level is not None}, key=float)
+    parts = []
+    if levels:
+        parts.append(
+            f"the adjusted p is at most {' to '.join(dict.fromkeys((levels[0], levels[-1])))}, the"
+            " level of this look, or was small enough at an earlier look"
         )
+    if any(row.lacks_test and row.pooled_low is not None for row in rows):
+        parts.append(
+            "the joint interval excludes 0, with the seed variance pooled over the rows (--details)"
+        )
+    if not parts:
+        parts.append("the adjusted p, which this table has not, is small enough")
+    text = f"Effect: better or worse if {', or if '.join(parts)}"
     if not doc.margins:
         return f"{text}; otherwise undecided, which is not the same as no effect."
     history = [
@@ -184,11 +218,11 @@ def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return ""
     low, high = (f"{value:.{doc.headline.digits}f}" for value in (min(known), max(known)))
     span = low if low == high else f"{low} to {high}"
-    m = num_tests(doc)
-    what = "by the pooled joint interval" if any(row.seeds_missing for row in rows) else "by p"
+    what = "by the pooled joint interval" if any(row.lacks_test for row in rows) else "by p"
+    limit = level(doc.planned_seeds, doc.planned_seeds, ALPHA / num_tests(doc))
     return (
         f"Smallest detectable difference: {span}. These seeds find it with probability {POWER} at"
-        f" level 0.05 / {m}, {what}."
+        f" level {limit:.2g}, that of the planned look, {what}."
     )
 
 

@@ -116,7 +116,7 @@ def _score(headline: Metric, numbers: Numbers, split: str) -> str:
 def _alt_text(name: str, doc: StudyResult) -> str:
     """Return the content of a figure in words, for readers who cannot see it."""
     if name == "effects":
-        found_effects = effects(doc.parts, cell_scores(doc))
+        found_effects = effects(doc.parts, cell_scores(doc), doc.planned_seeds)
         digits = doc.headline.digits
         texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
         return f"Effects and interactions: {'; '.join(texts)}"

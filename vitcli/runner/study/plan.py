@@ -17,7 +17,9 @@ from vitcli.runner.files import sha256
 from vitcli.runner.machine.cores import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.run.record import TrialState
+from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
+from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import trial_states
 
@@ -75,6 +77,8 @@ class StudyPlan:
     """Variants whose saved trials are not used, in this call or since an earlier one."""
     parameters: dict[str, int]
     disk_bytes: int
+    planned: Plan
+    """What was planned before the first result."""
 
 
 def default_root(study: Study) -> Path:
@@ -134,6 +138,7 @@ def plan_study(
         rerun=tuple(sorted({*rerun, *rerun_before(root)})),
         parameters=parameters,
         disk_bytes=sum(bytes_each),
+        planned=recorded_plan(study, root, saved),
     )
 
 

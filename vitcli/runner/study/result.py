@@ -21,6 +21,12 @@ from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.run.record import Numbers, State, as_pairs
 from vitcli.runner.study.crossed import Crossed
 
+MIN_PAIRS = 3
+"""Fewest pairs with an interval. Two give intervals that hardly mean anything."""
+EXACT_LOOKS = 64
+"""Number of looks whose dependence is computed. A longer plan has no looks before it, and each
+look after so many has the part of alpha that it spends as its level, which is smaller."""
+
 FIGURE_FORMATS = ("png", "svg")
 EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
@@ -61,6 +67,9 @@ class Contrast(Spec):
 
     crossed: Crossed
     """Mean squares of the differences, seeds by test images, in the unit of the table."""
+    looks: Annotated[tuple[Crossed, ...], AcceptsList] = ()
+    """The same of the first seeds only, for each look before the present one; empty in documents
+    from before 1.1.0."""
     by_class: Annotated[tuple[float, ...], AcceptsList] = ()
     """Mean difference on the images of each class; empty for a task without labels."""
     only_baseline: int = 0
@@ -78,6 +87,10 @@ class Contrast(Spec):
         gone = ("bootstrap_low", "bootstrap_high")
         return {name: value for name, value in data.items() if name not in gone}
 
+    def at(self, pairs: int) -> Crossed | None:
+        """Return the mean squares of the first pairs of seeds; None if they are not known."""
+        return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
+
 
 class Margin(Spec):
     """A declared margin of equivalence."""
@@ -88,6 +101,17 @@ class Margin(Spec):
     """Day of the declaration, YYYY-MM-DD."""
     num_finished: int
     """Number of trials that had a result by then."""
+
+
+class Plan(Spec):
+    """What a study planned before its first result."""
+
+    seeds: int = Field(ge=MIN_PAIRS)
+    """Number of random seeds. The looks at the study depend on it."""
+    variants: Annotated[tuple[str, ...], AcceptsList] = ()
+    """Rows of the table; empty if they are not known."""
+    date: str = ""
+    """Day on which it was recorded, YYYY-MM-DD."""
 
 
 class VariantResult(Spec):
@@ -210,6 +234,10 @@ class StudyResult(Spec):
     """Whether model, data and epochs are those of ``reference.experiment``."""
     margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
     """Declared margins of equivalence, the last one in force; omitted from files if empty."""
+    plan: Plan | None = None
+    """Omitted from files if none is recorded, as in documents from before 1.1.0."""
+    other_plan: int | None = None
+    """Number of planned seeds that the study file has now, if it is not that of the plan."""
     origin: Origin | None = None
     """Where the scores come from; omitted from files if a study has trained the trials."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
@@ -218,6 +246,12 @@ class StudyResult(Spec):
     def margin(self) -> Margin | None:
         """Return the margin in force."""
         return self.margins[-1] if self.margins and self.margins[-1].points else None
+
+    @property
+    def planned_seeds(self) -> int:
+        """Return the planned number of seeds: those of the table, if no plan is recorded."""
+        seeds = {trial.seed for row in self.rows for trial in row.trials}
+        return self.plan.seeds if self.plan else max(MIN_PAIRS, len(seeds))
 
     @property
     def folds(self) -> int | None:
@@ -241,7 +275,7 @@ class StudyResult(Spec):
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
-        for name in ("hypothesis", "margins", "parts", "origin"):
+        for name in ("hypothesis", "margins", "parts", "plan", "other_plan", "origin"):
             if not data.get(name):
                 data.pop(name, None)
         return data

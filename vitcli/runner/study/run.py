@@ -24,7 +24,12 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder, re
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.collect import as_plan, declared_margins, read_margins
+from vitcli.runner.study.collect import (
+    as_plan,
+    declared_margins,
+    read_margins,
+    read_recorded_plan,
+)
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
@@ -229,6 +234,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         **options.request(),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
+        "planned": plan.planned.model_dump(mode="json"),
         "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
@@ -248,7 +254,12 @@ def _is_written(plan: StudyPlan) -> bool:
         return False
     taken = {folder for folder, state in plan.states.items() if state.source}
     margins = declared_margins(plan.study, plan.root, plan.saved)
-    return plan.states.keys() <= trials and taken <= saved and margins == read_margins(plan.root)
+    return (
+        plan.states.keys() <= trials
+        and taken <= saved
+        and margins == read_margins(plan.root)
+        and plan.planned == read_recorded_plan(plan.root)
+    )
 
 
 def _planned_trials(root: Path) -> dict[str, Any]:
@@ -289,7 +300,11 @@ def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> No
             if record:
                 replace = trial.folder in plan.replaced or trial.variant in plan.rerun
                 save_trial(target, plan.study.name, trial, run, record, replace=replace)
-    if margins := read_margins(plan.root):
+    if planned := read_recorded_plan(plan.root):
         make_folder(target / plan.study.name)
-        content = {"study": plan.study.name, "margins": as_plan(margins)}
+        content = {
+            "study": plan.study.name,
+            "planned": planned.model_dump(mode="json"),
+            "margins": as_plan(read_margins(plan.root)),
+        }
         commit_json(target / plan.study.name / PLAN, content)

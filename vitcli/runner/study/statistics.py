@@ -4,7 +4,7 @@ Only finished trials have numbers. Differences are taken from the first row, the
 of trials has the same seed, so it shares initialisation, data order and augmentation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,24 +14,25 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.runner.study.judgement import (
     Agreement,
     Effect,
+    Interval,
+    Verdict,
     Withheld,
     compare_with_source,
+    deciding_interval,
+    find_differences,
+    find_equivalent,
     judge_difference,
     withheld,
 )
+from vitcli.runner.study.looks import NOTHING, Look, level, looks_at, seeds_needed
 from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.significance import (
     ALPHA,
-    MIN_PAIRS,
-    detectable,
-    detectable_by_t,
     holm,
     pairing_ratio,
     probability_below,
     rounded,
-    seeds_needed,
-    sign_flip_p,
 )
 
 
@@ -61,9 +62,10 @@ class RowStatistics:
     """Mean over the pairs: score here minus score of the baseline."""
     ci_low: float | None = None
     ci_high: float | None = None
-    """95 % t interval of the mean difference, for new seeds and, if ``with_images``, new test
-    images; with folds, for new images. It is not adjusted for the number of variants. None for
-    fewer than three pairs."""
+    """Interval of the mean difference that holds at 95 % however often one looks: the intersection
+    of those of all looks so far. For new seeds and, if ``with_images``, new test images; with
+    folds, for new images. It is not adjusted for the number of variants. None for fewer than three
+    pairs, or if two looks contradict each other."""
     with_images: bool = False
     """Whether predictions are known, so that intervals and tests include the chance of the test
     images."""
@@ -75,16 +77,26 @@ class RowStatistics:
     """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
     It decides if there are too few seeds for a p-value."""
     p: float | None = None
-    """Two-sided p of the mean difference: the larger of a sign-flip test over seeds and, if
-    ``with_images``, the t test of the joint interval. With folds, that t test alone, because the
-    seeds are not independent."""
+    """Two-sided p of the mean difference at the present look: the larger of a sign-flip test over
+    seeds and the t test of the joint interval. With folds, that t test alone, because the seeds are
+    not independent. None if no p could decide."""
     p_holm: float | None = None
+    level: float | None = None
+    """Largest ``p_holm`` that finds a difference at the present look, at Holm's first step."""
+    decided_at: int | None = None
+    """Number of pairs of the first look that found a difference."""
+    is_higher: bool | None = None
+    """Whether that look found a higher score than the baseline's."""
     p_equivalent: float | None = None
     """p of two one-sided tests that the difference lies within the declared margin, by the error of
-    the interval that decides."""
+    the interval that decides, at the present look."""
     p_equivalent_holm: float | None = None
+    equivalent_at: int | None = None
+    """Number of pairs of the first look that found the difference within the margin."""
     seeds_missing: int | None = None
-    """Number of pairs that the test still needs, if there are too few and more would help."""
+    """Number of pairs after which the planned seeds give a p-value."""
+    plan_needed: int | None = None
+    """Number of planned seeds that a p-value needs, if fewer were planned."""
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
@@ -93,13 +105,18 @@ class RowStatistics:
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
-    """Difference that this many seeds find with probability 0.8 at level 0.05 / m: by both tests
-    of ``p``, or by the pooled interval if there are too few seeds for a p."""
+    """Difference that this many seeds find with probability 0.8 at the level of the planned look:
+    by the t test of ``p``, or by the pooled interval if there are too few seeds for a p."""
     effect: Effect | None = None
     source_score: float | None = None
     source_drop: float | None = None
     """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
     verdict: Agreement | None = None
+
+    @property
+    def lacks_test(self) -> bool:
+        """Return whether there are too few seeds for a p-value."""
+        return bool(self.seeds_missing or self.plan_needed)
 
 
 def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
@@ -123,15 +140,39 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    pooled = _pooled_variance(doc)
-    rows = [_compare_row(_describe_row(row, doc), row, pooled, doc) for row in variants]
-    adjusted = holm([row.p for row in rows], num_tests(doc))
-    equivalent = holm([row.p_equivalent for row in rows], num_tests(doc))
+    looks = _looks(doc)
+    valid = [each if _is_valid(row, doc) else [] for each, row in zip(looks, variants, strict=True)]
     rows = [
-        _judge(replace(found, p_holm=p, p_equivalent_holm=same), row, doc)
-        for found, row, p, same in zip(rows, variants, adjusted, equivalent, strict=True)
+        _compare_row(_describe_row(row, doc), row, each, doc)
+        for row, each in zip(variants, looks, strict=True)
     ]
-    return (_describe_row(baseline, doc), *rows)
+    verdicts = find_differences(valid, num_tests(doc))
+    margin = doc.margin.points if doc.margin else None
+    equivalent = [Verdict()] * len(rows)
+    if margin:
+        rows = [
+            replace(found, p_equivalent=each[-1].p_equivalent(margin)) if each else found
+            for found, each in zip(rows, valid, strict=True)
+        ]
+        equivalent = find_equivalent(valid, num_tests(doc), margin)
+    adjusted = holm([row.p for row in rows], num_tests(doc))
+    same = holm([row.p_equivalent for row in rows], num_tests(doc))
+    rows = [
+        replace(
+            found,
+            p_holm=adjusted[i],
+            p_equivalent_holm=same[i],
+            decided_at=verdicts[i].pairs,
+            is_higher=verdicts[i].is_higher,
+            equivalent_at=equivalent[i].pairs,
+        )
+        for i, found in enumerate(rows)
+    ]
+    judged = [
+        _judge(found, row, doc, contradicts=verdict.contradicts)
+        for found, row, verdict in zip(rows, variants, verdicts, strict=True)
+    ]
+    return (_describe_row(baseline, doc), *judged)
 
 
 def rebase(doc: StudyResult, baseline: str) -> StudyResult:
@@ -166,20 +207,67 @@ def paired_differences(
 ) -> list[float]:
     """Return score here minus score of the baseline, for each seed that finished in both."""
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
-    return [rounded(mine[seed] - other[seed]) for seed in mine if seed in other]
+    return [rounded(mine[seed] - other[seed]) for seed in sorted(mine) if seed in other]
 
 
-def _pooled_variance(doc: StudyResult) -> SeedVariance | None:
-    """Return the seed variance of all rows; None if a table does not show every variant.
+def _looks(doc: StudyResult) -> list[list[Look]]:
+    """Return the looks at each row but the baseline.
 
-    A table of some rows could pool another variance than the whole, and so decide more. With folds,
-    a p-value decides with any number of seeds, so none is pooled.
+    With predictions, only those looks are known whose mean squares the document holds.
     """
     baseline, *variants = doc.rows
-    if len(variants) < doc.num_comparisons or doc.folds:
-        return None
-    valid = [row for row in variants if _withheld(row, doc) != "diverged"]
-    return pool_seed_variance([paired_differences(row, baseline, doc) for row in valid])
+    differences = [paired_differences(row, baseline, doc) for row in variants]
+    counted = [
+        each
+        for row, each in zip(variants, differences, strict=True)
+        if _withheld(row, doc) != "diverged"
+    ]
+    # A table of some rows could pool another variance than the whole, and so decide more. With
+    # folds, a p-value decides with any number of seeds, so none is pooled.
+    is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
+    pools: dict[int, SeedVariance | None] = {}
+    looks: list[list[Look]] = []
+    for row, values in zip(variants, differences, strict=True):
+        looks.append([])
+        for pairs in looks_at(len(values), doc.planned_seeds):
+            first = values[:pairs]
+            if doc.folds and len({*first}) == 1:
+                continue  # equal differences do not tell how much those of other images vary
+            if pairs not in pools:
+                pools[pairs] = None
+                if is_pooled:
+                    pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
+            own, pooled = _errors(row, first, pools[pairs], doc)
+            if own is not None:
+                looks[-1].append(
+                    Look(
+                        differences=first,
+                        own=own,
+                        pooled=pooled,
+                        planned=doc.planned_seeds,
+                        num_tests=num_tests(doc),
+                        folds=doc.folds is not None,
+                    )
+                )
+    return looks
+
+
+def _errors(
+    row: VariantResult, differences: Sequence[float], pool: SeedVariance | None, doc: StudyResult
+) -> tuple[MeanError | None, MeanError | None]:
+    """Return the errors of the mean of the first differences: own, and pooled if there is a pool.
+
+    They include the test images, if known. Here alone it is decided what a mean varies with.
+    """
+    if row.contrast:
+        known = row.contrast.at(len(differences))
+        if known is None:
+            return None, None
+        return MeanError.of_images(known), MeanError.of_images(known, pool) if pool else None
+    return (
+        MeanError.of_seeds(differences, None, doc.folds),
+        MeanError.of_seeds(differences, pool) if pool else None,
+    )
 
 
 def _withheld(row: VariantResult, doc: StudyResult) -> Withheld | None:
@@ -210,113 +298,111 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
 
 
 def _compare_row(
-    described: RowStatistics, row: VariantResult, pooled: SeedVariance | None, doc: StudyResult
+    described: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
 ) -> RowStatistics:
-    """Return the statistics of a row with its differences from the baseline."""
+    """Return the statistics of a row with its differences from the baseline, but no verdict."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
-    pairs, needed = len(differences), MIN_PAIRS if doc.folds else seeds_needed(num_tests(doc))
     found = replace(
         described,
-        num_pairs=pairs,
+        num_pairs=len(differences),
         difference=rounded(np.mean(differences)) if differences else None,
-        seeds_missing=None if pairs >= needed or not _is_valid(row, doc) else needed - pairs,
         source_drop=source_drop(doc, row.variant),
+        **_missing(row, len(differences), doc),
     )
-    if pairs < MIN_PAIRS:
+    if not looks:
         return found
-    if doc.folds and len({*differences}) == 1:
-        return found  # equal differences do not tell how much those of other images vary
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
     ours, theirs = zip(*((mine[seed], other[seed]) for seed in mine if seed in other), strict=True)
     found = replace(found, pairing=pairing_ratio(ours, theirs))
     if not doc.folds:  # the interval needs independent seeds
         below, (low, high) = probability_below(ours, theirs)
         found = replace(found, below=below, below_low=low, below_high=high)
-    return _with_tests(_with_intervals(found, row, differences, pooled, doc), row, pooled, doc)
+    return _with_intervals(found, row, looks, doc)
+
+
+def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> dict[str, int]:
+    """Return what a row lacks for a p-value: seeds of the plan, or a plan of more seeds."""
+    m, planned = num_tests(doc), doc.planned_seeds
+    needed = MIN_PAIRS if doc.folds else seeds_needed(m)
+    smallest = 0.0 if doc.folds else 2 / 2**pairs
+    limit = level(pairs, planned, ALPHA / m)
+    if not _is_valid(row, doc) or (limit > 0 and smallest <= limit):
+        return {}
+    return {"plan_needed": needed} if planned < needed else {"seeds_missing": planned - pairs}
 
 
 def _with_intervals(
-    found: RowStatistics,
-    row: VariantResult,
-    differences: Sequence[float],
-    pooled: SeedVariance | None,
-    doc: StudyResult,
+    found: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
 ) -> RowStatistics:
-    """Return a row with its intervals and what its seeds can detect."""
-    m, known = num_tests(doc), row.contrast
-    own = _error(row, doc)
-    (low, high), (joint_low, joint_high) = (
-        known.crossed.interval(ALPHA) if known else own.interval(ALPHA),
-        own.interval(ALPHA / m),
-    )
-    shared = _error(row, doc, pooled).interval(ALPHA / m) if pooled else None
-    has_test = doc.folds is not None or len(differences) >= seeds_needed(m)
-    used = own if has_test else _error(row, doc, pooled)
+    """Return a row with its intervals, its p, and what its seeds can detect."""
+    last, m = looks[-1], num_tests(doc)
+    low, high = _intersection(looks, lambda look: _headline_interval(row, look))
+    joint_low, joint_high = _intersection(looks, lambda look: _interval(look.own, look.joint))
+    pooled_low, pooled_high = _intersection(looks, lambda look: _interval(look.pooled, look.joint))
+    used = last.own if not found.lacks_test else last.pooled
+    level_at_plan = level(doc.planned_seeds, doc.planned_seeds, ALPHA / m)
+    has_p = last.has_test and _is_valid(row, doc)
     return replace(
         found,
-        ci_low=rounded(low),
-        ci_high=rounded(high),
-        with_images=known is not None,
-        joint_low=rounded(joint_low),
-        joint_high=rounded(joint_high),
-        pooled_low=rounded(shared[0]) if shared else None,
-        pooled_high=rounded(shared[1]) if shared else None,
-        detectable=_detectable(used, len(differences), doc) if has_test or pooled else None,
+        ci_low=low,
+        ci_high=high,
+        with_images=row.contrast is not None,
+        joint_low=joint_low,
+        joint_high=joint_high,
+        pooled_low=pooled_low,
+        pooled_high=pooled_high,
+        p=last.p if has_p else None,
+        level=rounded(m * last.joint) if has_p else None,
+        detectable=used.detectable(level_at_plan) if used else None,
     )
 
 
-def _with_tests(
-    found: RowStatistics, row: VariantResult, pooled: SeedVariance | None, doc: StudyResult
-) -> RowStatistics:
-    """Return a row with its p-values, if it is valid and has the seeds for them."""
-    if not _is_valid(row, doc):
-        return found
-    differences = paired_differences(row, doc.rows[0], doc)
-    error, p = _error(row, doc, pooled), None
-    if found.seeds_missing is None:
-        error, p = _error(row, doc), 0.0 if doc.folds else sign_flip_p(differences)
-        if doc.folds or found.with_images:
-            p = max(p, min(1.0, 2 * error.tail(abs(error.mean))))
-    elif pooled is None:
-        return found
-    # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419
-    margin = doc.margin.points if doc.margin else None
-    return replace(
-        found, p=p, p_equivalent=error.tail(margin - abs(error.mean)) if margin else None
-    )
+def _headline_interval(row: VariantResult, look: Look) -> Interval | None:
+    """Return the interval of one look, not adjusted for the rows.
 
-
-def _error(row: VariantResult, doc: StudyResult, pooled: SeedVariance | None = None) -> MeanError:
-    """Return the error of a row's mean difference; it includes the test images, if known.
-
-    Here alone it is decided what a mean varies with.
+    With few seeds, Satterthwaite's interval is too narrow at the levels of unplanned looks.
     """
-    if row.contrast:
-        return MeanError.of_images(row.contrast.crossed, pooled)
-    return MeanError.of_seeds(paired_differences(row, doc.rows[0], doc), pooled, doc.folds)
+    known = row.contrast.at(look.pairs) if row.contrast else None
+    limit = look.level(ALPHA)
+    return known.interval(limit) if known and look.is_planned else _interval(look.own, limit)
 
 
-def _detectable(error: MeanError, pairs: int, doc: StudyResult) -> float | None:
-    """Return the smallest detectable difference."""
-    m = num_tests(doc)
-    if doc.folds:
-        return detectable_by_t(error.variance**0.5, error.seed_freedom, m)
-    of_seeds = error.variance * error.seed_share
-    of_images = (error.variance - of_seeds) ** 0.5
-    found = detectable((of_seeds * pairs) ** 0.5, pairs, m, images_error=of_images)
-    return None if found is None else rounded(found)
+def _interval(error: MeanError | None, level: float) -> Interval | None:
+    return error.interval(level) if error and level else None
 
 
-def _judge(found: RowStatistics, row: VariantResult, doc: StudyResult) -> RowStatistics:
+def _intersection(
+    looks: Sequence[Look], interval: Callable[[Look], Interval | None]
+) -> tuple[float | None, float | None]:
+    """Return what the intervals of all looks share; None if they share nothing or are none."""
+    last = interval(looks[-1])
+    if last is None:
+        return None, None
+    # Equal differences at an earlier look do not tell how much others vary.
+    found = [interval(look) for look in looks[:-1] if look.own.variance > NOTHING]
+    known = [last, *(each for each in found if each)]
+    low, high = max(low for low, _ in known), min(high for _, high in known)
+    return (rounded(low), rounded(high)) if low <= high else (None, None)
+
+
+def _judge(
+    found: RowStatistics, row: VariantResult, doc: StudyResult, *, contradicts: bool
+) -> RowStatistics:
     """Return a row with its effect and its verdict."""
     without, drop = _withheld(row, doc), found.source_drop
+    if without is None and (contradicts or _shares_nothing(found)):
+        without = "looks contradict each other"
     better = doc.headline.higher_is_better
     verdict = None
     if drop is not None:
         verdict = compare_with_source(found, drop, without, same_setting=doc.same_setting)
     effect = judge_difference(found, without, higher_is_better=better)
     return replace(found, effect=effect, verdict=verdict)
+
+
+def _shares_nothing(found: RowStatistics) -> bool:
+    return found.decided_at is not None and deciding_interval(found) is None
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:

@@ -12,6 +12,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.details import FilledColumn, TableRow, detail_columns, detail_notes
 from vitcli.runner.study.effects import build_effects
+from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
@@ -182,9 +183,14 @@ def _difference(line: TableRow) -> str:
 
 
 def _p(line: TableRow) -> str:
-    if line.found.seeds_missing:
-        return quantity(line.found.seeds_missing, "more seed")
-    return p_text(line.found.p_holm)
+    return missing_seeds(line.found) or p_text(line.found.p_holm)
+
+
+def missing_seeds(found: RowStatistics) -> str:
+    """Return what a row lacks for a p-value; empty if nothing."""
+    if found.seeds_missing:
+        return quantity(found.seeds_missing, "more seed")
+    return f"plan {quantity(found.plan_needed, 'seed')}" if found.plan_needed else ""
 
 
 def _time(line: TableRow) -> str:
@@ -203,7 +209,11 @@ def _speed(line: TableRow) -> str:
 
 
 def _effect(line: TableRow) -> str:
-    return line.found.effect or ""
+    """Return the effect, and at how many seeds it was found if there are more by now."""
+    found = line.found
+    if found.decided_at and found.decided_at < found.num_pairs and not is_withheld(found.effect):
+        return f"{found.effect} (at {quantity(found.decided_at, 'seed')})"
+    return found.effect or ""
 
 
 def _verdict(line: TableRow) -> str:
@@ -240,9 +250,14 @@ def to_json(doc: StudyResult) -> str:
 
 def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
     """Return a row's statistics under their names in files, such as ``accuracy_mean``."""
-    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
+    rounded = {k: _short(v) if isinstance(v, float) else v for k, v in asdict(found).items()}
     named = {name.replace("score", headline): value for name, value in rounded.items()}
     return named if len(named) == len(rounded) else rounded  # a score may be called seconds
+
+
+def _short(value: float) -> float:
+    """Return a number with 6 decimal places, or 4 digits if it is small."""
+    return round(value, 6) if abs(value) >= 0.001 else float(f"{value:.4g}")
 
 
 def read_document(text: str) -> StudyResult:

@@ -1,0 +1,255 @@
+"""The level of each look at a study, so that its verdicts hold however often one looks.
+
+A look is the first k pairs of seeds, in the order of the seeds. A study plans its number of seeds
+before its first result. Of ALPHA, 5 % are spent on the looks before the planned one, 85 % on that
+one, and 10 % on all later ones, for ever. A difference is found if its p is at most the level of a
+look. Then the probability that any look finds a difference which does not exist is at most ALPHA.
+
+For normal differences, u = sum / sqrt(sum of squares) is a Markov chain that does not depend on
+their unknown variance, so the levels are computed, not drawn.
+Sources: Lan and DeMets 1983, https://doi.org/10.1093/biomet/70.3.659 (spending);
+Jennison and Turnbull 1991, https://doi.org/10.1093/biomet/78.1.133 (t tests).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from vitcli.runner.study.mean_error import MeanError
+from vitcli.runner.study.result import EXACT_LOOKS, MIN_PAIRS
+from vitcli.runner.study.significance import ALPHA, sign_flip_p
+
+BEFORE, AT = 0.05, 0.85
+"""Shares of alpha that are spent before the plan and at it; a plan without earlier looks spends
+both at once. The rest is left for the looks after it."""
+AFTER = 1 - BEFORE - AT
+NOTHING = 1e-18
+"""Largest variance that rounding leaves to equal differences."""
+CELLS = 120
+"""Number of cells that hold the distribution of abs(u)."""
+HALVINGS = 45
+
+Array = NDArray[np.float64]
+
+
+def level(pairs: int, planned: int, alpha: float = ALPHA) -> float:
+    """Return the largest two-sided p that finds a difference at a look; 0 if none does.
+
+    Args:
+        pairs: Number of pairs at the look.
+        planned: Number of planned seeds, at least MIN_PAIRS.
+        alpha: Probability of a false difference at any look.
+    """
+    chain = _chain(planned, alpha)
+    if pairs < chain.first:
+        return 0.0
+    if pairs - chain.first >= EXACT_LOOKS:
+        return chain.part(pairs)
+    while len(chain.levels) <= pairs - chain.first:
+        chain.add()
+    return chain.levels[pairs - chain.first]
+
+
+def looks_at(pairs: int, planned: int) -> list[int]:
+    """Return the numbers of pairs at which so many pairs were looked at.
+
+    Between the first EXACT_LOOKS and the present one none counts, which can only cost power.
+    """
+    first = _chain(planned, ALPHA).first
+    return [*range(first, min(pairs, first + EXACT_LOOKS)), pairs] if pairs >= MIN_PAIRS else []
+
+
+def seeds_needed(num_tests: int) -> int:
+    """Return the fewest planned seeds with which a p-value can find a difference.
+
+    The smallest p of the sign flips, 2 / 2^seeds, must be at most the level of Holm's first step.
+    """
+    alpha = ALPHA / num_tests
+    seeds = MIN_PAIRS
+    while 2 / 2**seeds > alpha or 2 / 2**seeds > level(seeds, seeds, alpha):
+        seeds += 1
+    return seeds
+
+
+AnyLook = TypeVar("AnyLook")
+
+
+def step_down(
+    rows: Sequence[Sequence[AnyLook]], num_tests: int, finds: Callable[[AnyLook, float], bool]
+) -> list[list[AnyLook]]:
+    """Return the looks at each row that find something, by Holm's method over all looks.
+
+    A look finds something at alpha / (number of comparisons that no look has decided yet).
+    Reference: Holm 1979, https://www.jstor.org/stable/4615733
+    """
+    found: list[list[AnyLook]] = [[] for _ in rows]
+    left = num_tests
+    while left:
+        alpha = ALPHA / left
+        new = [(i, [x for x in looks if finds(x, alpha)]) for i, looks in enumerate(rows)]
+        new = [(i, looks) for i, looks in new if looks and not found[i]]
+        if not new:
+            break
+        for i, looks in new:
+            found[i] = looks
+        left -= len(new)
+    return found
+
+
+@lru_cache(maxsize=512)
+def _chain(planned: int, alpha: float) -> "_Chain":
+    return _Chain(planned, alpha)
+
+
+class _Chain:
+    """The levels of the looks so far, and the distribution of abs(u) where none found anything."""
+
+    def __init__(self, planned: int, alpha: float) -> None:
+        self.planned, self.alpha = planned, alpha
+        self.first = MIN_PAIRS if planned - MIN_PAIRS < EXACT_LOOKS else planned
+        self.levels: list[float] = []
+        self._edges = self._mass = np.zeros(0)
+
+    def part(self, pairs: int) -> float:
+        """Return the part of alpha that a look spends."""
+        if pairs == self.planned:
+            return self.alpha * (AT if self.first < self.planned else AT + BEFORE)
+        if pairs > self.planned:  # the parts add up to AFTER
+            return self.alpha * AFTER * self.planned / (pairs * (pairs - 1))
+        return self.alpha * BEFORE * pairs / sum(range(self.first, self.planned))
+
+    def add(self) -> None:
+        """Add the level of the next look."""
+        pairs = self.first + len(self.levels)
+        freedom, part = pairs - 1, self.part(pairs)
+        if not self.levels:
+            limit = float(special.stdtrit(freedom, 1 - part / 2))
+            self._edges = _grid(limit, pairs)
+            t = self._edges * np.sqrt(freedom / (pairs - self._edges**2))
+            self._mass = 2 * np.diff(special.stdtr(freedom, t))
+        else:
+            middle = (self._edges[1:] + self._edges[:-1]) / 2
+            low, high = 0.3, 1e6
+            for _ in range(HALVINGS):
+                limit = (low * high) ** 0.5
+                found = float(_tail(_u(limit, pairs), middle, freedom) @ self._mass)
+                low, high = (limit, high) if found > part else (low, limit)
+            limit = high
+            self._edges = _grid(limit, pairs)
+            tails = _tail(self._edges[:, None], middle, freedom)
+            self._mass = -np.diff(tails, axis=0) @ self._mass
+        self.levels.append(float(2 * special.stdtr(freedom, -limit)))
+
+
+def _u(t: float, pairs: int) -> float:
+    """Return the u of a t statistic."""
+    return float(t * np.sqrt(pairs / (pairs - 1 + t * t)))
+
+
+def _grid(limit: float, pairs: int) -> Array:
+    return np.asarray(_u(limit, pairs) * np.sin(np.linspace(0, np.pi / 2, CELLS + 1)))
+
+
+def _tail(v: Array | float, u: Array, pairs: int) -> Array:
+    """Return the probability that abs(u) exceeds v after the next pair, given u after ``pairs``.
+
+    A new difference of w sqrt(sum of squares) makes u' = (u + w) / sqrt(1 + w^2), and w
+    sqrt(pairs) has a t distribution. With w = tan(angle), u' = sqrt(1 + u^2) cos(angle - peak).
+    """
+    peak = np.arctan2(1.0, u)
+
+    def above(v: Array | float) -> Array:
+        reach = np.arccos(np.clip(v / np.sqrt(1 + u * u), -1, 1))
+        angles = np.clip([peak - reach, peak + reach], -np.pi / 2, np.pi / 2)
+        low, high = special.stdtr(pairs, np.tan(angles) * pairs**0.5)
+        return np.asarray(high - low)
+
+    return above(v) + 1 - above(-v)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What the first pairs of a row say, in the order of the seeds."""
+
+    differences: Sequence[float]
+    own: MeanError
+    pooled: MeanError | None
+    """With the seed variance pooled over the rows; it decides where no p-value can."""
+    planned: int
+    num_tests: int
+    """Number of comparisons of the study."""
+    folds: bool
+    """Whether the seeds share training images. Then signs are not independent, and the t test alone
+    decides."""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.differences)
+
+    @property
+    def is_planned(self) -> bool:
+        return self.pairs == self.planned
+
+    def level(self, alpha: float) -> float:
+        return level(self.pairs, self.planned, alpha)
+
+    @property
+    def joint(self) -> float:
+        """Return the level of the intervals that hold for all rows together (Bonferroni)."""
+        return self.level(ALPHA / self.num_tests)
+
+    @property
+    def has_test(self) -> bool:
+        """Return whether a p-value can find a difference."""
+        smallest = 0.0 if self.folds else 2 / 2**self.pairs
+        return smallest <= self.joint and self.joint > 0
+
+    @property
+    def deciding(self) -> MeanError | None:
+        """Return the error that decides; None if nothing can.
+
+        Equal differences do not tell how much others vary, and only the sign flips allow for that.
+        """
+        if self.has_test:
+            return self.own
+        return self.pooled if self.pooled and self.pooled.variance > NOTHING else None
+
+    @cached_property
+    def p(self) -> float:
+        """Return the larger two-sided p of the t test and of the sign flips."""
+        return max(self._t, self._flips)
+
+    def is_clear(self, alpha: float) -> bool:
+        """Return whether the look finds a difference, at this step of Holm's method."""
+        if self.has_test:
+            limit = self.level(alpha)
+            return self._t <= limit and self._flips <= limit
+        if self.deciding is None or self.joint == 0:
+            return False
+        low, high = self.deciding.interval(self.joint)
+        return not low <= 0 <= high
+
+    def p_equivalent(self, margin: float) -> float | None:
+        """Return the p of two one-sided tests that the difference lies within a margin.
+
+        Source: Schuirmann 1987, https://doi.org/10.1007/BF01068419
+        """
+        error = self.deciding
+        return None if error is None else error.tail(margin - abs(error.mean))
+
+    def is_equivalent(self, margin: float, alpha: float) -> bool:
+        p = self.p_equivalent(margin)
+        return p is not None and p <= self.level(2 * alpha) / 2
+
+    @cached_property
+    def _t(self) -> float:
+        return min(1.0, 2 * self.own.tail(abs(self.own.mean)))
+
+    @cached_property
+    def _flips(self) -> float:
+        return 0.0 if self.folds else sign_flip_p(self.differences)
