@@ -96,8 +96,8 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
     found = step_down(rows, len(terms), lambda look, a: look.p <= level(look.seeds, planned, a))
     adjusted = holm([look.p for look in last], len(terms))
     return tuple(
-        _effect(term, row, planned, p, clear[0].seeds if clear else None)
-        for term, row, p, clear in zip(terms, rows, adjusted, found, strict=True)
+        _effect(term, row, planned, p, first[0].seeds if first else None)
+        for term, row, p, first in zip(terms, rows, adjusted, found, strict=True)
     )
 
 

@@ -56,11 +56,17 @@ class Verdict(NamedTuple):
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
     """Return what the looks at each row say of its difference from 0."""
+    found = step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha))
     verdicts = []
-    for looks in step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha)):
-        signs = [look.own.mean > 0 for look in looks]
+    for looks, first in zip(rows, found, strict=True):
+        if first is None:
+            verdicts.append(Verdict())
+            continue
+        look, alpha = first
+        is_higher = look.own.mean > 0
+        others = (each for each in looks if (each.own.mean > 0) != is_higher)
         verdicts.append(
-            Verdict(looks[0].pairs, signs[0], len({*signs}) > 1) if looks else Verdict()
+            Verdict(look.pairs, is_higher, any(each.is_clear(alpha) for each in others))
         )
     return verdicts
 
@@ -68,7 +74,7 @@ def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Ver
 def find_equivalent(rows: Sequence[Sequence[Look]], num_tests: int, margin: float) -> list[Verdict]:
     """Return what the looks at each row say of its difference from the margin."""
     found = step_down(rows, num_tests, lambda look, alpha: look.is_equivalent(margin, alpha))
-    return [Verdict(looks[0].pairs) if looks else Verdict() for looks in found]
+    return [Verdict(first[0].pairs) if first else Verdict() for first in found]
 
 
 class Evidence(Protocol):

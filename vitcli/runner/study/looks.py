@@ -81,23 +81,22 @@ AnyLook = TypeVar("AnyLook")
 
 def step_down(
     rows: Sequence[Sequence[AnyLook]], num_tests: int, finds: Callable[[AnyLook, float], bool]
-) -> list[list[AnyLook]]:
-    """Return the looks at each row that find something, by Holm's method over all looks.
+) -> list[tuple[AnyLook, float] | None]:
+    """Return the first look at each row that finds something, by Holm's method, and its alpha.
 
     A look finds something at alpha / (number of comparisons that no look has decided yet).
     Reference: Holm 1979, https://www.jstor.org/stable/4615733
     """
-    found: list[list[AnyLook]] = [[] for _ in rows]
+    found: list[tuple[AnyLook, float] | None] = [None] * len(rows)
     left = num_tests
     while left:
-        alpha = ALPHA / left
-        new = [(i, [x for x in looks if finds(x, alpha)]) for i, looks in enumerate(rows)]
-        new = [(i, looks) for i, looks in new if looks and not found[i]]
-        if not new:
+        alpha, before = ALPHA / left, left
+        for i, looks in enumerate(rows):
+            if found[i] is None and (look := next((x for x in looks if finds(x, alpha)), None)):
+                found[i] = look, alpha
+                left -= 1
+        if left == before:
             break
-        for i, looks in new:
-            found[i] = looks
-        left -= len(new)
     return found
 
 

@@ -20,6 +20,10 @@ SIGNS_AT_ONCE = 2_000_000
 """Number of signs that are drawn and used together, so that they need little memory."""
 
 
+KEPT_PAIRS = 64
+"""Largest number of pairs whose random signs are kept, because all rows of a study use them."""
+
+
 def rounded(value: float | np.floating) -> float:
     """Return a value without the rounding noise of floats.
 
@@ -73,14 +77,15 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     values = values / (abs(values).max() or 1.0)  # so that rounding keeps small differences
     is_exact = count <= MAX_EXACT_PAIRS
     observed = abs(round(float(values.mean()), 9))
-    signs = _all_signs(count) if is_exact else _random_signs(count)
+    drawn = _kept_signs if count <= KEPT_PAIRS else _random_signs
+    signs = _all_signs(count) if is_exact else drawn(count)
     extreme = sum(
         int((abs(np.round(part @ values / count, 9)) >= observed).sum()) for part in signs
     )
     return extreme / 2**count if is_exact else (1 + extreme) / (1 + RESAMPLES)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _all_signs(count: int) -> list[NDArray[np.int8]]:
     signs = np.array([*itertools.product((-1, 1), repeat=count)], np.int8)
     return np.array_split(signs, -(-signs.size // SIGNS_AT_ONCE))
@@ -91,6 +96,11 @@ def _random_signs(count: int) -> Iterator[NDArray[np.int8]]:
     random, patterns = np.random.default_rng(0), np.array([-1, 1], np.int8)
     for part in np.array_split(np.arange(RESAMPLES), -(-RESAMPLES * count // SIGNS_AT_ONCE)):
         yield random.choice(patterns, (len(part), count))
+
+
+@lru_cache(maxsize=4)
+def _kept_signs(count: int) -> list[NDArray[np.int8]]:
+    return [*_random_signs(count)]
 
 
 def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:

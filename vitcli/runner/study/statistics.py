@@ -140,7 +140,7 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    looks = _looks(doc)
+    looks = looks_of(doc)
     valid = [each if _is_valid(row, doc) else [] for each, row in zip(looks, variants, strict=True)]
     rows = [
         _compare_row(_describe_row(row, doc), row, each, doc)
@@ -210,7 +210,7 @@ def paired_differences(
     return [rounded(mine[seed] - other[seed]) for seed in sorted(mine) if seed in other]
 
 
-def _looks(doc: StudyResult) -> list[list[Look]]:
+def looks_of(doc: StudyResult) -> list[list[Look]]:
     """Return the looks at each row but the baseline.
 
     With predictions, only those looks are known whose mean squares the document holds.
