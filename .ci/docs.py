@@ -31,7 +31,7 @@ from study_tables import COMPARED, RESULTS, ROOT, listed
 from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import TUNINGS, gates, rejection, tunings
 from experiments.search.tables import samplers, samplers_say
-from experiments.statistics.tables import fold_levels, levels, simulation
+from experiments.statistics.tables import at_every_look, fold_levels, levels, simulation
 from vitcli.runner.search.result import SearchResult, best_table
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
@@ -112,6 +112,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),
     "factorial-levels": levels,
     "fold-levels": fold_levels,
+    "looks": at_every_look,
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": search,

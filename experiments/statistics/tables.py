@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from experiments.statistics import factorial, folds
+from experiments.statistics import factorial, folds, looks
 from experiments.statistics import simulation as studies
 from vitcli.runner.tables import markdown_grid
 
@@ -25,12 +25,25 @@ FACTORIAL = {
 }
 
 
+LOOKS = {
+    "false": "ever a false better or worse",
+    "equivalent": "ever a false equivalent",
+    "power": "found at the plan",
+    "power_fixed": "found by a single look",
+}
+
+
 def simulation() -> str:
     """Return how often the intervals and the tests of a study are right."""
     more = (
         "; shares with a small seed share only where there are 50 such rows, {images} test images"
     )
     return _shares(studies.RESULT.read_text(), STUDIES, more)
+
+
+def at_every_look() -> str:
+    """Return how often verdicts are false if one looks after each seed, and their power."""
+    return _shares(looks.RESULT.read_text(), LOOKS, "; {images} test images, if any")
 
 
 def levels() -> str:

@@ -59,21 +59,23 @@ def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     if estimate.compile_seconds:
         allowance = duration(estimate.compile_seconds)
         emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
-    emit(f"planned   {planned_text(plan.study, plan.planned.seeds)}")
+    emit(f"planned   {planned_text(plan)}")
     if not plan.study.parts:
         emit(f"detects   {detectable_text(plan.study, plan.planned.seeds)}")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
 
-def planned_text(study: "Study", planned: int) -> str:
-    """Return the planned number of seeds, and what to do if others are asked for."""
+def planned_text(plan: "StudyPlan") -> str:
+    """Return the planned number of seeds, and what it means if others are asked for."""
+    from vitcli.runner.run.folder import RESULT_STATES
+
+    planned, asked = plan.planned.seeds, len(plan.study.seeds)
     text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
-    if len(study.seeds) > planned:
-        text += (
-            f". {quantity(len(study.seeds), 'seed')} are more than the plan, and need stronger"
-            f" evidence; before the first result, planned_seeds: {len(study.seeds)} in the file"
-            " plans them"
-        )
+    if asked <= planned:
+        return text
+    text += f". {asked} seeds are more, and need stronger evidence"
+    if all(state.state not in RESULT_STATES for state in plan.states.values()):
+        text += f"; planned_seeds: {asked} in the file plans them, before the first result"
     return text
 
 
