@@ -189,5 +189,5 @@ def metric_of_column(name: str) -> Metric | None:
     is_lower, is_share = bool(words & (ERRORS | LOSSES)), bool(words & SHARES)
     if words & UNDECIDED or not (is_lower or words & (SHARES | GAINS)) or (negative and is_share):
         return None
-    unit = {"scale": 100, "unit": "%", "digits": 2} if is_share and not words & LOSSES else {}
-    return Metric(name=name, label=name, higher_is_better=is_lower == flips, **unit)
+    kind = _percent if is_share and not words & LOSSES else Metric
+    return kind(name=name, label=name, higher_is_better=is_lower == flips)

@@ -178,7 +178,8 @@ def read_text(
         if line.state in RESULT_STATES:
             lines[line.variant, line.seed] = line
     if repeated := len(trials) - len(lines):
-        remarks += f" {quantity(repeated, 'trial')} without a result, run again, left out."
+        left_out = quantity(repeated, "unfinished row")
+        remarks += f" Not counted: {left_out} of trials that have another row."
     unused = [each for each in header if each not in columns.values()]
     doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks)
     return doc.replace(command=command), unused
@@ -246,9 +247,9 @@ def _scores(texts: Mapping[str, str], choices: Choices) -> tuple[dict[str, Decim
     if signed and choices.unit == "fraction":
         raise ConfigError(f"{choices.typed('unit', 'fraction')}: {signed[0]}: it is in percent")
     if signed and not choices.unit:
-        if bare := [place for place in texts if place not in {*signed}]:
+        if bare := next((place for place, text in texts.items() if text[-1:] != "%"), None):
             raise InputError(
-                f"{bare[0]}: the score has no percent sign, but others have one; if all are in"
+                f"{bare}: the score has no percent sign, but others have one; if all are in"
                 f" percent, type {choices.typed('unit', 'percent')}"
             )
         choices = replace(choices, unit="percent")
