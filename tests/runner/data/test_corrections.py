@@ -142,7 +142,7 @@ LABELS = "path,label\na.png,cat\nb.png,dog\nc.png,cat\n=d.png,dog\n"
     ("text", "unused"),
     [
         (LABELS, ""),
-        (LABELS.replace(",", " , "), ""),
+        (LABELS.replace(",", " , ").replace(" cat", ' "cat"'), ""),
         (LABELS.replace("\n", ",\n"), ""),
         (LABELS.replace("label\n", "label,\n"), ""),
         (LABELS.replace("\n", "\r").replace("cat", "cat\xa0", 1), ""),

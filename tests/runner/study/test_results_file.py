@@ -172,6 +172,7 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ([90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
         ([0.9] * 6, {"unit": "percent"}, 0.009, "0.90"),
         ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
+        ([*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
     ],
 )
 def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
