@@ -1,6 +1,7 @@
 """`vitcli export`: files of other programs compute what the trained model computes."""
 
 import json
+import re
 import socket
 import zipfile
 from dataclasses import replace
@@ -271,3 +272,14 @@ def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number,
     said(0, "export", "run", "--format", "card")
     text = Path("run.md").read_text()
     assert ("`vitcli train x.yaml -o run`" in text, "acme" in text) == (True, False)
+
+
+def test_a_card_has_no_markup_of_names(here):
+    names = ("<b>a</b>", "[b](http://c)", "`d`", "e|f", "g")
+    run = untrained_run(here / "run", changed(), data=DATA | {"class_names": names})
+    (run.path / "result.json").write_text(json.dumps({"test_accuracy": 0.5, "num_test": 10}))
+    commit_json(run.path / "meta.json", {"command": "vitcli train '`<b>'", "hardware": "<i>"})
+    said(0, "export", "run", "--format", "card")
+    text = Path("run.md").read_text()
+    assert r'"\<b\>a\</b\>", "[b\](http://c)", "\`d\`", "e\|f", "g"' in text
+    assert not re.search(r"<[bi]>|b\]\(|[^\\]`d", text)

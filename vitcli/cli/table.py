@@ -52,7 +52,10 @@ def table(
     ] = None,
     lower_is_better: Annotated[
         bool | None,
-        typer.Option("--lower-is-better/--higher-is-better", help="If not as usual for the score."),
+        typer.Option(
+            "--lower-is-better/--higher-is-better",
+            help="Direction of the score, if its name does not say it.",
+        ),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
@@ -73,7 +76,7 @@ def table(
     """Compare results that any program trained, from a CSV file with one trial a row.
 
     The table, the statistics and the refusals are those of 'vitcli ablate'. Nothing is trained. A
-    message says how the scores were read. Exports of W&B and MLflow can be read.
+    message says how the scores were read. Exports of W&B, MLflow, pandas and Excel can be read.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""Tables of plain strings as text, Markdown and CSV, and their cells in LaTeX and HTML."""
+"""Tables of plain strings as text, Markdown and CSV, their cells in LaTeX and HTML; CSV is read."""
 
 import csv
 import html
@@ -6,10 +6,11 @@ import io
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
 PLUS_MINUS = "\u00b1"
@@ -18,6 +19,11 @@ TEXT_WIDTH = 120
 CELL_WIDTHS = {"l": 14, "r": 24}
 """Width of cells with words (l) and with numbers (r), in text. A row's first cell is not
 wrapped."""
+DELIMITERS = ",;\t"
+UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
+"""Header of a column without a name, such as the index of a data frame of pandas."""
+FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
+"""How text begins that a spreadsheet would compute, perhaps behind the signs that prevent it."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +168,81 @@ def _as_list(table: Table, width: int) -> list[str]:
 
 
 def to_csv(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as CSV with a line feed after each; None is an empty cell."""
+    """Return rows as CSV with a line feed after each; None is an empty cell.
+
+    Text that a spreadsheet would compute begins with an apostrophe, which ``read_csv`` removes.
+    """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(map(_without_formula, row) for row in rows)
     return text.getvalue()
+
+
+def _without_formula(cell: Any) -> Any:
+    if not isinstance(cell, str) or not FORMULA.match(cell):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def csv_text(content: bytes, name: str) -> str:
+    """Return the text of a CSV file.
+
+    Raises:
+        InputError: The file is not UTF-8. ``name`` names it in messages.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text; save it as UTF-8") from error
+
+
+def read_csv(text: str, name: str, *, exact: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place, for messages, and the cells of the header and of each row with text.
+
+    Commas, semicolons or tabs separate the cells. What other programs add is left out: blanks
+    around cells, columns without a name, and empty cells behind the last column. ``exact`` keeps
+    the cells of a file that vitcli has written for itself.
+
+    Raises:
+        InputError: The text is no CSV, or a row has not as many cells as the header.
+    """
+    if "\0" in text:
+        raise InputError(f"{name} holds a zero byte; it is not a text file")
+    first = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        skipinitialspace=not exact,
+        strict=True,
+    )
+    header: list[str] = []
+    named: list[int] = []
+    try:
+        for row in reader:
+            place = f"{name}, line {reader.line_num}"
+            cells = row if exact else [_plain_cell(cell) for cell in row]
+            if not any(cells):
+                continue
+            if not header:
+                header = cells
+                named = [i for i, head in enumerate(cells) if not UNNAMED.fullmatch(head)]
+            if len(cells) <= max(named, default=0) or any(cells[len(header) :]):
+                raise InputError(
+                    f"{place}: {len(cells)} cells, but the header has {len(header)}; put a text"
+                    f" with a {'comma' if delimiter == ',' else repr(delimiter)} in quotes"
+                )
+            yield place, [cells[i] for i in named]
+    except csv.Error as error:
+        raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
+
+
+def _plain_cell(cell: str) -> str:
+    cell = cell.strip()
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 def to_markdown(table: Table) -> str:

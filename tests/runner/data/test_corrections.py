@@ -128,11 +128,42 @@ def test_a_csv_file_names_the_wrong_line(line, said, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("strange", ["colour", "label"])
+@pytest.mark.parametrize("strange", ["splits", "label", "Path"])
 def test_a_csv_file_has_known_columns_once_each(strange, tmp_path):
     (tmp_path / "x.csv").write_text(f"path,label,{strange}\n")
-    with pytest.raises(InputError, match=f"line 1: .* column '{strange}'"):
+    with pytest.raises(InputError, match=f"line 1: .* column '{strange.lower()}'"):
         list_pictures(f"csv:{tmp_path / 'x.csv'}")
+
+
+LABELS = "path,label\na.png,cat\nb.png,dog\nc.png,cat\n=d.png,dog\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "unused"),
+    [
+        (LABELS, ""),
+        (LABELS.replace(",", " , ").replace(" cat", ' "cat"'), ""),
+        (LABELS.replace("\n", ",\n"), ""),
+        (LABELS.replace("label\n", "label,\n"), ""),
+        (LABELS.replace("\n", "\r").replace("cat", "cat\xa0", 1), ""),
+        (LABELS.replace("\n", "\n,\n"), ""),
+        (LABELS.replace("path", "\ufeffPath").replace("label", "LABEL"), ""),
+        (f",{LABELS}".replace("\n", "\n7,").removesuffix("7,"), ""),
+        (LABELS.replace("\n", ",7\n").replace("label,7", "label,width"), "width"),
+        (LABELS.replace("=d", "'=d"), ""),
+    ],
+)
+def test_a_csv_file_of_another_program_gives_the_same_pictures(text, unused, tmp_path):
+    for name in ("a", "b", "c", "=d"):
+        (tmp_path / f"{name}.png").write_bytes(b"")
+    (tmp_path / "x.csv").write_text(text)
+    found = list_pictures(f"csv:{tmp_path / 'x.csv'}")
+    names = [Path(path).name for path in found.paths]
+    assert sorted(zip(names, found.labels, strict=True)) == [
+        *(("=d.png", 1), ("a.png", 0), ("b.png", 1), ("c.png", 0))
+    ]
+    assert found.class_names == ("cat", "dog")
+    assert [note.endswith(f"not used: {unused}") for note in found.notes] == [True] * bool(unused)
 
 
 def test_numbers_as_labels_are_sorted_by_value(tmp_path):

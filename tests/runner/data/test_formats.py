@@ -364,15 +364,16 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
         load(name)
 
 
-def test_a_class_of_parquet_may_be_a_negative_number(pictures, tmp_path):
+@pytest.mark.parametrize("labels", [(-1, 0), (" cat ", "'=cat")])
+def test_a_class_of_parquet_may_have_any_name(labels, pictures, tmp_path):
     """Without the names of the classes, -1 is a label like another."""
     pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
     from pyarrow import parquet
 
-    rows = [{"image": png(p.pixels), "label": row % 2 - 1} for row, p in enumerate(pictures)]
+    rows = [{"image": png(p.pixels), "label": labels[row % 2]} for row, p in enumerate(pictures)]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     data = load(f"parquet:{tmp_path}")
-    assert data.class_names == ("-1", "0")
+    assert data.class_names == tuple(map(str, labels))
     assert len(data.train) + len(data.test) == len(pictures)
 
 

@@ -23,7 +23,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.study.result import Candidate, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
-from vitcli.runner.tables import LATEX
+from vitcli.runner.tables import LATEX, read_csv, to_csv
 from vitcli.runner.text import signed
 
 DOC, HOSTILE = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
@@ -133,6 +133,17 @@ def test_other_files_are_refused_in_one_line(text):
     with pytest.raises(InputError) as error:
         read_document(text)
     assert "\n" not in str(error.value)
+
+
+def test_csv_has_no_cell_that_a_spreadsheet_computes_and_is_read_as_it_was():
+    formulas = ["=cmd|' /C calc'!A0", "+a", "-a.png", "@SUM(1)", "'=a", "''@a", "\t=a", "=", "'"]
+    cells = ["name", *formulas, "-0.5", "'-5", "+1e-3", "a=b", "-"]
+    text = to_csv([cells, ["x", *[-1.5] * (len(cells) - 1)]])
+    written, numbers = csv.reader(io.StringIO(text))
+    assert not [cell for cell in written if re.match(r"[=+\-@\t\r][^\d]", cell)]
+    assert {*numbers[1:]} == {"-1.5"}
+    (_, found), _ = read_csv(text, "x.csv")
+    assert found == cells
 
 
 def test_csv_and_json_hold_the_statistics():

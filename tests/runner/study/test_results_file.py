@@ -142,11 +142,24 @@ def test_predictions_add_the_chance_of_the_images(tmp_path, kind):
     assert (doc.num_test, doc.headline.unit) == (40, "%")
     assert len(doc.rows[1].contrast.by_class) == (0 if kind == "npy" else 4)
     table.write_text("\n".join([*lines[:-1], "b,2,0.99,5." + kind]))
-    with pytest.raises(InputError, match=r"t\.csv:7: the score is 0\.99, but .* give 0\."):
+    with pytest.raises(InputError, match=r"line 7: the score is 0\.99, but .* give 0\."):
         read_results_file(table, Choices(), "")
     (tmp_path / f"5.{kind}").write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"t\.csv:7: .*must hold 'correct'"):
+    with pytest.raises(InputError, match=r"must hold 'correct'|not UTF-8|not a row"):
         read_results_file(table, Choices(), "")
+
+
+def test_hostile_predictions_are_refused_in_one_line(tmp_path):
+    np.savez(tmp_path / "dates.npz", correct=np.array([0, 1], "M8[s]"))
+    (tmp_path / "long.csv").write_text(f"correct\n{'9' * 200_000}\n")
+    claim = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117)
+    (tmp_path / "huge.npy").write_bytes(np.lib.format.magic(1, 0) + b"v\0" + claim + b"\n")
+    for name in ("dates.npz", "long.csv", "huge.npy"):
+        (tmp_path / "t.csv").write_text(f"variant,seed,score,predictions\na,1,0.5,{name}\n")
+        with pytest.raises(InputError) as error:
+            read_results_file(tmp_path / "t.csv", Choices(), "")
+        assert name in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_missing_and_diverged_trials_are_those_of_a_study():
@@ -163,9 +176,10 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
     ("scores", "choices", "stored", "shown"),
     [
         ([0.9] * 6, {}, 0.9, "90.00"),
-        ([90, 0.9] * 3, {}, 0.009, "60.30"),  # one rule for all rows
+        ([90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
         ([0.9] * 6, {"unit": "percent"}, 0.009, "0.90"),
         ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
+        ([*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
     ],
 )
 def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
@@ -174,33 +188,105 @@ def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
 
 
-def test_the_direction_is_the_metrics_or_chosen():
-    text = text_of([1, 1.1, 1.2, 3, 3.1, 3.2], "variant,seed,loss")
-    assert not document(text).headline.higher_is_better
-    assert document(text, lower_is_better=False).headline.higher_is_better
-    assert document(text_of(range(6))).headline.higher_is_better
-    assert not document(text_of(range(6)), lower_is_better=True).headline.higher_is_better
+LOWER = """
+    loss eval_loss val/loss val-loss Val~Loss validation_loss valLoss MSELoss error err error_rate
+    top1_error test/error Top-1~error calibration_error nll cross_entropy logloss mse mae RMSE
+    perplexity ece brier_score wer fid 1-acc test/1~-~accuracy one_minus_acc neg_log_likelihood
+    negLogLikelihood train_loss_epoch seconds"""
+HIGHER = """
+    accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 F1Score auroc mAP mIoU dice R2 psnr
+    bleu4 reward log_likelihood neg_mean_squared_error neg_log_loss -loss score"""
+UNDECIDED = "x value accuracy_drop accuracy_std image_to_text_r1 neg_accuracy compression_ratio"
+
+
+@pytest.mark.parametrize(("names", "expected"), [(LOWER, False), (HIGHER, True), (UNDECIDED, None)])
+def test_the_direction_is_that_of_the_words_of_the_name_or_chosen(names, expected):
+    for name in (word.replace("~", " ") for word in names.split()):
+        text = text_of([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], f"variant,seed,{name}")
+        for lower in (False, True):
+            assert document(text, lower_is_better=lower).headline.higher_is_better != lower
+        if expected is None:
+            with pytest.raises(ConfigError, match="--higher-is-better or --lower-is-better"):
+                document(text)
+        else:
+            assert document(text).headline.higher_is_better == expected, name
+
+
+PLAIN = "variant,seed,accuracy\na,0,0.81\na,1,0.83\nb,0,0.85\nb,1,0.88\n"
+WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
+WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        (PLAIN.replace(",", ";").replace(".", ","), {}),
+        (PLAIN.replace(",", "\t").replace(".", ","), {}),
+        (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
+        (PLAIN.replace("0.8", "8").replace("5\n", "5%\n"), {"unit": "percent"}),
+        (PLAIN.replace("\n", "\r"), {}),
+        (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
+        (PLAIN.replace(",", ", "), {}),
+        (PLAIN.replace("\n", ",,\n"), {}),
+        (PLAIN.replace("\n", ",\n").replace("y,", "y"), {}),
+        (WITH_INDEX.replace("variant", ",variant"), {}),
+        (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
+        (PLAIN.replace(",0,", ",0.0,").replace(",1,", ",1.0,"), {}),
+        (PLAIN.replace("accuracy", "test/accuracy"), {}),
+        (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
+        (PLAIN.replace("variant", "method"), {"variant": "method"}),
+        (PLAIN.replace("accuracy", "metrics.acc").replace("variant", "x,variant"), None),
+        (f"{WITH_STATE}b,1,,crashed\n", {}),
+        (WITH_STATE.replace("state\n", "state\nb,1,0.1,Preempted\n"), {"baseline": "a"}),
+    ],
+)
+def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choices):
+    if choices is None:
+        text, choices = text.replace("\na,", "\n1,a,").replace("\nb,", "\n2,b,"), {}
+    found, expected = (
+        {
+            row.variant: [(trial.seed, trial.number("test_accuracy")) for trial in row.trials]
+            for row in doc.rows
+        }
+        for doc in (document(text, **choices), document(PLAIN))
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize(
     ("text", "choices", "message"),
     [
         ("varient,seed,score\na,0,1\n", {}, "no column 'variant'; type --variant varient"),
+        ("method,seed,score\na,0,1\n", {}, "no column 'variant'; type --variant method"),
         ("variant,score\na,1\n", {}, "no column 'seed'"),
+        ("seed,a,b\n0,0.8,0.9\n", {}, r"melt\('seed', var_name='variant'"),
+        ("variant,seed0,seed1\na,0.8,0.9\n", {}, r"melt\('variant', var_name='seed'"),
         ("variant,seed,x,y\na,0,1,2\n", {}, "no column 'score'; type --score COLUMN"),
-        ("variant,seed,score\na,0,1\nb,0,2\na,0,3\n", {}, "r.csv:2 and line 4 are both a with"),
-        ("variant,seed,score\na,0,\n", {}, "r.csv:2: the score is empty"),
-        ("variant,seed,score\na,0,1e999\n", {}, "r.csv:2: the score is 1e999"),
+        ("variant,seed,score\na,0,1\nb,0,2\na,0,3\n", {}, "line 2 and line 4 are both a with"),
+        ("variant,seed,score\na,0,\n", {}, "line 2: the score is empty"),
+        ("variant,seed,score\na,0,1e999\n", {}, "line 2: the score is 1e999"),
+        ("variant,seed,score\na,0,0e400\n", {}, "line 2: the score is 0e400"),
+        ("variant,seed,score\na,0,1_0\n", {}, "line 2: the score is 1_0"),
+        (f"variant,seed,score\na,0,0.{'1' * 999}\n", {}, r"line 2: the score is 0\.1.{,50}\.\.\."),
+        (f"variant,seed,score\na,{'9' * 5000},1\n", {}, "line 2: the seed has more than"),
+        (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
+        ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: the comma"),
+        ("variant;seed;score\na;0;0,5\na;1;1.234\n", {}, "line 2: the comma"),
         ("variant,seed,score\na,0,1e-5\n", {}, "largest score .* is 0.00001.*smaller unit"),
+        ("variant,seed,score\na,0,1\nb,0,1.0000000001\n", {}, "b and a differ by 1e-10"),
         ("variant,seed,accuracy\na,0,101\n", {}, "the score is 101, but percent lies between"),
+        ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .* line 3 .*--unit percent"),
+        ("variant,seed,val/top1\na,0,80\nb,0,1\n", {}, "line 3: .* line 2 .*--unit percent"),
+        ("variant,seed,loss\na,0,0.8\nb,0,80%\n", {}, "line 2: .*--unit percent"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "did you mean 'finished'"),
-        ("variant,seed,score\n,0,1\n", {}, "r.csv:2: the variant is empty"),
-        ("variant,seed,score\na,0\n", {}, "r.csv:2: 2 cells, but the header has 3"),
+        ("variant,seed,score\n,0,1\n", {}, "line 2: the variant is empty"),
+        ("variant,seed,score\na,0\n", {}, "line 2: 2 cells, but the header has 3"),
         ("variant,seed,score,score\na,0,1,1\n", {}, "2 columns are called 'score'"),
-        ('variant,seed,score\na,0,"1\n', {}, "r.csv:2: not a row of a CSV file"),
+        ('variant,seed,score\na,0,"1\n', {}, "line 2: not a row of CSV"),
         ("variant,seed,score\n", {}, "a row for each trial"),
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz cannot be read"),
     ],
+    ids=lambda value: value[-30:] if isinstance(value, str) else "",
 )
 def test_damage_and_contradictions_are_refused(text, choices, message):
     with pytest.raises(InputError, match=message):
@@ -219,6 +305,8 @@ def test_damage_and_contradictions_are_refused(text, choices, message):
 def test_choices_that_do_not_fit_are_refused(choices, message):
     with pytest.raises(ConfigError, match=message):
         document(text_of(range(6)), **choices)
+    with pytest.raises(ConfigError, match=r"--unit fraction: .* percent"):
+        document(text_of(["1%"] * 6), unit="fraction")
 
 
 def test_a_score_may_have_the_name_of_another_column():

@@ -144,3 +144,50 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}
 def metric_of(name: str) -> Metric | None:
     """Return the metric of a number in a run's files, such as ``best_val_accuracy``."""
     return METRICS.get(re.sub(r"^(best_)?(train|val|test)_", "", name))
+
+
+SHARES, GAINS, ERRORS, LOSSES, UNDECIDED = (
+    frozenset(words.split())
+    for words in (
+        "acc accuracy top f1 auc auroc auprc ap map precision recall iou miou dice sensitivity"
+        " specificity jaccard",
+        "score fscore reward return psnr ssim bleu rouge meteor r2 likelihood kappa mcc ndcg mrr"
+        " elbo pearson spearman throughput fps",
+        "err error errors",
+        "loss losses nll logloss entropy crossentropy xent ce bce kl divergence mse rmse nrmse"
+        " rmsle mae mape smape perplexity ppl bpd bpc ece mce brier wer cer eer fid fvd kid lpips"
+        " epe fpr fnr hinge regret deviance misclassification seconds latency",
+        "drop gap decrease reduction improvement gain delta diff difference change ratio std stddev"
+        " var variance until to",
+    )
+)
+"""Words of the names of metrics. Higher shares and gains are better, and lower errors and losses.
+With one of the last words, such as in ``accuracy_drop``, a name does not say what is better."""
+NEGATED = re.compile(
+    r"\s*[-\u2212]|(.*(/|(?<!top)_))?\s*1\s*[-\u2212]|(.*_)?one_minus_", re.IGNORECASE
+)
+"""How names such as ``-loss`` or ``val/1-acc`` begin."""
+
+
+def metric_of_column(name: str) -> Metric | None:
+    """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
+
+    It is a row of ``METRICS``, or a metric whose direction the words of the name say. None if they
+    do not.
+    """
+    camel = re.sub(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    whole, parts = (re.findall(r"[^\W_]+", text.casefold()) for text in (name, camel))
+    key = re.sub(r"^(best_)?(train|val|test|eval|valid|validation|dev)_", "", "_".join(parts))
+    key = re.sub(r"_(epoch|step)$", "", key)
+    negative = key.startswith(("neg_", "negative_"))
+    flips = negative or bool(NEGATED.match(name))
+    key = re.sub(r"(?<![a-z])(acc(uracy)?(_?(top_?)?1)?|top_?1(_acc(uracy)?)?)$", "accuracy", key)
+    if key in METRICS and not flips:
+        return METRICS[key]
+    words = {*whole, *parts}
+    words |= {word.rstrip("0123456789") for word in words}
+    is_lower, is_share = bool(words & (ERRORS | LOSSES)), bool(words & SHARES)
+    if words & UNDECIDED or not (is_lower or words & (SHARES | GAINS)) or (negative and is_share):
+        return None
+    kind = _percent if is_share and not words & LOSSES else Metric
+    return kind(name=name, label=name, higher_is_better=is_lower == flips)

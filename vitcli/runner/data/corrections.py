@@ -38,15 +38,14 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             f"data.corrections: {printable(file)} is not here, nor in {printable(folder.root)};"
             " name its place, or copy it into that folder"
         )
-    known = {composed(name): name for name in folder.names}
-    classes = [*map(composed, folder.class_names)]
+    known = {composed(name).strip(): name for name in folder.names}
+    classes = [composed(name).strip() for name in folder.class_names]
     found = dict[str, int | None]()
     for at, written, label in csv_lines(path, CORRECTIONS):
-        name = known.get(composed(written), written)
-        if composed(name) not in known:
-            hint = did_you_mean(name, folder.names)
+        if (name := known.get(composed(written))) is None:
+            hint = did_you_mean(written, folder.names)
             where = printable(folder.root)
-            raise InputError(f"{at}: no picture {printable(name)!r} in {where}{hint}")
+            raise InputError(f"{at}: no picture {printable(written)!r} in {where}{hint}")
         if label and composed(label) not in classes:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"

@@ -62,7 +62,7 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
             if sum(each.file_size for each in members) > MAX_BYTES:
                 raise ValueError
             return {
-                each.filename.removeprefix(prefix).removesuffix(".npy"): _read_array(
+                each.filename.removeprefix(prefix).removesuffix(".npy"): read_array(
                     archive.read(each)
                 )
                 for each in members
@@ -71,8 +71,12 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
         raise ValueError("not an archive of predictions") from error
 
 
-def _read_array(content: bytes) -> NDArray[np.generic]:
-    """Return the array of a .npy file, whose header may not claim another size than it has."""
+def read_array(content: bytes) -> NDArray[np.generic]:
+    """Return the array of a .npy file, whose header may not claim another size than it has.
+
+    Raises:
+        ValueError: It is no such file; or another of ``BROKEN_ARCHIVE``.
+    """
     start = content.index(b"\n", SHORTEST_HEADER) + 1
     shape, is_fortran, dtype = _parse_header(content[:start])
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
@@ -116,6 +120,7 @@ class PerImage:
         is_known = (labels >= 0) & (labels < MAX_CLASSES)
         return bool(
             (scores.ndim == 1 and len(scores) > 0 and labels.shape in ((0,), scores.shape))
+            and scores.dtype.kind in "biuf"
             and np.isfinite(scores).all()
             and is_known.all()
         )

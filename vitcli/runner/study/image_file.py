@@ -1,7 +1,5 @@
 """What a trial of another program says of each test image, from an .npz, .npy or .csv file."""
 
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,10 @@ from vitcli.runner.run.predictions import (
     MAX_BYTES,
     Arrays,
     PerImage,
+    read_array,
     read_outputs,
 )
+from vitcli.runner.tables import csv_text, read_csv
 
 NAMES = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
 """Other names of arrays."""
@@ -49,10 +49,10 @@ def read_images(folder: Path, text: str, place: str) -> PerImage:
 def _arrays(path: Path, inside: str) -> Arrays:
     content = read_bounded(path, MAX_BYTES)
     if path.suffix == ".npy":
-        return {"correct": np.load(io.BytesIO(content), allow_pickle=False)}
+        return {"correct": read_array(content)}
     if path.suffix != ".csv":
         return read_outputs(content, inside)
-    header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig")))
+    header, *rows = (cells for _, cells in read_csv(csv_text(content, str(path)), str(path)))
     return dict(zip(header, np.array(rows, np.float64).T, strict=True))
 
 

@@ -5,18 +5,16 @@ predictions, which names a file with what the trial says of each test image. Exp
 MLflow have the same columns with prefixes. No torch.
 """
 
-import csv
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.spec.metrics import METRICS, Metric, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.folder import RESULT_STATES
@@ -33,8 +31,8 @@ from vitcli.runner.study.result import (
     TrialResult,
     VariantResult,
 )
-from vitcli.runner.tables import to_csv
-from vitcli.runner.text import closest, did_you_mean
+from vitcli.runner.tables import csv_text, read_csv, to_csv
+from vitcli.runner.text import closest, did_you_mean, printable, quantity, shorten
 
 SHOWN = {"percent": "in percent", "fraction": "as a fraction of 1", "none": "as it stands"}
 """How scores can be written, in words."""
@@ -50,11 +48,25 @@ NAMES = {
 }
 """Use -> what its column may be called, behind one of ``PREFIXES`` and in any case."""
 PREFIXES = re.compile(r"^(params|metrics|config|summary)\.")
-STATES = {"crashed": "failed", "killed": "interrupted", "scheduled": "missing"}
-"""States of W&B and MLflow that have another name here."""
+STATES = {
+    **{"crashed": "failed", "error": "failed", "completed": "finished"},
+    **dict.fromkeys(("killed", "preempting", "preempted", "cancelled", "timeout"), "interrupted"),
+    **dict.fromkeys(("scheduled", "pending", "queued"), "missing"),
+}
+"""States of W&B, MLflow and Slurm that have another name here."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+WITH_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+"""A number that has a decimal comma or a comma between thousands."""
+NUMBERED = re.compile(r"\D*\d+")
 MAX_DIGITS = 4
+MAX_NAME = 200
 SMALLEST = 0.001
 """Scores below it would have too few digits in tables and files."""
+SMALLEST_DIFFERENCE = 1e-7
+"""Statistics are rounded to 9 decimal places, so a smaller difference would have too few."""
+NOISE = 1e-12
+"""Relative size of differences that are only rounding errors of a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +82,16 @@ class Choices:
     baseline: str | None = None
     """Variant that the others are compared with. By default the first one."""
     unit: str | None = None
-    """How scores are written. By default known metrics are shares: in percent if one is above 1."""
+    """How scores are written. By default shares are in percent if all are above 1."""
     lower_is_better: bool | None = None
-    """By default as the metric's; False for other names."""
+    """By default as the words of the score's name say; a name that does not say it needs it."""
     margin: float | None = None
     """Margin of equivalence, in the unit of the table."""
 
     def typed(self, use: str, value: object) -> str:
         """Return a choice as the user types it."""
+        if use == "lower_is_better":
+            return "--lower-is-better" if value else "--higher-is-better"
         return f"--{'pairs' if use == 'seed' else use} {value}"
 
 
@@ -107,7 +121,7 @@ class Line(NamedTuple):
     """A trial of the file; only a finished one has a score."""
 
     place: str
-    """File and number of the line."""
+    """File and number of the line, for messages."""
     variant: str
     seed: str
     state: State
@@ -118,12 +132,12 @@ class Line(NamedTuple):
 def read_results_file(path: Path, choices: Choices, command: str) -> tuple[StudyResult, list[str]]:
     """Return the document of a CSV file; see ``read_text``."""
     try:
-        text = read_bounded(path, MAX_FILE).decode("utf-8-sig")
+        content = read_bounded(path, MAX_FILE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise InputError(f"{path}: not a CSV file in UTF-8") from error
-    return read_text(text, str(path), choices, command)
+        raise InputError(f"{path}: not a CSV file: {error}") from error
+    return read_text(csv_text(content, str(path)), str(path), choices, command)
 
 
 def read_text(
@@ -141,42 +155,39 @@ def read_text(
         InputError: The text is damaged, or contradicts itself.
         ConfigError: A choice does not fit the text.
     """
-    rows = list(_rows(text, name))
+    rows = list(read_csv(text, name))
     if len(rows) < 2:
         raise InputError(f"{name}: it needs a header and a row for each trial")
     (_, header), *body = rows
-    columns = _columns(header, name, choices)
+    columns = _columns(header, body[0][1], name, choices)
+    trials = [
+        (place, {use: row[header.index(each)] for use, each in columns.items()})
+        for place, row in body
+    ]
+    finished = {at: cells["score"] for at, cells in trials if _state(cells, at) == "finished"}
+    scores, choices, remarks = _scores(finished, choices)
     lines: dict[tuple[str, str], Line] = {}
-    for place, row in body:
-        line = _line(place, {use: row[header.index(each)] for use, each in columns.items()})
+    for place, cells in trials:
+        line = _line(place, cells, scores.get(place), Path(name).parent)
         other = lines.setdefault((line.variant, line.seed), line)
-        if other is not line:
+        if other is not line and {line.state, other.state} <= {*RESULT_STATES}:
             raise InputError(
-                f"{other.place} and line {place.rpartition(':')[2]} are both {line.variant} with"
+                f"{other.place} and line {place.rpartition(' ')[2]} are both {line.variant} with"
                 f" seed {line.seed}; keep one of them"
             )
+        if line.state in RESULT_STATES:
+            lines[line.variant, line.seed] = line
+    if repeated := len(trials) - len(lines):
+        left_out = quantity(repeated, "unfinished row")
+        remarks += f" Not counted: {left_out} of trials that have another row."
     unused = [each for each in header if each not in columns.values()]
-    doc = _document(list(lines.values()), columns["score"], choices, text, name)
+    doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks)
     return doc.replace(command=command), unused
 
 
-def _rows(text: str, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the cells of each row that is not empty."""
-    first = text.partition("\n")[0]
-    reader = csv.reader(io.StringIO(text), delimiter=max(",;\t", key=first.count), strict=True)
-    width = 0
-    try:
-        for row in reader:
-            place, width = f"{name}:{reader.line_num}", width or len(row)
-            if row and len(row) != width:
-                raise InputError(f"{place}: {len(row)} cells, but the header has {width}")
-            if any(row):
-                yield place, [cell.strip() for cell in row]
-    except csv.Error as error:
-        raise InputError(f"{name}:{reader.line_num}: not a row of a CSV file: {error}") from error
-
-
-def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, str]:
+def _columns(
+    header: Sequence[str], first: Sequence[str], name: str, choices: Choices
+) -> dict[str, str]:
     """Return use -> column: variant, seed, score, and the optional ones that the file has."""
     plain = {PREFIXES.sub("", each): each for each in reversed(header)}
     folded = {each.casefold(): column for each, column in plain.items()}
@@ -189,12 +200,25 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
             raise ConfigError(f"{choices.typed(use, chosen)}: {name} has no such column{hint}")
         column = plain[chosen] if chosen else next(filter(None, map(folded.get, names)), None)
         rest = [each for each in header if each not in found.values()]
-        if column is None and use == "score" and len(rest) == 1:
-            column = rest[0]
+        if column is None and use == "score":
+            metrics = [each for each in rest if each.startswith("metrics.")] or rest  # of MLflow
+            column = metrics[0] if len(metrics) == 1 else None
         if column is not None:
             found[use] = column
         elif use in ("variant", "seed", "score"):
-            option = choices.typed(use, closest(use, rest) or "COLUMN")
+            words = [each for each in rest if not _is_number(first[header.index(each)])]
+            kept = found.get("variant") or choices.seed or folded.get("seed")
+            others = [each for each in rest if each != kept]
+            is_wide = use != "score" and kept and len(others) > 1
+            if is_wide and (
+                not words if use == "variant" else all(map(NUMBERED.fullmatch, others))
+            ):
+                raise InputError(
+                    f"{name}: no column {use!r}; write one trial a row, not one column a {use};"
+                    f" with pandas: frame.melt({kept!r}, var_name={use!r}, value_name='score')"
+                )
+            only = words[0] if use == "variant" and len(words) == 1 else None
+            option = choices.typed(use, closest(use, rest) or only or "COLUMN")
             raise InputError(
                 f"{name}: no column {use!r}; type {option}; columns: {', '.join(header)}"
             )
@@ -204,58 +228,98 @@ def _columns(header: Sequence[str], name: str, choices: Choices) -> dict[str, st
     return found
 
 
-def _line(place: str, cells: Mapping[str, str]) -> Line:
-    """Return the trial of a row: use -> cell."""
-    for use in ("variant", "seed"):
-        if not cells[use]:
-            raise InputError(f"{place}: the {use} is empty")
+def _is_number(cell: str) -> bool:
+    return bool(NUMBER.fullmatch(cell.rstrip(" %").replace(",", ".")))
+
+
+def _state(cells: Mapping[str, str], place: str) -> State:
     given = cells.get("state", "").casefold() or "finished"
     state = STATES.get(given, given)
     if state not in get_args(State):
         hint = did_you_mean(state, get_args(State))
-        raise InputError(f"{place}: state {given!r} is not known{hint}")
-    is_finished, file = state == "finished", cells.get("predictions")
-    return Line(
-        place=place,
-        variant=cells["variant"],
-        seed=cells["seed"].removesuffix(".0"),  # pandas, if another row has no seed
-        state=cast(State, state),
-        score=_number(cells["score"], place) if is_finished else None,
-        images=read_images(Path(place).parent, file, place) if is_finished and file else None,
-    )
+        raise InputError(f"{place}: state {_shown(given)!r} is not known{hint}")
+    return cast(State, state)
+
+
+def _scores(texts: Mapping[str, str], choices: Choices) -> tuple[dict[str, Decimal], Choices, str]:
+    """Return place -> score, the choices with the unit that percent signs say, and a remark."""
+    signed = [place for place, text in texts.items() if text.endswith("%")]
+    if signed and choices.unit == "fraction":
+        raise ConfigError(f"{choices.typed('unit', 'fraction')}: {signed[0]}: it is in percent")
+    if signed and not choices.unit:
+        if bare := next((place for place, text in texts.items() if text[-1:] != "%"), None):
+            raise InputError(
+                f"{bare}: the score has no percent sign, but others have one; if all are in"
+                f" percent, type {choices.typed('unit', 'percent')}"
+            )
+        choices = replace(choices, unit="percent")
+    plain = {place: text.removesuffix("%").rstrip() for place, text in texts.items()}
+    commas = [place for place, text in plain.items() if WITH_COMMA.fullmatch(text)]
+    has_points = any("." in text for text in plain.values())
+    if commas and (has_points or all(GROUPED.fullmatch(plain[place]) for place in commas)):
+        raise InputError(
+            f"{commas[0]}: the comma in {plain[commas[0]]} may be a decimal point or stand between"
+            " thousands; write all scores with a decimal point"
+        )
+    numbers = {
+        place: _number(text.replace(",", ".") if commas else text, place)
+        for place, text in plain.items()
+    }
+    return numbers, choices, " Its commas are decimal points." if commas else ""
 
 
 def _number(text: str, place: str) -> Decimal:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        value = Decimal("nan")
-    if not value.is_finite() or abs(value) > 1e39:
+    value = Decimal(text if NUMBER.fullmatch(text) and len(text) <= MAX_NAME else "nan")
+    if not value.is_finite() or abs(value) > 1e39 or int(value.as_tuple().exponent) > 39:
         raise InputError(
-            f"{place}: the score is {text or 'empty'}, which is no number; if the trial diverged"
-            " or failed, say so in a column 'state'"
+            f"{place}: the score is {_shown(text) or 'empty'}, which is no number; if the trial"
+            " diverged or failed, say so in a column 'state'"
         )
     return value
 
 
+def _shown(text: str) -> str:
+    return shorten(printable(text), 40)
+
+
+def _line(place: str, cells: Mapping[str, str], score: Decimal | None, folder: Path) -> Line:
+    """Return the trial of a row: use -> cell."""
+    for use in ("variant", "seed"):
+        if not cells[use]:
+            raise InputError(f"{place}: the {use} is empty")
+        if len(cells[use]) > MAX_NAME:
+            raise InputError(f"{place}: the {use} has more than {MAX_NAME} characters")
+    file = cells.get("predictions")
+    return Line(
+        place=place,
+        variant=cells["variant"],
+        seed=re.sub(r"^(\d+)\.0+$", r"\1", cells["seed"]),  # pandas, if another row has no seed
+        state=_state(cells, place),
+        score=score,
+        images=read_images(folder, file, place) if file and score is not None else None,
+    )
+
+
 def _document(
-    lines: Sequence[Line], column: str, choices: Choices, text: str, name: str
+    lines: Sequence[Line], column: str, choices: Choices, text: str, name: str, remarks: str
 ) -> StudyResult:
     texts = list(dict.fromkeys(line.seed for line in lines))
     seeds = {each: int(each) for each in texts if each.isascii() and each.isdigit()}
-    counted = ""
     if len(set(seeds.values())) < len(texts):
         seeds = {each: i for i, each in enumerate(texts)}
-        counted = " The seeds are no whole numbers, so they are counted from 0."
-    origin, unit = _origin(lines, column, choices, counted)
+        remarks += " The seeds are no whole numbers, so they are counted from 0."
+    origin, unit = _origin(lines, column, choices, name, remarks)
     names = list(dict.fromkeys(line.variant for line in lines))
     first = choices.baseline or names[0]
     if first not in names:
         hint = did_you_mean(first, names) or f"; choose one of {', '.join(names)}"
         raise ConfigError(f"{choices.typed('baseline', first)}: {name} has no such variant{hint}")
     rows, images = [], []
+    by_seed = {line.seed: line.score for line in lines if line.variant == first}
     for variant in sorted(names, key=lambda each: each != first):
         own = {seeds[line.seed]: line for line in lines if line.variant == variant}
+        pairs = [(line.score, by_seed.get(line.seed)) for line in own.values()]
+        _refuse_tiny(f"{name}: {variant} and {first}", pairs, unit)
         trials = [_trial(own.get(seed), seed, unit, origin) for seed in sorted(seeds.values())]
         rows.append(VariantResult(variant=variant, trials=tuple(trials)))
         images.append({s: line.images for s, line in own.items() if line.state == "finished"})
@@ -281,16 +345,47 @@ def _document(
     )
 
 
+def _refuse_tiny(
+    names: str, pairs: Sequence[tuple[Decimal | None, Decimal | None]], unit: str
+) -> None:
+    """Refuse differences that the statistics would round to 0, unless they are rounding errors."""
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    largest = max((float(abs(a - b)) for a, b in known), default=0.0)
+    noise = NOISE * max((float(abs(a)) for a, _ in known), default=0.0)
+    if noise < largest < SMALLEST_DIFFERENCE / (100 if unit == "fraction" else 1):
+        raise InputError(
+            f"{names} differ by {largest:.1g} at most, which statistics would round away;"
+            " subtract the same number from all scores and write the rest in a smaller unit"
+        )
+
+
 def _origin(
-    lines: Sequence[Line], column: str, choices: Choices, counted: str
+    lines: Sequence[Line], column: str, choices: Choices, file: str, remarks: str
 ) -> tuple[Origin, str]:
     """Return the source of the scores, and how all of them are written."""
-    name = PREFIXES.sub("", column)
-    named = metric_of(name) or metric_of(re.sub("(acc|acc1|top1)$", "accuracy", name))
-    metric = named or Metric(name=name, label=name)
+    name, lower = PREFIXES.sub("", column), choices.lower_is_better
+    metric = metric_of_column(name)
+    if metric is None and lower is None:
+        higher, below = (choices.typed("lower_is_better", each) for each in (False, True))
+        raise ConfigError(
+            f"{file}: is a higher or a lower {_shown(column)} better? Type {higher} or {below}"
+        )
+    metric = metric or Metric(name=name, label=name)
     scores = {line.place: line.score for line in lines if line.score is not None}
     is_share = metric.unit == "%" or any(line.images for line in lines)
-    above = any(score > 1 for score in scores.values())
+    above = [place for place, score in scores.items() if score > 1]
+    fractions = [
+        place
+        for place, score in scores.items()
+        if 0 < score < 1 or (score == 1 and metric.higher_is_better)  # no error is 100 %
+    ]
+    if is_share and above and fractions and not choices.unit:
+        raise InputError(
+            f"{fractions[0]}: the score is {scores[fractions[0]]}, but line"
+            f" {above[0].rpartition(' ')[2]} has {scores[above[0]]}: fractions beside percent?"
+            f" If all are in percent, type {choices.typed('unit', 'percent')}; to write all as"
+            f" fractions, correct the file and type {choices.typed('unit', 'fraction')}"
+        )
     unit = choices.unit or ("none" if not is_share else "percent" if above else "fraction")
     if unit not in SHOWN:
         raise ConfigError(f"{choices.typed('unit', unit)}: choose one of {', '.join(SHOWN)}")
@@ -306,10 +401,11 @@ def _origin(
             f"the largest score of {column} is {largest}, which the table would round away; write"
             " all scores in a smaller unit, such as 1000 times as large"
         )
-    lower = choices.lower_is_better
     lower = not metric.higher_is_better if lower is None else lower
     places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
-    digits = metric.digits if named and not named.unit else min(MAX_DIGITS, places + 1)
+    digits = (
+        metric.digits if metric.name in METRICS and not metric.unit else min(MAX_DIGITS, places + 1)
+    )
     better = "lower" if lower else "higher"
     origin = Origin(
         file="",
@@ -318,7 +414,7 @@ def _origin(
         unit="" if unit == "none" else "%",
         digits=digits if unit == "none" else 2,
         higher_is_better=not lower,
-        reading=f"The column {column} is read {SHOWN[unit]}; {better} is better.{counted}",
+        reading=f"The column {column} is read {SHOWN[unit]}; {better} is better.{remarks}",
     )
     return origin, unit
 

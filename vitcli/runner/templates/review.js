@@ -30,7 +30,8 @@ function count() {
     `${chosen.size} chosen here` + (before ? `, and ${before} that the run was trained with` : "");
 }
 
-function quoted(text) {
+function quoted(cell) {
+  const text = /^'*[=+\-@\t\r]./s.test(cell) ? `'${cell}` : cell; // or a spreadsheet computes it
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -8,7 +8,7 @@ from vitcli.core.spec import DATA_SETS, FAMILIES
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.tables import escape_markdown, markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.trained import TrainedModel
@@ -114,11 +114,12 @@ def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
     """Return the text of the card below its front matter."""
     data, names = model.spec.data, model.spec.data.class_names or ()
     with_names = model.classifies and names
+    listed = escape_markdown(json.dumps(names, ensure_ascii=False))
     return BODY.format(
-        name=model_name(model),
+        name=escape_markdown(model_name(model)),
         kind=FAMILIES[model.spec.model.family].about,
         parameters=model.run.read("result.json").get("parameters", 0),
-        data=data_name(model),
+        data=escape_markdown(data_name(model)),
         table=markdown_grid(["", ""], facts(model, metric, value, split).items()),
         shape=", ".join(map(str, model.encoder.image_shape)),
         mean=list(data.mean or ()),
@@ -126,7 +127,7 @@ def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
         preprocessing=", ".join(f"{k}: {v}" for k, v in model.preprocessing().items()),
         output=model.output,
         width=model.encoder.num_classes if model.classifies else model.encoder.num_features,
-        classes=f" The classes are {json.dumps(names, ensure_ascii=False)}." if with_names else "",
+        classes=f" The classes are {listed}." if with_names else "",
     )
 
 
@@ -141,16 +142,21 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
         "started from": without_folders(str(first)) if first else None,
         "epochs": result.get("epochs"),
         "random seed": model.spec.seed,
-        "command": f"`{without_folders(str(meta['command']))}`" if "command" in meta else None,
         "commit of vitcli": meta.get("commit"),
         "torch": meta.get("torch"),
         "hardware": meta.get("hardware"),
     }
-    return {
-        name: printable(text).replace("|", "\\|")
-        for name, text in found.items()
-        if text not in (None, "")
+    rows = {
+        name: escape_markdown(str(text)) for name, text in found.items() if text not in (None, "")
     }
+    if "command" in meta:
+        rows["command"] = _code(without_folders(str(meta["command"])))
+    return rows
+
+
+def _code(text: str) -> str:
+    """Return text as code in a cell of a table, unless a backquote in it would end the code."""
+    return escape_markdown(text) if "`" in text else f"`{printable(text)}`".replace("|", "\\|")
 
 
 def _interval(metric: Metric, value: float, count: int, split: str) -> str | None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vitcli.runner.data.csv_lines import csv_lines
@@ -13,19 +14,24 @@ from vitcli.runner.text import composed, did_you_mean, printable
 COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
 
 
-def list_csv(path: Path, class_names: Sequence[str] | None = None) -> PictureFolder:
+def list_csv(
+    path: Path, class_names: Sequence[str] | None = None, *, exact: bool = False
+) -> PictureFolder:
     """List the pictures of a CSV file. Their paths are relative to its folder.
 
     Args:
         path: The file.
         class_names: The classes; by default the labels, sorted (numbers by value).
+        exact: Keep the cells as they stand in the file; see ``read_csv``.
 
     Raises:
         InputError: A line names no picture below the folder of the file, or one that was named
             before, or has no label or an unknown split; or a class has no training picture.
     """
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
-    for at, written, label, split, group in csv_lines(path, COLUMNS, OPTIONAL):
+    unused: list[str] = []
+    rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, on_unused=unused.extend)
+    for at, written, label, split, group in rows:
         picture = os.path.normpath(root / written)
         if not picture.startswith(os.path.join(root, "")):
             where = f"{printable(written)} is outside the folder of the file"
@@ -42,7 +48,9 @@ def list_csv(path: Path, class_names: Sequence[str] | None = None) -> PictureFol
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
         lines[picture] = composed(label), split_of(split) or "", composed(group)
-    return _listed(path, root, lines, class_names)
+    found = _listed(path, root, lines, class_names)
+    note = f"{printable(path.name)}: not used: {printable(', '.join(unused))}"
+    return replace(found, notes=(note,)) if unused else found
 
 
 def _listed(

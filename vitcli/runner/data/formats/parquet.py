@@ -52,7 +52,7 @@ def list_parquet(path: Path) -> PictureFolder:
                     shutil.rmtree(place, ignore_errors=True)
                     folder.rename(place)
     facts = _facts(place)
-    found = replace(list_csv(place / TABLE, facts["names"]), is_numbered=True)
+    found = replace(list_csv(place / TABLE, facts["names"], exact=True), is_numbered=True)
     left_out = f"left out {quantity(facts['unlabelled'], 'picture')} without a label"
     return replace(found, notes=(left_out,)) if facts["unlabelled"] else found
 
