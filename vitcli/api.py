@@ -312,6 +312,7 @@ def ablate(
     variants: Mapping[str, Mapping[str, Any] | None],
     *,
     seeds: int | Sequence[int] = 3,
+    planned_seeds: int | None = None,
     name: str = "",
     output: str | Path | None = None,
     epochs: int | None = None,
@@ -335,6 +336,9 @@ def ablate(
             class or function that a decorator of ``vitcli.parts`` has added stands for its name.
             The first variant is the baseline.
         seeds: Random seeds, or their number, counted from 0.
+        planned_seeds: Number of seeds that the study will end with; by default that of ``seeds``,
+            at least 3. The first call records it: verdicts hold at every look, and are easiest at
+            this number.
         name: Name of the study; by default that of the base, with ``-ablation``.
         output: Folder of the study; by default runs/NAME, or runs/NAME-DATA with ``data``.
         epochs: Number of epochs of every trial.
@@ -352,10 +356,11 @@ def ablate(
     """
     own_code.load([Path(file) for file in code])
     given: dict[str, Any] = {"epochs": epochs, "limit_batches": limit_batches, "data": data}
-    study = define_study(base, variants, seeds, name, given)
+    study = define_study(base, variants, seeds, name, given, planned_seeds)
     root = Path(output) if output else default_root(study)
     files = [Path(file).name for file in code]
     given |= {"base": base, "variants": variants, "seeds": seeds, "name": study.name, "code": files}
+    given["planned_seeds"] = planned_seeds
     options = Options(
         jobs=workers,
         device=device,
@@ -374,8 +379,8 @@ def table(
         results: A CSV file, or a data frame of pandas, with one trial a row.
         on_message: Receives the columns that were not used. Writes to stderr by default.
         choices: ``score``, ``variant`` and ``seed`` (columns), ``baseline``, ``unit``
-            (``percent``, ``fraction`` or ``none``), ``lower_is_better`` and ``margin``: the
-            options of the command.
+            (``percent``, ``fraction`` or ``none``), ``lower_is_better``, ``margin`` and ``plan``
+            (number of planned seeds): the options of the command.
 
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.

@@ -51,7 +51,11 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     out, _ = typed("ablate mine.yaml --dry-run --seeds 0-5")
     assert "to train  12 of 12 trials" in out
-    assert "(6 seeds, 1 comparison).\n" in out, "what it can detect"
+    assert "planned_seeds: 6" in out, "three are planned"
+    assert "a p-value needs a plan of 6\n" in out, "what they can detect"
+    Path("mine.yaml").write_text(f"planned_seeds: 6\n{Path('mine.yaml').read_text()}")
+    out, _ = typed("ablate mine.yaml --dry-run")
+    assert "(6 planned seeds, 1 comparison).\n" in out
     assert not ROOT.exists()
 
 

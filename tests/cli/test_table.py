@@ -20,16 +20,18 @@ def results(here):
 def test_the_table_says_what_was_not_used_and_how_scores_were_read(results):
     code, out, talk = vitcli("table", "results.csv")
     assert (code, talk.splitlines()[0], "higher is better" in talk) == (0, "not used: note", True)
-    assert "+2.00 [-0.48, +4.48]" in out
+    assert "+2.00 [-0.63, +4.63]" in out
 
 
 def test_options_reach_the_document(results):
     words = ["--baseline", "b", "--lower-is-better", "--margin", "2", "--unit", "none"]
+    words += ["--plan", "5"]
     columns = ["--score", "score", "--variant", "variant", "--pairs", "seed"]
     doc = json.loads(printed("table", "results.csv", *words, *columns, "--format", "json"))
     assert (doc["rows"][0]["variant"], doc["margins"][0]["points"]) == ("b", 2)
+    assert doc["plan"]["seeds"] == 5
     assert not doc["origin"]["higher_is_better"]
-    choices = Choices(baseline="b", lower_is_better=True, margin=2.0)
+    choices = Choices(baseline="b", lower_is_better=True, margin=2.0, plan=5)
     expected = read_results_file(results, choices, doc["command"])[0].model_dump(mode="json")
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 

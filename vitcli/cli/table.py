@@ -60,6 +60,14 @@ def table(
     margin: Annotated[
         float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
     ] = None,
+    plan: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Number of seeds that were planned before the first result.",
+            show_default="seeds in the file",
+        ),
+    ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the table.")] = Format.text,
     details: Details = False,
     output: Annotated[
@@ -96,6 +104,7 @@ def table(
         unit=unit,
         lower_is_better=lower_is_better,
         margin=margin,
+        plan=plan,
     )
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
     doc, unused = read_results_file(results, choices, command)

@@ -273,7 +273,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: the comma"),
         ("variant;seed;score\na;0;0,5\na;1;1.234\n", {}, "line 2: the comma"),
         ("variant,seed,score\na,0,1e-5\n", {}, "largest score .* is 0.00001.*smaller unit"),
-        ("variant,seed,score\na,0,1\nb,0,1.0000000001\n", {}, "b and a differ by 1e-10"),
+        ("variant,seed,score\na,0,1\nb,0,1.00000000001\n", {}, "b and a differ by 1e-11"),
         ("variant,seed,accuracy\na,0,101\n", {}, "the score is 101, but percent lies between"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .* line 3 .*--unit percent"),
         ("variant,seed,val/top1\na,0,80\nb,0,1\n", {}, "line 3: .* line 2 .*--unit percent"),

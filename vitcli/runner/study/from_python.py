@@ -68,6 +68,7 @@ def define_study(
     seeds: int | Sequence[int],
     name: str,
     given: Mapping[str, Any],
+    planned_seeds: int | None = None,
 ) -> Study:
     """Return the study of a call; it is checked like a file.
 
@@ -77,6 +78,7 @@ def define_study(
         seeds: The seeds, or their number.
         name: Name of the study; by default that of the base with ``-ablation``.
         given: Values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
+        planned_seeds: Number of seeds that the study will end with; by default that of the seeds.
     """
     typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
     is_mapping = isinstance(base, Mapping)
@@ -84,6 +86,8 @@ def define_study(
     if not NAME.fullmatch(name):
         raise ConfigError(f"{CALL}: name {name!r}: use letters, digits and . _ + - only")
     fields = base if isinstance(base, Mapping) else {"base": base}
+    if planned_seeds is not None:
+        fields = {**fields, "planned_seeds": planned_seeds}
     chosen = range(int(seeds)) if isinstance(seeds, Integral) else seeds
     own_code.state.typed.add(CALL)
     document = document_of(plain({**fields, "seeds": chosen, "variants": variants}), CALL)
@@ -92,8 +96,8 @@ def define_study(
 
 def call_text(given: Mapping[str, Any]) -> str:
     """Return a call as it can be typed again; parts are named, and outside folders left out."""
-    order = ("base", "variants", "seeds", "name", "code", *FIELDS)
-    values = {key: portable(plain(given[key])) for key in order}
+    order = ("base", "variants", "seeds", "planned_seeds", "name", "code", *FIELDS)
+    values = {key: portable(plain(given.get(key))) for key in order}
     values = {key: value for key, value in values.items() if value not in (None, [])}
     return f"vitcli.ablate({', '.join(f'{key}={value!r}' for key, value in values.items())})"
 

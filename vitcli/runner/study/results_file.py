@@ -1,16 +1,16 @@
 """Results of any program: a CSV file with one trial a row becomes the document of a study.
 
-The file has the columns variant, seed and score. Two more are used if they are there: state, and
-predictions, which names a file with what the trial says of each test image. Exports of W&B and
-MLflow have the same columns with prefixes. No torch.
+The file has the columns variant, seed and score. Three more are used if they are there: state,
+predictions, which names a file with what the trial says of each test image, and planned_seeds.
+Exports of W&B and MLflow have the same columns with prefixes. No torch.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
@@ -24,8 +24,10 @@ from vitcli.runner.study.definition import Study
 from vitcli.runner.study.image_file import read_images
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
+    MIN_PAIRS,
     Margin,
     Origin,
+    Plan,
     State,
     StudyResult,
     TrialResult,
@@ -44,6 +46,7 @@ NAMES = {
     "seed": ("seed",),
     "state": ("state", "status"),
     "predictions": ("predictions",),
+    "planned": ("planned_seeds",),
     "score": ("score",),
 }
 """Use -> what its column may be called, behind one of ``PREFIXES`` and in any case."""
@@ -63,8 +66,8 @@ MAX_DIGITS = 4
 MAX_NAME = 200
 SMALLEST = 0.001
 """Scores below it would have too few digits in tables and files."""
-SMALLEST_DIFFERENCE = 1e-7
-"""Statistics are rounded to 9 decimal places, so a smaller difference would have too few."""
+SMALLEST_DIFFERENCE = 1e-10
+"""Statistics are rounded to 12 decimal places, so a smaller difference would have too few."""
 NOISE = 1e-12
 """Relative size of differences that are only rounding errors of a program."""
 
@@ -87,6 +90,9 @@ class Choices:
     """By default as the words of the score's name say; a name that does not say it needs it."""
     margin: float | None = None
     """Margin of equivalence, in the unit of the table."""
+    plan: int | None = None
+    """Number of seeds planned before the first result. By default as a file of vitcli says, or the
+    number of seeds in the file."""
 
     def typed(self, use: str, value: object) -> str:
         """Return a choice as the user types it."""
@@ -107,6 +113,7 @@ class Arguments(Choices):
         kinds: dict[str, tuple[type, str]] = {
             "lower_is_better": (bool, "True or False"),
             "margin": (Real, "a number"),
+            "plan": (Integral, "a whole number"),
         }
         for name, value in vars(self).items():
             kind, text = kinds.get(name, (str, "a text"))
@@ -182,7 +189,25 @@ def read_text(
         remarks += f" Not counted: {left_out} of trials that have another row."
     unused = [each for each in header if each not in columns.values()]
     doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks)
-    return doc.replace(command=command), unused
+    plan = _plan({cells["planned"] for _, cells in trials if "planned" in cells}, name, choices)
+    return doc.replace(command=command, plan=plan), unused
+
+
+def _plan(stated: Collection[str], name: str, choices: Choices) -> Plan | None:
+    """Return the plan of the file or of the call; None if neither has one."""
+    texts = sorted(stated) or ([] if choices.plan is None else [str(choices.plan)])
+    if not texts:
+        return None
+    is_whole = texts[0].isascii() and texts[0].isdigit() and len(texts[0]) <= 5
+    if len(texts) > 1 or not is_whole or int(texts[0]) < MIN_PAIRS:
+        what = f"{name}: planned_seeds" if stated else choices.typed("plan", choices.plan)
+        raise ConfigError(f"{what}: a plan is one number of at least {MIN_PAIRS} seeds")
+    if choices.plan is not None and int(texts[0]) != choices.plan:
+        raise ConfigError(
+            f"{choices.typed('plan', choices.plan)}: {name} says that {texts[0]} seeds were"
+            " planned before the first result; leave the option out"
+        )
+    return Plan(seeds=int(texts[0]))
 
 
 def _columns(
@@ -448,9 +473,11 @@ def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState])
     rows = [
         (
             *(row.variant, trial.seed, trial.state, trial.number(score)),
+            doc.planned_seeds,
             files.get((trial.config_hash, trial.seed)),
         )
         for row in doc.rows
         for trial in row.trials
     ]
-    return to_csv([("variant", "seed", "state", score, "predictions"), *rows]).rstrip("\n")
+    header = ("variant", "seed", "state", score, "planned_seeds", "predictions")
+    return to_csv([header, *rows]).rstrip("\n")

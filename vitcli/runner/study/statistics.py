@@ -4,6 +4,7 @@ Only finished trials have numbers. Differences are taken from the first row, the
 of trials has the same seed, so it shares initialisation, data order and augmentation.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -308,8 +309,9 @@ def _compare_row(
         num_pairs=len(differences),
         difference=rounded(np.mean(differences)) if differences else None,
         source_drop=source_drop(doc, row.variant),
-        **_missing(row, len(differences), doc),
     )
+    missing, needed = _missing(row, len(differences), doc)
+    found = replace(found, seeds_missing=missing, plan_needed=needed)
     if not looks:
         return found
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
@@ -321,15 +323,21 @@ def _compare_row(
     return _with_intervals(found, row, looks, doc)
 
 
-def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> dict[str, int]:
-    """Return what a row lacks for a p-value: seeds of the plan, or a plan of more seeds."""
+def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> tuple[int | None, int | None]:
+    """Return what a row lacks for a p-value: seeds of the plan, or a plan of so many seeds."""
     m, planned = num_tests(doc), doc.planned_seeds
     needed = MIN_PAIRS if doc.folds else seeds_needed(m)
-    smallest = 0.0 if doc.folds else 2 / 2**pairs
-    limit = level(pairs, planned, ALPHA / m)
-    if not _is_valid(row, doc) or (limit > 0 and smallest <= limit):
-        return {}
-    return {"plan_needed": needed} if planned < needed else {"seeds_missing": planned - pairs}
+
+    def has_test(count: int) -> bool:
+        limit = level(count, planned, ALPHA / m)
+        return limit > 0 and (doc.folds is not None or 2 / 2**count <= limit)
+
+    if not _is_valid(row, doc) or has_test(pairs):
+        return None, None
+    if planned < needed:
+        return None, needed
+    after = (count for count in itertools.count(max(planned, pairs + 1)) if has_test(count))
+    return next(after) - pairs, None
 
 
 def _with_intervals(

@@ -1,0 +1,237 @@
+"""Verdicts at every look: levels, what is found and stays, and the plan that no edit moves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.fabricated_study import make_study
+from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
+from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.study.collect import read_recorded_plan, read_results
+from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.looks import level, looks_at, seeds_needed
+from vitcli.runner.study.notes import notes
+from vitcli.runner.study.plan import Options, plan_study
+from vitcli.runner.study.result import Plan, StudyResult
+from vitcli.runner.study.results_file import Choices, read_text, trials_csv
+from vitcli.runner.study.run import save_results, write_plan
+from vitcli.runner.study.saved import SAVED, SavedTrials
+from vitcli.runner.study.statistics import compare, looks_of
+from vitcli.runner.study.table import build
+
+
+@pytest.mark.parametrize(
+    ("planned", "alpha", "expected"),
+    [
+        (3, 0.05, {3: 0.045, 4: 0.0109, 6: 0.0022}),
+        (3, 0.01, {3: 0.009, 8: 0.00012}),
+        (8, 0.05, {7: 0.00104, 8: 0.0438, 9: 0.0208, 12: 0.0047, 24: 0.0007}),
+        (8, 0.01, {8: 0.00869}),
+        (24, 0.05, {24: 0.0443}),
+        (100, 0.05, {99: 0.0, 100: 0.045}),
+    ],
+)
+def test_levels(planned, alpha, expected):
+    """Those of the simulation that the rule was chosen by, to the digits printed there."""
+    found = {pairs: level(pairs, planned, alpha) for pairs in expected}
+    assert found == pytest.approx(expected, rel=0.02, abs=5e-5)
+
+
+def crossed(differences: np.ndarray, planned: int, last: int) -> np.ndarray:
+    """Return which rows of differences (studies, pairs) a t test finds at some look."""
+    found = np.zeros(len(differences), bool)
+    for pairs in looks_at(last, planned):
+        first = differences[:, :pairs]
+        t = first.mean(1) / (first.std(1, ddof=1) / pairs**0.5)
+        found |= 2 * stats.t.sf(abs(t), pairs - 1) <= level(pairs, planned)
+    return found
+
+
+@pytest.mark.parametrize(("planned", "last"), [(3, 9), (5, 5), (8, 24), (70, 140)])
+def test_looking_after_each_pair_finds_nothing_in_95_percent(planned, last):
+    differences = np.random.default_rng(0).normal(3, 7, (20_000, last))
+    expected = 0.05 * (0.9 + 0.1 * (1 - planned / last))  # of alpha, by the last look
+    share = crossed(differences - 3, planned, last).mean()
+    assert share == pytest.approx(expected, abs=3 * (0.05 * 0.95 / 20_000) ** 0.5)
+    assert crossed(differences, planned, last).mean() > share
+
+
+def test_looks_end_with_the_present_one():
+    assert looks_at(2, 8) == []
+    assert looks_at(5, 8) == [3, 4, 5]
+    assert looks_at(90, 100) == [90]
+    assert looks_at(500, 8) == [*range(3, 67), 500]
+    assert 0 < level(500, 8) < level(66, 8) < 2e-4
+    assert [seeds_needed(m) for m in (1, 2, 3, 5, 6, 12)] == [6, 7, 8, 8, 9, 10]
+
+
+def made(differences: list[float], planned: int, **fields: Any) -> StudyResult:
+    base = [0.7 + 0.001 * (i % 3) for i in range(len(differences))]
+    row = [b + d / 100 for b, d in zip(base, differences, strict=True)]
+    return make_study({"base": base, "row": row}, plan=Plan(seeds=planned), **fields)
+
+
+CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
+
+
+@pytest.mark.parametrize(
+    ("differences", "planned", "effect", "decided_at"),
+    [
+        (CLEAR, 8, "better", 8),
+        (CLEAR, 12, "undecided", None),  # sign flips of 8 pairs are above the early level
+        (CLEAR * 2, 8, "better", 8),
+        ([*CLEAR, *[-9.0, 9.0] * 4], 8, "better", 8),  # a verdict does not disappear
+        ([*CLEAR, *[-1.0] * 40], 8, "looks contradict each other", 8),
+        ([-d for d in CLEAR], 8, "worse", 8),
+        ([*[9.0, -9.0] * 4, *[1.0, 1.1] * 3], 8, "undecided", None),
+    ],
+)
+def test_a_verdict_stays_unless_another_look_contradicts_it(
+    differences, planned, effect, decided_at
+):
+    doc = made(differences, planned)
+    row = compare(doc)[1]
+    assert (row.effect, row.decided_at) == (effect, decided_at)
+    shown = dict(zip([c.header for c in build(doc).columns], build(doc).rows[1], strict=True))
+    if decided_at and len(differences) > decided_at and "contradict" not in effect:
+        assert shown["effect"] == f"{effect} (at {decided_at} seeds)"
+    else:
+        assert shown["effect"] == effect
+
+
+def test_intervals_never_become_wider_and_have_the_level_of_their_look():
+    widths = []
+    for pairs in range(3, 17):
+        row = compare(made((CLEAR * 2)[:pairs], 8))[1]
+        assert row.ci_low is not None
+        widths.append(row.ci_high - row.ci_low)
+        assert row.joint_low <= row.ci_low
+    assert widths == sorted(widths, reverse=True)
+    row = compare(made(CLEAR, 8))[1]
+    error = np.std(CLEAR, ddof=1) / 8**0.5
+    assert row.ci_high - 1.0 == pytest.approx(stats.t.isf(level(8, 8) / 2, 7) * error)
+
+
+def test_p_is_the_larger_of_both_tests_without_predictions_too():
+    skewed = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 30.0]
+    row = compare(made(skewed, 8))[1]
+    assert row.p == pytest.approx(stats.ttest_1samp(skewed, 0).pvalue)
+    assert row.p > 2 / 2**8
+    assert (row.joint_low < 0, row.effect) == (True, "undecided")
+
+
+def test_the_order_of_the_looks_is_that_of_the_seeds():
+    doc = made([*CLEAR[:3], 5.0, -7.0, 8.0], 3, num_comparisons=2)
+    base, row = doc.rows
+    turned = doc.replace(rows=(base, row.replace(trials=row.trials[::-1])))
+    assert compare(turned) == compare(doc)
+    assert [look.differences for look in looks_of(turned)[0]] == [
+        look.differences for look in looks_of(doc)[0]
+    ]
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_the_default_plan_has_three_seeds_at_least(here, seeds):
+    study = write_study(f"{STUDY}\n".replace("seeds: [0, 1]", f"seeds: {[*range(seeds)]}"))
+    assert study.planned_seeds == 3
+
+
+def declare(study: Study) -> None:
+    ROOT.mkdir(parents=True, exist_ok=True)
+    write_plan(plan_study(study, ROOT, (), saved=SavedTrials(SAVED)), Options())
+
+
+def planned(study: Study) -> tuple[int, int | None]:
+    doc = read_results(study, ROOT, (), SavedTrials(SAVED))
+    assert doc.plan
+    return doc.plan.seeds, doc.other_plan
+
+
+def test_no_edit_moves_the_plan_after_the_first_result(here):
+    declare(write_study(f"{STUDY}\nplanned_seeds: 5"))
+    eight = write_study(f"{STUDY}\nplanned_seeds: 8")
+    assert planned(eight) == (8, None), "until there is a result, the file counts"
+    declare(eight)
+    fabricate("full", 0)
+    declare(eight)
+    for changed in (
+        write_study(f"{STUDY}\nplanned_seeds: 20"),
+        write_study(STUDY),
+        load_study("mine.yaml", seeds=[*range(30)]),
+    ):
+        declare(changed)
+        assert planned(changed) == (8, changed.planned_seeds)
+    doc = read_results(changed, ROOT, ["full", "no-norm"])
+    assert "8 seeds" in notes(doc, compare(doc))["plan"]
+    save_results(plan_study(changed, ROOT, ()), SAVED)
+    (ROOT / "plan.json").unlink()
+    assert planned(changed) == (8, 3), "the copy beside the saved trials counts"
+    assert read_recorded_plan(SAVED / "mine").seeds == 8  # type: ignore[union-attr]
+
+
+def test_rows_that_come_later_are_named_and_rows_that_leave_still_count(here):
+    declare(write_study(STUDY))
+    fabricate("full", 0)
+    more = write_study(f"{STUDY}\n".replace("variants:", "variants:\n  first: {model.depth: 1}", 1))
+    names = [variant.name for variant in more.variants]
+    doc = read_results(more, ROOT)
+    assert names != [*read_plan(ROOT)["planned"]["variants"]]
+    assert "Added after the first result: first." in notes(doc, compare(doc))["plan"]
+    assert doc.num_comparisons == len(names) - 1
+    fewer = dict(json.loads((ROOT / "plan.json").read_text()))
+    fewer["planned"]["variants"] += ["left", "gone"]
+    (ROOT / "plan.json").write_text(json.dumps(fewer))
+    assert read_results(more, ROOT).num_comparisons == len(names) + 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"planned": 3}', '{"planned": {"seeds": 1}}'])
+def test_a_damaged_record_is_none(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    assert read_recorded_plan(tmp_path) is None
+
+
+def test_a_plan_needs_three_seeds(here):
+    with pytest.raises(ConfigError, match="planned_seeds"):
+        write_study(f"{STUDY}\nplanned_seeds: 2")
+
+
+TEXT = "variant,seed,score,planned_seeds\na,0,1,8\na,1,2,8\nb,0,3,8\nb,1,3,8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "plan", "found"),
+    [
+        (TEXT, None, 8),
+        (TEXT, 8, 8),
+        (TEXT, 9, "8 seeds"),
+        (TEXT.replace("3,8\n", "3,9\n"), None, "planned_seeds"),
+        (TEXT.replace(",8", ",2"), None, "planned_seeds"),
+        (TEXT.replace(",8", ",soon"), None, "planned_seeds"),
+        (TEXT.replace(",8", "").replace(",planned_seeds", ""), None, None),
+        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 5, 5),
+        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 2, "--plan 2"),
+    ],
+)
+def test_the_plan_of_a_table(text, plan, found):
+    choices = Choices(plan=plan, lower_is_better=False)
+    if isinstance(found, str):
+        with pytest.raises(ConfigError, match=found):
+            read_text(text, "r.csv", choices, "")
+        return
+    doc, unused = read_text(text, "r.csv", choices, "")
+    assert (doc.plan and doc.plan.seeds, unused) == (found, [])
+
+
+def test_a_csv_file_of_vitcli_carries_its_plan(here):
+    study = write_study(f"{STUDY}\nplanned_seeds: 7")
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
+    doc = read_results(study, ROOT)
+    states = plan_study(study, ROOT, ()).states
+    text = trials_csv(study, doc, states)
+    assert read_text(text, str(Path("r.csv")), Choices(), "")[0].planned_seeds == 7
