@@ -5,9 +5,9 @@ Scores are drawn from the model of the headline interval: seeds, test images and
 are normal. Each case has a number of seeds, and the share of the variance of a mean difference that
 comes from the seeds, from the images, and from their interaction. In a loud case, the seeds of one
 variant, or of the baseline, vary more than those of the others. The last case has wrong and right
-answers instead. A study has a baseline and five variants; their true differences are 0, or the
-margin of equivalence. Measured are
-  interval      how often the 95 % interval of the first variant holds the true difference
+answers instead. A study has a baseline and five variants, and is looked at once, with all planned
+seeds; the true differences are 0, or the margin of equivalence. Measured are
+  interval      how often the interval of the first variant holds the true difference
   joint         how often all five joint intervals do
   pooled        how often all five pooled intervals do
   lucky_joint   how often a joint interval does if the estimated share of the seeds is below 0.15
@@ -22,7 +22,6 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,15 @@ from numpy.typing import NDArray
 
 from vitcli.runner.machine.device import source_commit
 from vitcli.runner.study.crossed import cross
-from vitcli.runner.study.judgement import Effect, direction, judge_difference
+from vitcli.runner.study.judgement import find_differences, find_equivalent
+from vitcli.runner.study.looks import Look, level
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
-from vitcli.runner.study.significance import ALPHA, holm, seeds_needed, sign_flip_p
+from vitcli.runner.study.significance import ALPHA, rounded
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "simulation.json"
 VARIANTS, IMAGES = 5, 200
 MARGIN = 1.0
 """The margin of equivalence; the standard error of a difference is a third of it."""
-LEVEL = ALPHA / VARIANTS
 LUCKY = 0.15
 """An estimated share of the seeds below which the seeds may agree by luck."""
 FEWEST = 50
@@ -74,7 +73,11 @@ CASES = {
             seeds=seeds, of_seeds=0.8, of_images=0.15, variant_factor=v, baseline_factor=b
         )
         for seeds in (3, 5)
-        for name, v, b in (("one loud variant", 16.0, 1.0), ("loud baseline", 1.0, 9.0))
+        for name, v, b in (
+            ("one loud variant", 16.0, 1.0),
+            ("loud baseline", 1.0, 9.0),
+            ("very loud baseline", 1.0, 100.0),
+        )
     },
     "8 seeds, right or wrong": Case(seeds=8, of_seeds=0.2, of_images=0.7, is_binary=True),
 }
@@ -107,39 +110,22 @@ def joint_errors(tables: Table) -> tuple[list[MeanError], list[MeanError]]:
     ]
 
 
-def judge_rows(tables: Table, shift: float) -> list[Effect | None]:
-    """Return the effect of each variant whose differences are raised by ``shift``."""
-    own, pooled = joint_errors(tables + shift)
-    has_test = tables.shape[1] >= seeds_needed(VARIANTS)
-    p_values: list[float | None] = [None] * VARIANTS
-    if has_test:
-        p_values = [test_p(e, t.mean(1) + shift) for e, t in zip(own, tables, strict=True)]
-    used = own if has_test else pooled
-    same = [error.tail(MARGIN - abs(error.mean)) for error in used]
-    adjusted = zip(holm(p_values, VARIANTS), holm(same, VARIANTS), strict=True)
-    return [judge(error, p, q) for error, (p, q) in zip(used, adjusted, strict=True)]
-
-
-def test_p(error: MeanError, differences: NDArray[np.float64]) -> float:
-    p = 2 * error.tail(abs(error.mean))
-    if p <= ALPHA:  # the larger p counts, so the sign flips matter only here
-        p = max(p, sign_flip_p(np.round(differences, 9).tolist()))
-    return p
-
-
-def judge(error: MeanError, p: float | None, p_equivalent: float | None) -> Effect | None:
-    """Return the effect of a row; ``error`` is that of the interval which decides."""
-    low, high = error.interval(LEVEL)
-    row = SimpleNamespace(
-        difference=error.mean,
-        joint_low=low,
-        joint_high=high,
-        pooled_low=low,
-        pooled_high=high,
-        p_holm=p,
-        p_equivalent_holm=p_equivalent,
-    )
-    return judge_difference(row, None, higher_is_better=True)
+def looks(tables: Table) -> list[list[Look]]:
+    """Return the only look at each variant, with all planned seeds."""
+    own, pooled = joint_errors(tables)
+    return [
+        [
+            Look(
+                differences=[rounded(difference) for difference in table.mean(1)],
+                own=first,
+                pooled=second,
+                planned=tables.shape[1],
+                num_tests=VARIANTS,
+                folds=False,
+            )
+        ]
+        for table, first, second in zip(tables, own, pooled, strict=True)
+    ]
 
 
 def holds(interval: tuple[float, float]) -> bool:
@@ -150,22 +136,19 @@ def one_study(case: Case, random: np.random.Generator) -> dict[str, list[bool]]:
     """Return what is right and what is wrong in one study without true differences."""
     tables = draw(case, random)
     own, pooled = joint_errors(tables)
-    own_hold, pooled_hold = ([holds(row.interval(LEVEL)) for row in rows] for rows in (own, pooled))
+    whole, joint = level(case.seeds, case.seeds), level(case.seeds, case.seeds, ALPHA / VARIANTS)
+    own_hold, pooled_hold = ([holds(row.interval(joint)) for row in rows] for rows in (own, pooled))
     lucky = [i for i, row in enumerate(own) if row.seed_share < LUCKY]
+    near = looks(tables + MARGIN)
     return {
-        "interval": [holds(cross(tables[0]).interval(ALPHA))],
+        "interval": [holds(cross(tables[0]).interval(whole))],
         "joint": [all(own_hold)],
         "pooled": [all(pooled_hold)],
         "lucky_joint": [own_hold[i] for i in lucky],
         "lucky_pooled": [pooled_hold[i] for i in lucky],
-        "different": [any(direction(each) for each in judge_rows(tables, 0.0))],
-        "equivalent": [any(is_equal(each) for each in judge_rows(tables, MARGIN))],
+        "different": [any(row.pairs for row in find_differences(looks(tables), VARIANTS))],
+        "equivalent": [any(row.pairs for row in find_equivalent(near, VARIANTS, MARGIN))],
     }
-
-
-def is_equal(effect: Effect | None) -> bool:
-    """Return whether a row is called equivalent, or within the margin."""
-    return effect == "equivalent" or str(effect).endswith("within the margin")
 
 
 def measure(case: Case, studies: int) -> dict[str, float]:
