@@ -14,7 +14,7 @@ import torch
 
 from experiments.gates import clip, fusion, mae, own_pictures, rejection, views
 from experiments.search import benchmark
-from experiments.statistics import factorial, folds, simulation
+from experiments.statistics import factorial, folds, looks, simulation
 from tests.own_code import vitcli
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.space import point_key
@@ -143,6 +143,12 @@ def test_the_committed_simulations_hold():
         assert shares["pooled"] >= 0.945, name
         assert shares.get("lucky_pooled", 1) >= shares.get("lucky_joint", 0) - 0.005, name
         assert max(shares.get("different", 0), shares.get("equivalent", 0)) <= 0.055, name
+    stored = read(looks.RESULT)
+    assert stored["results"].keys() == looks.CASES.keys()
+    limit = 0.05 + 3 * (0.05 * 0.95 / stored["studies"]) ** 0.5
+    for name, shares in stored["results"].items():
+        assert max(shares["false"], shares["equivalent"]) <= limit, name
+        assert shares["power"] >= shares["power_fixed"] - 0.03, name
     stored = read(factorial.RESULT)
     assert stored["results"].keys() == factorial.CASES.keys()
     for name, shares in stored["results"].items():

@@ -22,7 +22,7 @@ from scipy import special
 from vitcli.runner.machine.device import source_commit
 from vitcli.runner.study.combinations import Cell, cells
 from vitcli.runner.study.factorial import Effect, effects, higher_interactions
-from vitcli.runner.study.looks import level
+from vitcli.runner.study.result import MIN_PAIRS
 from vitcli.runner.study.significance import ALPHA
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "factorial.json"
@@ -63,18 +63,17 @@ def pooled(found: Sequence[Effect], seeds: int) -> list[bool]:
     The variance of an effect is then the same number; only its degrees of freedom differ.
     """
     limit = -special.stdtrit((len(CELLS) - 1) * (seeds - 1), ALPHA / 2)
-    own = [-special.stdtrit(each.freedom, level(seeds, seeds) / 2) for each in found]
-    errors = [(e.high - e.value) / t for e, t in zip(found, own, strict=True)]
+    errors = [abs(e.value / special.stdtrit(e.freedom, e.p / 2)) for e in found]
     return [abs(e.value) > limit * s for e, s in zip(found, errors, strict=True)]
 
 
 def one_study(table: Table, seeds: int) -> dict[str, float]:
     """Return what is found in a study without any effect."""
-    found, higher = effects(PARTS, table, seeds), higher_interactions(PARTS, table)
+    found, higher = effects(PARTS, table, max(MIN_PAIRS, seeds)), higher_interactions(PARTS, table)
     assert higher
     return {
-        "single": float(np.mean([each.p <= level(seeds, seeds) for each in found])),
-        "any": any(each.decided_at is not None for each in found),
+        "single": float(np.mean([each.p <= ALPHA for each in found])),
+        "any": any(each.p_holm <= ALPHA for each in found),
         "higher": higher.p <= ALPHA,
         "pooled": float(np.mean(pooled(found, seeds))),
     }
