@@ -240,4 +240,6 @@ def test_the_committed_journals_have_a_result_for_each_trial(name):
     assert len(objective.repeats) == len(objective.wanted_repeats())
     if name == "search-tiny":
         stored = SearchResult.model_validate_json((COMMITTED / f"{name}.json").read_text())
-        assert make_result(objective) == stored
+        again = make_result(objective)
+        assert again.importances == pytest.approx(stored.importances)
+        assert again.replace(importances=stored.importances) == stored
