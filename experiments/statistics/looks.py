@@ -35,6 +35,7 @@ from vitcli.runner.study.looks import Look
 from vitcli.runner.study.result import Plan, StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.study.statistics import looks_of
+from vitcli.runner.text import quantity
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "looks.json"
 IMAGES = 200
@@ -59,7 +60,7 @@ class Case:
 
 CASES = {
     **{
-        f"{planned} planned, {rows} rows": Case(planned=planned, rows=rows)
+        f"{planned} planned, {quantity(rows, 'row')}": Case(planned=planned, rows=rows)
         for planned in (3, 5, 8, 10)
         for rows in (1, 5, 9)
     },

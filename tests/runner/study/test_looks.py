@@ -84,7 +84,7 @@ CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
     [
         (CLEAR, 8, "better", 8),
         (CLEAR, 12, "undecided", None),  # sign flips of 8 pairs are above the early level
-        (CLEAR * 2, 8, "better", 8),
+        (CLEAR * 2, 8, "better", 16),  # the present look finds it, too
         ([*CLEAR, *[-9.0, 9.0] * 4], 8, "better", 8),  # a verdict does not disappear
         ([*CLEAR, *[-1.0] * 40], 8, "looks contradict each other", 8),
         ([-d for d in CLEAR], 8, "worse", 8),

@@ -47,7 +47,8 @@ class Verdict(NamedTuple):
     """What the looks at a row have found."""
 
     pairs: int | None = None
-    """Number of pairs of the first look that found it; None if none did."""
+    """Number of pairs of the present look if it finds it, else of the first look that did; None if
+    none did."""
     is_higher: bool | None = None
     """Whether the score is above that of the baseline."""
     contradicts: bool = False
@@ -65,9 +66,9 @@ def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Ver
         look, alpha = first
         is_higher = look.own.mean > 0
         others = (each for each in looks if (each.own.mean > 0) != is_higher)
-        verdicts.append(
-            Verdict(look.pairs, is_higher, any(each.is_clear(alpha) for each in others))
-        )
+        contradicts = any(each.is_clear(alpha) for each in others)
+        last = looks[-1] if looks[-1].is_clear(alpha) and not contradicts else look
+        verdicts.append(Verdict(last.pairs, is_higher, contradicts))
     return verdicts
 
 

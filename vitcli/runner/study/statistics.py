@@ -85,9 +85,9 @@ class RowStatistics:
     level: float | None = None
     """Largest ``p_holm`` that finds a difference at the present look, at Holm's first step."""
     decided_at: int | None = None
-    """Number of pairs of the first look that found a difference."""
+    """Number of pairs of the present look if it finds a difference, else of the first that did."""
     is_higher: bool | None = None
-    """Whether that look found a higher score than the baseline's."""
+    """Whether the score is higher than the baseline's, by that look."""
     p_equivalent: float | None = None
     """p of two one-sided tests that the difference lies within the declared margin, by the error of
     the interval that decides, at the present look."""
