@@ -20,6 +20,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.table import FORMATS, read_document
 
 ROOT = Path("runs/mine")
+TWICE = "twice: {model.depth: 4}"
 
 
 @pytest.fixture
@@ -52,6 +53,12 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     out, _ = typed("ablate mine.yaml --dry-run --seeds 0-5")
     assert "to train  12 of 12 trials" in out
     assert "(6 seeds, 1 comparison).\n" in out, "what it can detect"
+    text = Path("mine.yaml").read_text().replace("no-norm: {model.norm: none}", TWICE)
+    Path("mine.yaml").write_text(f"{text}equal_compute: true\n")
+    out, talk = typed("ablate mine.yaml --dry-run --seeds 0 --epochs 5 --json")
+    full, twice = (trial["flops"] for trial in json.loads(out)["trials"])
+    assert full / 2 < twice <= full
+    assert "twice 2 epochs" in talk
     assert not ROOT.exists()
 
 

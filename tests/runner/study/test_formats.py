@@ -100,6 +100,34 @@ def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
     assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
 
 
+COSTS = [
+    ({"train_flops": 4e12}, {"train_flops": 4.02e12}, None),
+    ({"train_flops": 4e12}, {"train_flops": 5.6e12}, ["4.00", "5.60"]),
+    ({"train_flops": 4e12}, {"train_flops": 4e12, "pretrain_flops": 2e9}, None),
+    ({"train_flops": 4e12}, {"train_flops": 1.5e15, "pretrain_flops": 1e15}, ["4.00", "2,500"]),
+    (
+        {"train_flops": 4e9},
+        {"train_flops": 4e9, "teacher_flops": 2e9, "teacher_train_flops": 4e9},
+        ["0.00400", "0.00800"],
+    ),
+    ({"train_flops": 4e12}, {}, None),
+    ({}, {}, None),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shown"), COSTS)
+def test_rows_show_the_compute_of_a_trial_where_it_differs(ours, theirs, shown):
+    rows = [
+        make_row(name, [], trials=tuple(make_trial(seed, 0.5, measured=costs) for seed in (0, 1)))
+        for name, costs in (("base", ours), ("other", theirs))
+    ]
+    doc = make_study({}, rows=tuple(rows), num_comparisons=1)
+    assert [row.get("TFLOP per trial") for row in cells(doc)] == (shown or [None, None])
+    assert ("TFLOP per trial" in all_notes(doc)) == bool(shown)
+    stored = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
+    assert (stored[0]["flops_per_trial"] != "") == bool(ours)
+
+
 def test_notes_name_the_rows_that_stop_early():
     base, *others = DOC.rows
     early = others[0].replace(changes={"train.early_stopping": 2})

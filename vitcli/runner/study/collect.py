@@ -17,7 +17,7 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import Record, State, TrialState, assign_fields
-from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
+from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     EARLY_STOPPING,
@@ -117,6 +117,7 @@ def collect(
         reference=study.reference,
         task=base.task.name,
         parts=study.parts,
+        equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),
         rows=_with_images(study, rows, states),
     )
@@ -239,6 +240,7 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
         if field == "experiment" or field not in base or base[field] != value
     }
     noted = base.keys() - study.tune.keys() | {EARLY_STOPPING}
+    noted |= {EPOCHS} if study.equal_compute else set()
     differing = differences(study.baseline.spec, variant.spec)
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 

@@ -14,7 +14,7 @@ from vitcli.runner.study.significance import (
     seeds_needed,
 )
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
-from vitcli.runner.text import capitalize, join_words, quantity
+from vitcli.runner.text import capitalize, join_words, percent, quantity
 
 VERDICTS = (
     "Verdict: by the effect, and by the joint interval, whose seed variance is pooled if there are"
@@ -35,7 +35,7 @@ TEACHER = ("task.teacher", "task.teacher.run")
 """Fields that name a teacher, as a study file and as a configuration has it."""
 COMPARISONS = ("difference", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
-OF_OWN_TRIALS = ("cost", "training", "compute", "environment", "source", "one trial")
+OF_OWN_TRIALS = ("cost", "flops", "training", "compute", "environment", "source", "one trial")
 """Notes on what vitcli knows of the trials that it has trained."""
 UNCERTAINTY = (
     *("score", "difference", "test", "effect", "detectable", "sampling", "incomplete"),
@@ -57,6 +57,7 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "tuning": _tuning(doc),
         "cost": _cost(doc),
         "training": _training(doc),
+        "flops": _flops(doc),
         "compute": _compute(doc, rows),
         "environment": _environment(doc),
         "source": _source(doc, rows),
@@ -235,6 +236,28 @@ def _cost(doc: StudyResult) -> str:
         " counts as two operations. images/s: training speed, median over the seeds; trials that"
         " ran at the same time slowed each other."
     )
+
+
+def _flops(doc: StudyResult) -> str:
+    text = ""
+    if doc.compares_compute:
+        text = (
+            "TFLOP per trial: 10^12 operations of one training, forward and backward, with its"
+            " pre-training and its teacher's own training."
+        )
+    if doc.equal_compute:
+        most = doc.rows[0].flops
+        shares = [
+            f"{row.variant} {percent(row.flops / most, 1)}"
+            for row in doc.rows[1:]
+            if most and row.flops
+        ]
+        text += (
+            f" Equal compute: each variant has the most epochs, at least 1, whose operations are no"
+            f" more than those of {doc.rows[0].variant}"
+            f"{f' (used: {join_words(shares)})' if shares else ''}."
+        )
+    return text.strip()
 
 
 def _training(doc: StudyResult) -> str:

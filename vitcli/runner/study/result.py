@@ -4,6 +4,7 @@ Table, figures, page and README are made from this document alone.
 """
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,7 +19,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
-from vitcli.runner.run.record import Numbers, State, as_pairs
+from vitcli.runner.run.record import Numbers, State, as_pairs, whole_flops
 from vitcli.runner.study.crossed import Crossed
 
 FIGURE_FORMATS = ("png", "svg")
@@ -45,6 +46,11 @@ class TrialResult(Numbers):
     images_per_second: float | None = None
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, headline number) after each evaluation, on the validation split if there is one."""
+
+    @property
+    def flops(self) -> float | None:
+        """Return the operations of the training, with its pre-training and its teacher's."""
+        return whole_flops(self.measured)
 
 
 class Candidate(Numbers):
@@ -110,6 +116,13 @@ class VariantResult(Spec):
     """Mean squares of the scores, seeds by test images. None without predictions."""
     contrast: Contrast | None = None
     """Comparison with the baseline on each test image. None without predictions."""
+
+    @property
+    def flops(self) -> float | None:
+        """Return the operations of a finished trial: the mean; None if one does not know them."""
+        costs = [trial.flops for trial in self.trials if trial.state == "finished"]
+        known = [cost for cost in costs if cost is not None]
+        return fmean(known) if known and len(known) == len(costs) else None
 
     @model_serializer(mode="wrap")
     def _omit_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -206,6 +219,9 @@ class StudyResult(Spec):
     parts: Annotated[tuple[str, ...], AcceptsList] = ()
     """The crossed variants of a factorial study; ``+`` joins them in the names of rows. Omitted
     from files if empty."""
+    equal_compute: bool = False
+    """Whether epochs were set so that no trial takes more operations than the baseline; omitted
+    from files if not."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
     margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
@@ -241,10 +257,16 @@ class StudyResult(Spec):
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
-        for name in ("hypothesis", "margins", "parts", "origin"):
+        for name in ("hypothesis", "margins", "parts", "origin", "equal_compute"):
             if not data.get(name):
                 data.pop(name, None)
         return data
+
+    @property
+    def compares_compute(self) -> bool:
+        """Return whether the trials of some rows take more than 1 % more operations than others."""
+        costs = [row.flops for row in self.rows if row.flops is not None]
+        return bool(costs) and max(costs) > 1.01 * min(costs)
 
     @property
     def compares_models(self) -> bool:

@@ -16,7 +16,15 @@ from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.tables import Column, Table, to_csv, to_markdown, to_text
-from vitcli.runner.text import interval, p_text, quantity, rough_duration, setting_text, signed
+from vitcli.runner.text import (
+    interval,
+    p_text,
+    quantity,
+    rough_duration,
+    setting_text,
+    signed,
+    tera,
+)
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
@@ -108,6 +116,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),
+        (doc.compares_compute, (Column("TFLOP per trial", "r"), _compute)),
         (not doc.origin, (Column("training time per trial", "r"), _time)),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
@@ -196,6 +205,10 @@ def _flops(line: TableRow) -> str:
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
+def _compute(line: TableRow) -> str:
+    return tera(line.row.flops)
+
+
 def _speed(line: TableRow) -> str:
     """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
@@ -222,6 +235,7 @@ def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
         values = _numbers(found, doc.headline.name) | {
             "parameters": row.parameters,
             "forward_flops": row.forward_flops,
+            "flops_per_trial": row.flops,
             "chosen": None if row.chosen is None else json.dumps(row.chosen),
             "source_parameters": source.parameters if source else None,
             "source_hours": source.hours if source else None,
