@@ -243,9 +243,11 @@ class ResultTable:
     folder: Path | None = None
     """The folder of the study; None for results that vitcli did not train."""
 
-    def render(self, form: str = "text", *, details: bool = False) -> str:
+    def render(
+        self, form: str = "text", *, details: bool = False, caption: str | None = None
+    ) -> str:
         """Return the table as ``text``, ``md``, ``latex``, ``csv``, ``json`` or ``html``."""
-        return render(self.document, form, details=details)
+        return render(self.document, form, details=details, caption=caption)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables, the figure and ``report.html`` into a folder; return the files."""

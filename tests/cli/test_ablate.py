@@ -17,6 +17,7 @@ from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
 from vitcli.runner.engines import drive, make
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.study.table import FORMATS, read_document
 
 ROOT = Path("runs/mine")
@@ -34,7 +35,7 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     assert first.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
-    figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in ("svg", "png")}
+    figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in FIGURE_FORMATS}
     tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
     assert figures | tables <= files
     again, talk = typed("ablate mine.yaml")

@@ -13,6 +13,7 @@ from typing import Any
 from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
 PLUS_MINUS = "\u00b1"
+DASH = "\u2014"
 TEXT_WIDTH = 120
 """Width of the caption and the notes, in characters. The columns may be wider."""
 CELL_WIDTHS = {"l": 14, "r": 24}
@@ -37,6 +38,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    legend: str = ""
+    """The one line below the table in LaTeX, where the notes are comments."""
 
 
 def make_table(
@@ -212,6 +215,7 @@ LATEX = {
     "|": r"\textbar{}",
     MINUS: "$-$",
     PLUS_MINUS: r"$\pm$",
+    DASH: r"\textemdash{}",
 }
 
 

@@ -215,6 +215,39 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     assert all(line.isascii() for line in lines)
 
 
+LEGENDS = [
+    ({"base": [0.9], "less": [0.8]}, ["---", "needs 6 seeds"], ["Mean", "brackets", "Diverged"]),
+    ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, ["Mean", "brackets"], ["---", "needs"]),
+    ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, ["Diverged", "unfinished"], ["---"]),
+    ({"base": [0.9, 0.91]}, ["Mean"], ["brackets", "---"]),
+]
+
+
+@pytest.mark.parametrize(("rows", "has", "lacks"), LEGENDS)
+def test_latex_has_a_short_legend_in_the_float_and_its_notes_as_comments(rows, has, lacks):
+    doc = make_study(rows)
+    text = render(doc, "latex", caption="Ours & 50%").replace("\\textemdash{}", "---")
+    inside, _, notes = text.partition("\n\\end{table}\n")
+    legend = inside.partition("\\begin{flushleft}")[2]
+    assert all(word in legend for word in has)
+    assert not any(word in legend for word in lacks)
+    assert "more seed" not in inside
+    assert ("& --- &" in inside) == ("---" in has)
+    assert "\\caption{Ours \\& 50\\%}\n\\label{tab:made-up}" in inside
+    assert all(line.startswith("% ") for line in notes.splitlines())
+    told = " ".join(line.removeprefix("% ") for line in notes.splitlines())
+    assert told == " ".join(" ".join(note.split()) for note in build(doc).notes).replace(
+        "\u00b1", "+-"
+    )
+
+
+def test_a_caption_replaces_the_question_in_every_format_that_has_one():
+    for form in ("text", "md", "html", "latex"):
+        text = render(DOC, form, caption="My rows")
+        assert ("My rows" in text, "what does each part" in text) == (True, False), form
+    assert render(DOC, "csv", caption="My rows") == render(DOC, "csv")
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path):
     body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE))

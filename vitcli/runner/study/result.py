@@ -22,7 +22,7 @@ from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.run.record import Numbers, State, as_pairs, whole_flops
 from vitcli.runner.study.crossed import Crossed
 
-FIGURE_FORMATS = ("png", "svg")
+FIGURE_FORMATS = ("png", "svg", "pdf")
 EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
 

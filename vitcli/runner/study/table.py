@@ -15,7 +15,7 @@ from vitcli.runner.study.effects import build_effects
 from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
-from vitcli.runner.tables import Column, Table, to_csv, to_markdown, to_text
+from vitcli.runner.tables import DASH, Column, Table, to_csv, to_markdown, to_text
 from vitcli.runner.text import (
     interval,
     p_text,
@@ -26,21 +26,36 @@ from vitcli.runner.text import (
     tera,
 )
 
+P = "p (Holm)"
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
 
-def render(doc: StudyResult, form: str, width: int | None = None, *, details: bool = False) -> str:
+def render(
+    doc: StudyResult,
+    form: str,
+    width: int | None = None,
+    *,
+    details: bool = False,
+    caption: str | None = None,
+) -> str:
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
-    ``width`` is the number of characters of a line, for text only; by default, lines are as long
-    as the columns need. ``details`` adds a second table; the formats csv and json always hold its
-    numbers.
+    Args:
+        doc: The document.
+        form: The format.
+        width: Characters of a line, for text only; by default, lines are as long as the columns
+            need.
+        details: Add a second table; the formats csv and json always hold its numbers.
+        caption: Text in place of the name, question and hypothesis of the study. The formats csv
+            and json have none.
     """
     if form == "csv":
         return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
         return to_json(doc)
-    tables = [build(doc)]
+    tables = [_for_print(doc, build(doc)) if form == "latex" else build(doc)]
+    if caption is not None:
+        tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
         found = build_effects(doc)
         if found.rows:
@@ -69,6 +84,36 @@ def build(doc: StudyResult) -> Table:
         rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def _for_print(doc: StudyResult, table: Table) -> Table:
+    """Return the table with a legend, and with a dash where a p-value needs more seeds."""
+    numbers = compare(doc)
+    rows = tuple(
+        tuple(
+            DASH if found.seeds_missing and column.header == P else cell
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        for row, found in zip(table.rows, numbers, strict=True)
+    )
+    lacking = [found.num_pairs + found.seeds_missing for found in numbers if found.seeds_missing]
+    sentences = {
+        "Mean \u00b1 standard deviation over n seeds.": any(
+            found.score_sd is not None for found in numbers
+        ),
+        "In brackets: 95 % interval of the difference, paired by seed.": any(
+            found.ci_low is not None for found in numbers
+        ),
+        f"{DASH}: a p-value needs {max(lacking, default=0)} seeds.": lacking and not doc.parts,
+        "Rows with unfinished trials are not complete.": any(
+            found.num_unfinished for found in numbers
+        ),
+        "Diverged trials have no number, so their rows look better than they are.": any(
+            found.num_diverged for found in numbers
+        ),
+    }
+    legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
+    return replace(table, rows=rows, legend=legend)
 
 
 def build_details(doc: StudyResult) -> Table:
@@ -111,7 +156,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
         (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
-        (not doc.parts, (Column("p (Holm)", "r"), _p)),
+        (not doc.parts, (Column(P, "r"), _p)),
         (has_effects(doc, numbers), (Column("effect", "l"), _effect)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
