@@ -158,16 +158,20 @@ class Study:
                 setting=setting,
                 spec=with_seed(spec, seed),
                 config_hash=key,
-                folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
+                folder=trial_folder(name, setting, seed),
             )
             for seed in self.seeds
             for name, setting, spec, key in settings
         ]
 
 
-def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
-    """Return the folder of a tuned setting, such as ``lr=0.001``; nothing without tuning."""
-    return [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
+def trial_folder(variant: str, setting: Mapping[str, Any], seed: int) -> str:
+    """Return the folder of a trial in its study, such as ``full/lr=0.001/seed0``.
+
+    Without tuning, no folder stands for the setting.
+    """
+    tuned = [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
+    return "/".join([variant, *tuned, f"seed{seed}"])
 
 
 def load_study(
