@@ -128,6 +128,35 @@ def test_rows_show_the_compute_of_a_trial_where_it_differs(ours, theirs, shown):
     assert (stored[0]["flops_per_trial"] != "") == bool(ours)
 
 
+OTHER_KERNELS = [
+    ({}, [{}, {"model.depth": 2}], [(), ()], None),
+    ({}, [{}, {"model.attention": "Mine"}], [(), ()], "attention of b has no"),
+    (
+        {},
+        [{}, {"model.attention": {"name": "Mine", "power": 2}}],
+        [(), ()],
+        "attention of b has no",
+    ),
+    ({"model.attention": "linear"}, [{}, {"model.attention": "softmax"}], [(), ()], "of a has no"),
+    ({"model.attention": "linear"}, [{}, {"model.attention": "Mine"}], [(), ()], None),
+    ({"model.attention": "linear"}, [{}, {"model.family": "swin"}], [(), ()], "of a has no"),
+    ({}, [{}, {"model.norm": "none"}], [("native",), ("torch",)], "torch kernels trained b"),
+    ({}, [{}, {"model.norm": "none"}], [("native", "torch"), ("torch",)], "and torch kernels tr"),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "kernels", "told"), OTHER_KERNELS)
+def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, told):
+    rows = [
+        make_row(name, [0.5], changes=changed, kernels=used)
+        for name, changed, used in zip("ab", changes, kernels, strict=True)
+    ]
+    doc = make_study({}, rows=tuple(rows), base_config=base, num_comparisons=1)
+    assert ("Kernels: " in all_notes(doc)) == bool(told)
+    assert (told or "") in all_notes(doc)
+    assert read_document(render(doc, "json")) == doc
+
+
 def test_notes_name_the_rows_that_stop_early():
     base, *others = DOC.rows
     early = others[0].replace(changes={"train.early_stopping": 2})

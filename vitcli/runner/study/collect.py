@@ -93,6 +93,9 @@ def collect(
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
     rows = tuple(_row(study, variant, states, parameters) for variant in shown)
+    kernels = _distinct(result.kernels for result in results)
+    if len({row.kernels for row in rows if row.kernels}) < 2:
+        rows = tuple(row.replace(kernels=()) for row in rows)
     return StudyResult(
         name=study.name,
         question=study.question,
@@ -104,7 +107,7 @@ def collect(
         hardware=_distinct(session.hardware for session in sessions),
         torch=_distinct(session.torch for session in sessions),
         precision=_distinct(result.precision for result in results),
-        kernels=_distinct(result.kernels for result in results),
+        kernels=kernels,
         inexact=tuple(folder for folder, record in records.items() if record.is_inexact),
         threads=study.threads,
         data=str(portable(base.data.name)),
@@ -225,6 +228,7 @@ def _row(
         parameters=next(filter(None, (each.parameters for each in measured)), None)
         or parameters.get(variant.name),
         forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
+        kernels=_distinct(each.kernels for each in measured),
         trials=tuple(results[index]),
         candidates=candidates,
         chosen=chosen,

@@ -106,6 +106,9 @@ class VariantResult(Spec):
     parameters: int | None = None
     forward_flops: int | None = None
     """FLOPs of one image; a multiply-add counts as two. None in older results."""
+    kernels: Annotated[tuple[str, ...], AcceptsList] = ()
+    """Kernels that trained the trials, if those of the study's rows differ; else omitted from
+    files."""
     trials: Annotated[tuple[TrialResult, ...], AcceptsList]
     candidates: Annotated[tuple[Candidate, ...], AcceptsList] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
@@ -127,7 +130,7 @@ class VariantResult(Spec):
     @model_serializer(mode="wrap")
     def _omit_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        unknown = [name for name in ("images", "contrast") if data.get(name) is None]
+        unknown = [name for name in ("images", "contrast", "kernels") if not data.get(name)]
         return {name: value for name, value in data.items() if name not in unknown}
 
 
