@@ -309,7 +309,7 @@ def _has_kernels(doc: StudyResult, row: VariantResult) -> bool:
     is_other = {"experiment", "model.family"} & row.changes.keys()
     known = [row.changes] if is_other else [row.changes, doc.base_config]
     chosen = next((each[field] for each in known for field in fields if field in each), "softmax")
-    name = chosen.get("name") if isinstance(chosen, dict) else chosen
+    name = str(chosen.get("name") if isinstance(chosen, dict) else chosen)
     return name in ATTENTIONS and ATTENTIONS[name].has_kernels
 
 
