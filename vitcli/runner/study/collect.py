@@ -244,7 +244,8 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
         if field == "experiment" or field not in base or base[field] != value
     }
     noted = base.keys() - study.tune.keys() | {EARLY_STOPPING}
-    noted |= {EPOCHS} if study.equal_compute else set()
+    if study.equal_compute and len({spec.train.epochs for _, spec in variant.settings}) == 1:
+        noted |= {EPOCHS}
     differing = differences(study.baseline.spec, variant.spec)
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 

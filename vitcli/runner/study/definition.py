@@ -256,7 +256,7 @@ def study_of(
         )
     notes = [switch_family(raw, typed)[1]]
     if fields.equal_compute:
-        variants, note = _equal_compute(variants, fields.tune, places)
+        variants, note = _equal_compute(variants, chosen[0], fields.tune, places)
         notes.append(note)
     _refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
@@ -341,7 +341,7 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
 
 
 def _equal_compute(
-    variants: Sequence[Variant], tune: Mapping[str, list[Any]], places: Places
+    variants: Sequence[Variant], seed: int, tune: Mapping[str, list[Any]], places: Places
 ) -> tuple[tuple[Variant, ...], str]:
     """Return the variants with the epochs that the compute of the baseline allows, and a note."""
     from vitcli.runner.train.estimate import epochs_within, whole_training_flops  # needs torch
@@ -358,10 +358,10 @@ def _equal_compute(
         settings, told = [], []
         for setting, spec in variant.settings:
             try:
-                most = most or whole_training_flops(base.spec)
-                epochs, flops = (
-                    (spec.train.epochs, most) if spec is base.spec else epochs_within(spec, most)
-                )
+                most = most or whole_training_flops(with_seed(base.spec, seed))
+                epochs, flops = spec.train.epochs, most
+                if spec is not base.spec:
+                    epochs, flops = epochs_within(with_seed(spec, seed), most)
             except UserError as error:
                 raise ConfigError(f"{place}: equal_compute: {error}") from error
             if not epochs:
