@@ -25,9 +25,12 @@ COMPARED = (
     "study-ingredients", "ablation-fair",
 )  # fmt: skip
 """Studies of docs/results/parts.md."""
-BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
+BRIEF = (
+    *("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]"),
+    "TFLOP per trial",
+)
 """Columns of the tables in docs/results/parts.md, whose studies have too few seeds."""
-BRIEF_NOTES = ("training", "compute", "environment", "command", "one trial")
+BRIEF_NOTES = ("flops", "training", "compute", "environment", "command", "one trial")
 LENGTHS = ("ablation-length-5", "ablation-length-15", "ablation-cifar10-full")
 """Studies with the same model and recipe; each has a schedule of its own length."""
 OF_LABELS = {
@@ -70,7 +73,7 @@ def study_brief(name: str) -> str:
     """Return what docs/results/parts.md shows: columns, how the trials ran, what the rows show."""
     doc = document(name)
     every = notes(doc, compare(doc))
-    table = _columns(doc, BRIEF, tuple(every[subject] for subject in BRIEF_NOTES))
+    table = _columns(doc, BRIEF, tuple(every[each] for each in BRIEF_NOTES if each in every))
     return f"{table}\n\n**What the table shows:**\n\n{study_says(name)}"
 
 

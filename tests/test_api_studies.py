@@ -171,6 +171,13 @@ def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
     full, mine = table.to_pandas()
     assert (full["variant"], full["state"], full["seed"]) == ("full", "finished", 0)
     assert 0 <= full["accuracy"] <= 1
+    result = RunDir(Path(full["run"])).read("result.json")
+    same = ("test_loss", "train_loss", "train_seconds", "train_flops", "images_per_second")
+    assert {name: full[name] for name in same} == {name: result[name] for name in same}
+    assert (full["parameters"], full["flops"]) == (result["parameters"], result["train_flops"])
+    assert (full["epochs"], full["curve"]) == (1, [(1, full["accuracy"])])
+    assert full.keys() == mine.keys() - {"model.attention"}
+    assert (mine["curve"], mine["run"], mine["flops"]) == ([], None, None)
     assert (mine["state"], mine["accuracy"], mine["model.attention"]) == ("missing", None, "Scaled")
     rows = {row["name"]: row for row in vitcli.runs()}
     assert rows["s/full/seed0"]["test_accuracy"] == full["accuracy"]

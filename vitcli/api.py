@@ -28,10 +28,11 @@ from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import list_runs
 from vitcli.runner.run.listing import summarize_runs
+from vitcli.runner.study.definition import trial_folder
 from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.results_file import Arguments, read_results_file, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import did_you_mean, portable, printable
@@ -243,9 +244,11 @@ class ResultTable:
     folder: Path | None = None
     """The folder of the study; None for results that vitcli did not train."""
 
-    def render(self, form: str = "text", *, details: bool = False) -> str:
+    def render(
+        self, form: str = "text", *, details: bool = False, caption: str | None = None
+    ) -> str:
         """Return the table as ``text``, ``md``, ``latex``, ``csv``, ``json`` or ``html``."""
-        return render(self.document, form, details=details)
+        return render(self.document, form, details=details, caption=caption)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables, the figure and ``report.html`` into a folder; return the files."""
@@ -254,24 +257,45 @@ class ResultTable:
     def to_pandas(self) -> Any:
         """Return a data frame of pandas with a row for each trial.
 
-        Its columns are variant, seed, state, the score (a share for an accuracy), and the fields
-        that the variants change.
+        Its columns are variant, seed, state, the score (a share for an accuracy), what the record
+        of a trial holds, and the fields that the variants change. ``run`` is the folder of the
+        trial, and ``curve`` a list of (epoch, score). Results that vitcli did not train have no
+        such record.
 
         Raises:
             UserError: pandas is not installed.
         """
-        score = f"test_{self.document.headline.name}"
+        rows = [(row, trial) for row in self.document.rows for trial in row.trials]
+        names = {name: None for _, trial in rows for name in trial.measured}
         return _frame(
             {
                 "variant": row.variant,
                 "seed": trial.seed,
                 "state": trial.state,
-                self.document.headline.name: trial.number(score),
+                self.document.headline.name: trial.number(f"test_{self.document.headline.name}"),
+                **({} if self.document.origin else self._record(row, trial, names)),
                 **{name: _cell(value) for name, value in row.changes.items()},
             }
-            for row in self.document.rows
-            for trial in row.trials
+            for row, trial in rows
         )
+
+    def _record(
+        self, row: VariantResult, trial: TrialResult, names: Iterable[str]
+    ) -> dict[str, Any]:
+        """Return what is recorded of a trial; ``names`` are numbers that some trials have."""
+        has_run = trial.state != "missing" and (row.chosen or not row.candidates)
+        folder = trial_folder(row.variant, row.chosen or {}, trial.seed)
+        numbers = ("test_loss", "train_loss", "train_seconds", "images_per_second")
+        return {
+            "reason": trial.reason,
+            "epochs": trial.epochs,
+            **{name: trial.number(name) for name in (*numbers, *names)},
+            "parameters": row.parameters,
+            "forward_flops": row.forward_flops,
+            "flops": trial.flops,
+            "run": str(self.folder / folder) if self.folder and has_run else None,
+            "curve": [*trial.curve],
+        }
 
     def __str__(self) -> str:
         return self.render()

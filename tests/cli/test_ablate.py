@@ -17,9 +17,11 @@ from vitcli.cli.engines import parse_duration, parse_minutes, parse_sbatch
 from vitcli.runner.engines import drive, make
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.study.table import FORMATS, read_document
 
 ROOT = Path("runs/mine")
+TWICE = "twice: {model.depth: 4}"
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     assert first.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
-    figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in ("svg", "png")}
+    figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in FIGURE_FORMATS}
     tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
     assert figures | tables <= files
     again, talk = typed("ablate mine.yaml")
@@ -56,6 +58,12 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     Path("mine.yaml").write_text(f"planned_seeds: 6\n{Path('mine.yaml').read_text()}")
     out, _ = typed("ablate mine.yaml --dry-run")
     assert "(6 planned seeds, 1 comparison).\n" in out
+    text = Path("mine.yaml").read_text().replace("no-norm: {model.norm: none}", TWICE)
+    Path("mine.yaml").write_text(f"{text}equal_compute: true\n")
+    out, talk = typed("ablate mine.yaml --dry-run --seeds 0 --epochs 5 --json")
+    full, twice = (trial["flops"] for trial in json.loads(out)["trials"])
+    assert 1e6 < full / 2 < twice <= full
+    assert "twice 2 epochs" in talk
     assert not ROOT.exists()
 
 

@@ -165,6 +165,7 @@ EXCLUDING = (
     *("predict x.png --reject 0 --coverage 0.9", "ablate --first --only full"),
     *("ablate --status --rerun", "ablate --status --format md", "ablate --dry-run --details"),
     *("ablate --dry-run --checklist a.md", "ablate --table-only --first"),
+    *("ablate --status --caption x", "table a.csv --caption x --format csv"),
 )
 
 

@@ -91,6 +91,21 @@ def test_a_validation_result_is_marked_and_sorted(several):
     assert (run["test_accuracy"], run["val_accuracy"]) == (None, 0.7)
 
 
+def test_the_compute_of_a_run_has_a_column_where_the_line_has_room(monkeypatch):
+    costs = {"train_flops": 3.5e12, "pretrain_flops": 1e12, "teacher_train_flops": 5e11}
+    make("with-all", 1, result=costs)
+    make("older", 2)
+    assert [run["flops"] for run in listed()] == [5e12, None]
+    assert [line.split()[6] for line in ls().splitlines()[1:]] == ["5.00", "-"]
+    shown = {}
+    for width in range(40, 130):
+        monkeypatch.setattr(console, "line_width", lambda stream=None, width=width: width)
+        text = ls()
+        shown[width] = ("\n  state " in text, "TFLOP" in text)
+    kinds = list(dict.fromkeys(shown.values()))
+    assert kinds == [(True, True), (False, False), (False, True)], "a list, a table, a wider table"
+
+
 def differs(name: str) -> dict[str, object]:
     (run,) = listed(name)
     return run["differs"]

@@ -14,6 +14,7 @@ from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.engines import check_folders, takes_options
 from vitcli.cli.options import (
+    Caption,
     Data,
     Details,
     DryRun,
@@ -26,6 +27,7 @@ from vitcli.cli.options import (
     Status,
     exclude,
     exclude_useless,
+    refuse_caption,
 )
 from vitcli.cli.study_output import (
     announce_saved,
@@ -121,10 +123,10 @@ Checklist = Annotated[
 
 
 USELESS = {
-    "--status": ("--first", "--rerun", "--format", "--checklist", "--details"),
+    "--status": ("--first", "--rerun", "--format", "--checklist", "--details", "--caption"),
     "--table-only": ("--first", "--rerun"),
-    "--dry-run": ("--format", "--checklist", "--details"),
-    "--first": ("--only", "--format", "--checklist", "--details"),
+    "--dry-run": ("--format", "--checklist", "--details", "--caption"),
+    "--first": ("--only", "--format", "--checklist", "--details", "--caption"),
 }
 """Options that have no effect beside another one."""
 
@@ -140,6 +142,7 @@ class Request:
     checklist: Path | None
     save: Path | None
     details: bool
+    caption: str | None
     rerun_variants: Sequence[str]
 
     @property
@@ -164,6 +167,7 @@ def ablate(
     dry_run: DryRun = False,
     status: Status = False,
     table_only: TableOnly = False,
+    caption: Caption = None,
     details: Details = False,
     rerun: Rerun = False,
     fail_fast: FailFast = False,
@@ -191,7 +195,9 @@ def ablate(
     has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only, "--first": first}
     given |= {"--only": bool(only), "--rerun": rerun, "--checklist": bool(checklist)}
-    exclude_useless(given | {"--format": has_shape, "--details": details}, USELESS)
+    given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
+    exclude_useless(given, USELESS)
+    refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
     check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
@@ -212,6 +218,7 @@ def ablate(
         checklist=checklist,
         save=save,
         details=details,
+        caption=caption,
         rerun_variants=(only or names) if rerun else (),
     )
     options = replace(options, fail_fast=fail_fast)
@@ -323,7 +330,8 @@ def show_table(
 
         emit_exactly(trials_csv(study, doc, states))
     else:
-        emit_exactly(render(doc, request.form, line_width(), details=request.details))
+        details, caption = request.details, request.caption
+        emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
     if request.checklist is not None:
         from vitcli.runner.files import commit
         from vitcli.runner.study.checklist import checklist as answers

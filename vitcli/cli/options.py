@@ -55,6 +55,14 @@ Epochs = Annotated[
     int | None,
     typer.Option(min=0, help="Number of training epochs.", show_default=False),
 ]
+Caption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Caption of the table in place of its name and question.",
+        show_default=False,
+    ),
+]
 Details = Annotated[
     bool,
     typer.Option("--details", help="Print a second table: how sure differences are."),
@@ -251,6 +259,11 @@ def exclude_useless(given: Mapping[str, object], useless: Mapping[str, Sequence[
     for option, others in useless.items():
         for other in others:
             exclude({option: given[option], other: given[other]})
+
+
+def refuse_caption(caption: str | None, form: str) -> None:
+    """Refuse a caption of a format that has none."""
+    exclude({"--caption": caption, f"--format {form}": form in ("csv", "json", "trials")})
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:

@@ -3,23 +3,29 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitcli.cli.console import table
-from vitcli.runner.text import duration
+from vitcli.cli import console
+from vitcli.runner.tables import make_table, narrowest
+from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.listing import RunSummary
 
 MAX_SETTINGS = 6
+FLOPS = 5
+"""The column of the operations of a run."""
 
 
 def run_table(runs: Sequence["RunSummary"]) -> str:
-    """Return the table of runs. If any run does not classify, every result has a label."""
+    """Return the table of runs. If any run does not classify, every result has a label.
+
+    The operations of a run are shown where the line has room for them.
+    """
     from vitcli.core.spec.task import DEFAULT_TASK
     from vitcli.runner.run.listing import short_data_name
 
     one_task = all(run.task == DEFAULT_TASK for run in runs)
     header = ["run", "data", "state", "accuracy" if one_task else "result"]
-    header += ["parameters", "time", "settings"]
+    header += ["parameters", "TFLOP", "time", "settings"]
     rows = [
         [
             run.name,
@@ -27,12 +33,17 @@ def run_table(runs: Sequence["RunSummary"]) -> str:
             state(run),
             result(run, not one_task),
             "-" if run.parameters is None else f"{run.parameters:,}",
+            tera(run.flops) or "-",
             "-" if run.train_seconds is None else duration(run.train_seconds),
             settings(run),
         ]
         for run in runs
     ]
-    return table(header, rows, numeric=(3, 4, 5))
+    whole = make_table(header, rows, numeric=(3, 4, 5, 6))
+    head, *cells = [[*line[:FLOPS], *line[FLOPS + 1 :]] for line in (header, *rows)]
+    short, width = make_table(head, cells, numeric=(3, 4, 5)), console.line_width()
+    fits_only_short = width and narrowest(short) <= width < narrowest(whole)
+    return console.text_of(short if fits_only_short else whole)
 
 
 def state(run: "RunSummary") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.runner.text import duration, quantity
+from vitcli.runner.text import duration, quantity, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.record import TrialState
@@ -41,6 +41,7 @@ def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
             "trial": trial.folder,
             "state": plan.states[trial.folder].state,
             "parameters": plan.parameters[trial.variant],
+            "flops": estimate.flops[trial.variant],
             "seconds": estimate.by_variant[trial.variant],
         }
         for trial in plan.trials
@@ -50,9 +51,15 @@ def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
         place = {"study": plan.study.name, "folder": str(plan.root)}
         emit_json(place | {"trials": found} | total | {"disk_bytes": plan.disk_bytes})
         return
-    rows = [[t["trial"], t["state"], f"{t['parameters']:,}", duration(t["seconds"])] for t in found]
+    rows = [
+        [
+            *(trial["trial"], trial["state"], f"{trial['parameters']:,}"),
+            *(tera(trial["flops"]), duration(trial["seconds"])),
+        ]
+        for trial in found
+    ]
     if rows:
-        emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
+        emit(table(["trial", "state", "parameters", "TFLOP", "time"], rows, numeric=(2, 3, 4)))
     emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
     here = "" if options.cluster.engine == "local" else " on machines like this one"
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once{here}")

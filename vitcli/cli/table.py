@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.options import Details, Json
+from vitcli.cli.options import Caption, Details, Json, refuse_caption
 from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.text import portable
 
@@ -69,6 +69,7 @@ def table(
         ),
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the table.")] = Format.text,
+    caption: Caption = None,
     details: Details = False,
     output: Annotated[
         Path | None,
@@ -96,6 +97,8 @@ def table(
     from vitcli.runner.study.results_file import Choices, read_results_file
     from vitcli.runner.study.table import render
 
+    form = Format.json if json else form
+    refuse_caption(caption, form)
     choices = Choices(
         score=score,
         variant=variant,
@@ -112,7 +115,7 @@ def table(
         say(f"not used: {', '.join(unused)}")
     if doc.origin:
         say(doc.origin.reading)
-    emit_exactly(render(doc, Format.json if json else form, line_width(), details=details))
+    emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
     if output is not None:
         publish_outside(doc, output)
         say(f"report  {output / 'report.html'}")

@@ -45,6 +45,7 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "text.parse_math": False,  # names may contain a dollar sign
     "svg.hashsalt": "vitcli",
+    "pdf.fonttype": 42,  # publishers refuse fonts of type 3
     "savefig.dpi": 200,
 }
 METADATA: dict[str, dict[str, str | None]] = {
@@ -71,11 +72,11 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
 
 
 def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG and SVG into a folder; return file name -> path."""
+    """Write each figure as PNG, SVG and PDF into a folder; return file name -> path."""
     make_folder(folder)
     written = {}
     for name, draw in figures.items():
-        for form in ("png", "svg"):
+        for form in METADATA:
             written[f"{name}.{form}"] = folder / f"{name}.{form}"
             commit(folder / f"{name}.{form}", encode(draw, form))
     return written

@@ -74,9 +74,10 @@ def to_html(table: Table) -> Markup:
 
 
 def to_latex(table: Table) -> str:
-    """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
+    """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``.
 
-    A table that is wider than the page's lines is scaled down to their width.
+    A table that is wider than the page's lines is scaled down to their width. The notes are
+    comments below it.
     """
     label = re.sub(r"[^A-Za-z0-9]+", "-", to_ascii(table.name)).strip("-")
     return render("table.tex", table=table, label=label)
@@ -93,6 +94,7 @@ def _environment() -> Environment:
         "table": to_html,
         "words": lambda text: Markup(html_text(text)),
         "latex": latex_text,
+        "ascii": to_ascii,
         "lines": partial(textwrap.wrap, break_long_words=False),
         "signed": signed,
         "decimals": decimals,

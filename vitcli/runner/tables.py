@@ -14,6 +14,7 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
 PLUS_MINUS = "\u00b1"
+DASH = "\u2014"
 TEXT_WIDTH = 120
 """Width of the caption and the notes, in characters. The columns may be wider."""
 CELL_WIDTHS = {"l": 14, "r": 24}
@@ -43,6 +44,8 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    legend: str = ""
+    """The one line below the table in LaTeX, where the notes are comments."""
 
 
 def make_table(
@@ -289,6 +292,7 @@ LATEX = {
     "|": r"\textbar{}",
     MINUS: "$-$",
     PLUS_MINUS: r"$\pm$",
+    DASH: r"\textemdash{}",
 }
 
 

@@ -4,6 +4,7 @@ Safe text has no control characters and names no folders of this machine.
 """
 
 import difflib
+import math
 import re
 import shlex
 import textwrap
@@ -162,6 +163,14 @@ def rough_duration(value: float | None) -> str:
     if value < 120:
         return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def tera(flops: float | None) -> str:
+    """Return operations in units of 10^12 with three digits, such as ``0.0123``; empty for None."""
+    if flops is None or flops <= 0:
+        return "" if flops is None else "0"
+    digits = max(0, 2 - math.floor(math.log10(flops / 1e12)))
+    return f"{flops / 1e12:,.{digits}f}"
 
 
 def percent(share: float, digits: int = 2) -> str:

@@ -14,6 +14,7 @@ from vitcli.runner.study.definition import is_same_setting, load_study, select
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import default_root, model_sizes
 from vitcli.runner.study.statistics import compare
+from vitcli.runner.train.estimate import training_flops, whole_training_flops
 
 STUDY = """
 base: quickstart
@@ -120,6 +121,66 @@ def test_a_typed_field_that_the_baseline_sets_leads_to_a_folder_of_its_own(here)
     name = study(STUDY.replace("full: {}", "full: {model.depth: 1}"), here)
     loaded = [load_study(name, typed={"model.depth": depth}) for depth in (2, 3)]
     assert default_root(loaded[0]) != default_root(loaded[1])
+
+
+EQUAL = """
+base: quickstart
+train: {epochs: 4, limit_batches: 2}
+seeds: [0, 3]
+equal_compute: true
+variants:
+  full: {}
+  twice: {model.depth: 8}
+  short: {model.ffn: none, train.limit_batches: 1}
+  first: {pretrain: {task: {name: mae}, train: {epochs: 1, limit_batches: 2}}}
+  large: {model.depth: 40}
+"""
+
+
+def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(here):
+    loaded = load_study(study(EQUAL, here))
+    specs = {variant.name: variant.spec for variant in loaded.variants}
+    epochs = {name: spec.train.epochs for name, spec in specs.items()}
+    assert (epochs["full"], epochs["twice"], epochs["large"]) == (4, 2, 1)
+    assert epochs["short"] > 8
+    most = whole_training_flops(specs["full"])
+    for name in ("twice", "short", "first"):
+        train = specs[name].train
+        longer = specs[name].replace(train=train.replace(epochs=train.epochs + 1))
+        assert whole_training_flops(specs[name]) <= most < whole_training_flops(longer), name
+    before = specs["first"].pretraining
+    assert before
+    paid = [training_flops(before), training_flops(specs["first"])]
+    assert min(paid) > 0
+    assert sum(paid) == whole_training_flops(specs["first"])
+    assert whole_training_flops(specs["large"]) > most, "at least one epoch"
+    assert "large 1 epoch (2" in loaded.note
+    doc = read_results(loaded, here / "runs")
+    assert [row.changes.get("train.epochs", 4) for row in doc.rows] == [*epochs.values()]
+    assert "of full" in notes(doc, compare(doc))["flops"]
+    longer = load_study("mine.yaml", typed={"train.epochs": 8})
+    assert [each.spec.train.epochs for each in longer.variants][:2] == [8, 4]
+    tuned = load_study(study(f"{EQUAL}{TUNED}", here)).variants[1].settings
+    assert [spec.train.epochs for _, spec in tuned] == [2, 4], "each setting has its own"
+
+
+TUNED = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
+EQUAL_MISTAKES = [
+    ("full: {}", "full: {train.epochs: 0}", "above 0"),
+    ("model.depth: 8}", "model.depth: 8, train.epochs: 3}", "variant 'twice'"),
+    ("model.depth: 8}", "task: {name: distil, teacher: nobody}}", "'nobody'"),
+    ("seeds:", "data: {val_split: 9}\ntune: {train.epochs: [1, 2]}\nseeds:", "remove one of the"),
+    ("true", "yes", "true or false"),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong", "message"), EQUAL_MISTAKES)
+def test_what_equal_compute_cannot_set_is_refused(here, text, wrong, message):
+    path = study(EQUAL.replace(text, wrong), here)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_study(path)
+    assert str(caught.value).startswith(f"{path}:")
+    assert "\n" not in str(caught.value)
 
 
 REFERENCE = "reference: {source: x, rows: {%s}}"

@@ -100,6 +100,63 @@ def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
     assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
 
 
+COSTS = [
+    ({"train_flops": 4e12}, {"train_flops": 4.02e12}, None),
+    ({"train_flops": 4e12}, {"train_flops": 5.6e12}, ["4.00", "5.60"]),
+    ({"train_flops": 4e12}, {"train_flops": 4e12, "pretrain_flops": 2e9}, None),
+    ({"train_flops": 4e12}, {"train_flops": 1.5e15, "pretrain_flops": 1e15}, ["4.00", "2,500"]),
+    (
+        {"train_flops": 4e9},
+        {"train_flops": 4e9, "teacher_flops": 2e9, "teacher_train_flops": 4e9},
+        ["0.00400", "0.00800"],
+    ),
+    ({"train_flops": 4e12}, {}, None),
+    ({}, {}, None),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shown"), COSTS)
+def test_rows_show_the_compute_of_a_trial_where_it_differs(ours, theirs, shown):
+    rows = [
+        make_row(name, [], trials=tuple(make_trial(seed, 0.5, measured=costs) for seed in (0, 1)))
+        for name, costs in (("base", ours), ("other", theirs))
+    ]
+    doc = make_study({}, rows=tuple(rows), num_comparisons=1)
+    assert [row.get("TFLOP per trial") for row in cells(doc)] == (shown or [None, None])
+    assert ("TFLOP per trial" in all_notes(doc)) == bool(shown)
+    stored = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
+    assert (stored[0]["flops_per_trial"] != "") == bool(ours)
+
+
+OTHER_KERNELS = [
+    ({}, [{}, {"model.depth": 2}], [(), ()], None),
+    ({}, [{}, {"model.attention": "Mine"}], [(), ()], "attention of b has no"),
+    (
+        {},
+        [{}, {"model.attention": {"name": "Mine", "power": 2}}],
+        [(), ()],
+        "attention of b has no",
+    ),
+    ({"model.attention": "linear"}, [{}, {"model.attention": "softmax"}], [(), ()], "of a has no"),
+    ({"model.attention": "linear"}, [{}, {"model.attention": "Mine"}], [(), ()], None),
+    ({"model.attention": "linear"}, [{}, {"model.family": "swin"}], [(), ()], "of a has no"),
+    ({}, [{}, {"model.norm": "none"}], [("native",), ("torch",)], "torch kernels trained b"),
+    ({}, [{}, {"model.norm": "none"}], [("native", "torch"), ("torch",)], "and torch kernels tr"),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "kernels", "told"), OTHER_KERNELS)
+def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, told):
+    rows = [
+        make_row(name, [0.5], changes=changed, kernels=used)
+        for name, changed, used in zip("ab", changes, kernels, strict=True)
+    ]
+    doc = make_study({}, rows=tuple(rows), base_config=base, num_comparisons=1)
+    assert ("Kernels: " in all_notes(doc)) == bool(told)
+    assert (told or "") in all_notes(doc)
+    assert read_document(render(doc, "json")) == doc
+
+
 def test_notes_name_the_rows_that_stop_early():
     base, *others = DOC.rows
     early = others[0].replace(changes={"train.early_stopping": 2})
@@ -196,6 +253,39 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     lines = render(HOSTILE, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert all(line.isascii() for line in lines)
+
+
+LEGENDS = [
+    ({"base": [0.9], "less": [0.8]}, ["---", "needs 6 seeds"], ["Mean", "brackets", "Diverged"]),
+    ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, ["Mean", "brackets"], ["---", "needs"]),
+    ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, ["Diverged", "unfinished"], ["---"]),
+    ({"base": [0.9, 0.91]}, ["Mean"], ["brackets", "---"]),
+]
+
+
+@pytest.mark.parametrize(("rows", "has", "lacks"), LEGENDS)
+def test_latex_has_a_short_legend_in_the_float_and_its_notes_as_comments(rows, has, lacks):
+    doc = make_study(rows)
+    text = render(doc, "latex", caption="Ours & 50%").replace("\\textemdash{}", "---")
+    inside, _, notes = text.partition("\n\\end{table}\n")
+    legend = inside.partition("\\begin{flushleft}")[2]
+    assert all(word in legend for word in has)
+    assert not any(word in legend for word in lacks)
+    assert "more seed" not in inside
+    assert ("& --- &" in inside) == ("---" in has)
+    assert "\\caption{Ours \\& 50\\%}\n\\label{tab:made-up}" in inside
+    assert all(line.startswith("% ") for line in notes.splitlines())
+    told = " ".join(line.removeprefix("% ") for line in notes.splitlines())
+    assert told == " ".join(" ".join(note.split()) for note in build(doc).notes).replace(
+        "\u00b1", "+-"
+    )
+
+
+def test_a_caption_replaces_the_question_in_every_format_that_has_one():
+    for form in ("text", "md", "html", "latex"):
+        text = render(DOC, form, caption="My rows")
+        assert ("My rows" in text, "what does each part" in text) == (True, False), form
+    assert render(DOC, "csv", caption="My rows") == render(DOC, "csv")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

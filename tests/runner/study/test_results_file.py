@@ -321,7 +321,7 @@ def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
     assert [row.variant for row in doc.rows] == ["b", "a"]
     files = {path.name for path in publish_outside(doc, tmp_path / "out")}
     tables = {"table.md", "table.tex", "table.csv", "results.json", "report.html"}
-    assert files == tables | {"forest.png", "forest.svg"}
+    assert files == tables | {"forest.png", "forest.svg", "forest.pdf"}
     assert read_document(render(doc, "json")) == doc
     page = (tmp_path / "out" / "report.html").read_text()
     assert doc.origin.sha256 in page

@@ -56,6 +56,16 @@ def test_a_result_enters_the_table_whole(study):
     assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
 
 
+def test_rows_have_their_kernels_if_those_of_a_study_differ(study):
+    for variant, seed, kernels in (("full", 0, "native"), ("no-norm", 0, "native")):
+        fabricate(variant, seed, result={"kernels": kernels})
+    doc = read_results(study, ROOT)
+    assert (doc.kernels, [row.kernels for row in doc.rows]) == (("native",), [(), ()])
+    fabricate("no-norm", 1, result={"kernels": "torch"})
+    found = [row.kernels for row in read_results(study, ROOT).rows]
+    assert found == [("native",), ("native", "torch")]
+
+
 def change_depth(run: RunDir) -> None:
     path = run.path / "config.yaml"
     path.write_text(path.read_text().replace("depth: 4", "depth: 5"))

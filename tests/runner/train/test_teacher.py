@@ -20,6 +20,7 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.study.definition import load_study
+from vitcli.runner.train.estimate import training_flops, whole_training_flops
 from vitcli.runner.train.start import Request, start
 
 FEW = {"train.limit_batches": 1, "train.epochs": 1}
@@ -128,6 +129,8 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     assert result["teacher_flops"] == each * images
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
+    spec = with_teacher(tiny.experiment(named(tiny)).spec)
+    assert whole_training_flops(spec) - training_flops(spec) == teacher["train_flops"] > 0
     assert run.read("meta.json")["teacher"]["run"] == "teacher"
 
 
@@ -158,7 +161,17 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
     trials = load_study("both.yaml").trials()
     assert len({trial.config_hash for trial in trials}) == 3
     assert "3 finished" in said(0, "ablate", "both.yaml", "-j", 1, "--dry-run"), "as planned"
+    shutil.copytree("runs/teacher", "runs/teacher3")
+    each = {"task": {"name": "distil", "teacher": "teacher{seed}"}}
+    paid = {"equal_compute": True, "seeds": [3], "variants": {"taught": each, "scratch": {}}}
+    Path("equal.yaml").write_text(json.dumps(base | paid))
+    taught_spec, scratch = (variant.spec for variant in load_study("equal.yaml").variants)
+    assert scratch.train.epochs > taught_spec.train.epochs == 1
+    whole = whole_training_flops(taught_spec.replace(seed=3))
+    assert whole / 2 < whole_training_flops(scratch) <= whole
     shutil.rmtree("runs/teacher")
+    shutil.rmtree("runs/teacher3")
+    assert "taught" in said(2, "ablate", "equal.yaml", "--status"), "its compute is not known"
     words = ("ablate", "both.yaml", "-j", 1)
     assert "3 finished" in printed(*words, "--status"), "a finished student needs no teacher"
     assert "task.teacher: no run is called 'teacher'" in said(2, *words, "--seeds", 2)

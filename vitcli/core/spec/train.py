@@ -7,11 +7,13 @@ from pydantic import Field, model_validator
 
 from vitcli.core.spec.base import Rate, Spec
 
+MAX_EPOCHS = 100_000
+
 
 class TrainSpec(Spec):
     """Length, batch size, evaluation and arithmetic of a training."""
 
-    epochs: int = Field(10, ge=0, le=100_000)
+    epochs: int = Field(10, ge=0, le=MAX_EPOCHS)
     """Number of passes over the training images."""
     batch_size: int = Field(128, ge=1, le=65536)
     """Number of images per optimiser step. A smaller last batch of an epoch is dropped."""

@@ -16,7 +16,10 @@ from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath
 from vitcli.runner.text import closest, did_you_mean
 
-STUDY_FIELDS = ("variants", "seeds", "threads", "tune", "reference", "equivalence_margin", "design")
+STUDY_FIELDS = (
+    *("variants", "seeds", "threads", "tune", "reference", "equivalence_margin", "design"),
+    "equal_compute",
+)
 """Fields of a file that only a study has; ``StudyFields`` describes them."""
 FORMS = {
     "dict_type": "a mapping, name: value",

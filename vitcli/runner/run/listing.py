@@ -26,7 +26,7 @@ from vitcli.runner.run.folder import (
     is_effectively_empty,
     temporary_files,
 )
-from vitcli.runner.run.record import last_measures
+from vitcli.runner.run.record import last_measures, whole_flops
 
 PAGE = "index.html"
 """Name of the page of runs in a folder of runs."""
@@ -58,6 +58,8 @@ class RunSummary:
     val_score: float | None
     """The task's headline number on the validation images."""
     parameters: int | None
+    flops: float | None
+    """Operations of the training, its pre-training and its teacher's own training."""
     train_seconds: float | None
     seed: int | None
     commit: str | None
@@ -151,6 +153,7 @@ def summarize(
         test_score=measured.get(f"test_{TASKS[task].headline.name}"),
         val_score=measured.get(f"val_{TASKS[task].headline.name}"),
         parameters=measured.get("parameters"),
+        flops=whole_flops(measured),
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
         commit=_text(meta.get("commit")),

@@ -178,6 +178,20 @@ COSTS = (
 """Numbers of result.json that are not the task's, and that a trial may lack."""
 
 
+def whole_flops(costs: Mapping[str, Any]) -> float | None:
+    """Return the operations of a training, its pre-training and its teacher's own training.
+
+    None if those of the training are not known, as in older runs. ``train_flops`` has those of a
+    teacher's outputs already.
+    """
+    own = costs.get("train_flops") or 0
+    if own <= 0:
+        return None
+    return float(
+        own + sum(costs.get(f"{part}_flops") or 0 for part in ("pretrain", "teacher_train"))
+    )
+
+
 def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
     """Return the fields of result.json that a study reads, including the task's numbers."""
     names = [f"{split}_{name}" for split in ("test", "val") for name in row.numbers]

@@ -17,7 +17,7 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import Record, State, TrialState, assign_fields
-from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
+from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     EARLY_STOPPING,
@@ -102,6 +102,9 @@ def collect(
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
     rows = tuple(_row(study, variant, states, parameters) for variant in shown)
+    kernels = _distinct(result.kernels for result in results)
+    if len({row.kernels for row in rows if row.kernels}) < 2:
+        rows = tuple(row.replace(kernels=()) for row in rows)
     return StudyResult(
         name=study.name,
         question=study.question,
@@ -113,7 +116,7 @@ def collect(
         hardware=_distinct(session.hardware for session in sessions),
         torch=_distinct(session.torch for session in sessions),
         precision=_distinct(result.precision for result in results),
-        kernels=_distinct(result.kernels for result in results),
+        kernels=kernels,
         inexact=tuple(folder for folder, record in records.items() if record.is_inexact),
         threads=study.threads,
         data=str(portable(base.data.name)),
@@ -126,6 +129,7 @@ def collect(
         reference=study.reference,
         task=base.task.name,
         parts=study.parts,
+        equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),
         rows=_with_images(study, rows, states),
     )
@@ -233,6 +237,7 @@ def _row(
         parameters=next(filter(None, (each.parameters for each in measured)), None)
         or parameters.get(variant.name),
         forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
+        kernels=_distinct(each.kernels for each in measured),
         trials=tuple(results[index]),
         candidates=candidates,
         chosen=chosen,
@@ -248,6 +253,8 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
         if field == "experiment" or field not in base or base[field] != value
     }
     noted = base.keys() - study.tune.keys() | {EARLY_STOPPING}
+    if study.equal_compute and len({spec.train.epochs for _, spec in variant.settings}) == 1:
+        noted |= {EPOCHS}
     differing = differences(study.baseline.spec, variant.spec)
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 

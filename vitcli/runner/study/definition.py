@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment.config import (
     check,
@@ -38,7 +38,7 @@ from vitcli.runner.experiment.seeds import Seeds
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import MIN_PAIRS, Reference
-from vitcli.runner.text import did_you_mean, setting_text
+from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 RESERVED = (
@@ -48,6 +48,7 @@ RESERVED = (
 """Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
+EPOCHS = "train.epochs"
 SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
 
@@ -69,6 +70,10 @@ class StudyFields(Spec):
     design: Literal["one-at-a-time", "factorial"] = "one-at-a-time"
     """``factorial`` trains every combination of the variants, and reports main effects and
     interactions."""
+    equal_compute: bool = False
+    """Whether the number of epochs of each variant follows from the baseline: the most, and at
+    least one, with which a trial takes no more floating-point operations than a trial of the
+    baseline. Its pre-training and its teacher's own training count."""
     tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Dotted field -> values to choose from, for each variant alone, on the validation split."""
     reference: Reference | None = None
@@ -122,6 +127,7 @@ class Study:
     equivalence_margin: float | None = None
     parts: tuple[str, ...] = ()
     """Names of the crossed variants of a factorial study; empty for other studies."""
+    equal_compute: bool = False
     file_seeds: tuple[int, ...]
     """Seeds of the file, even if the command line replaced them."""
     planned_seeds: int
@@ -158,16 +164,20 @@ class Study:
                 setting=setting,
                 spec=with_seed(spec, seed),
                 config_hash=key,
-                folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
+                folder=trial_folder(name, setting, seed),
             )
             for seed in self.seeds
             for name, setting, spec, key in settings
         ]
 
 
-def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
-    """Return the folder of a tuned setting, such as ``lr=0.001``; nothing without tuning."""
-    return [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
+def trial_folder(variant: str, setting: Mapping[str, Any], seed: int) -> str:
+    """Return the folder of a trial in its study, such as ``full/lr=0.001/seed0``.
+
+    Without tuning, no folder stands for the setting.
+    """
+    tuned = [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
+    return "/".join([variant, *tuned, f"seed{seed}"])
 
 
 def load_study(
@@ -250,6 +260,10 @@ def study_of(
             f"{places.where(('design',))}: the tests of a factorial study need independent seeds;"
             " remove data.folds"
         )
+    notes = [switch_family(raw, typed)[1]]
+    if fields.equal_compute:
+        variants, note = _equal_compute(variants, chosen[0], fields.tune, places)
+        notes.append(note)
     _refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
     return Study(
@@ -264,10 +278,11 @@ def study_of(
         reference=fields.reference,
         equivalence_margin=fields.equivalence_margin,
         parts=parts,
+        equal_compute=fields.equal_compute,
         file_seeds=tuple(fields.seeds),
         planned_seeds=fields.planned_seeds or max(MIN_PAIRS, len(fields.seeds)),
         data=typed.get("data.name"),
-        note=switch_family(raw, typed)[1],
+        note="; ".join(filter(None, notes)),
     )
 
 
@@ -330,6 +345,39 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
     if "variants" in raw:
         raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
     return raw, in_files(documents)
+
+
+def _equal_compute(
+    variants: Sequence[Variant], seed: int, tune: Mapping[str, list[Any]], places: Places
+) -> tuple[tuple[Variant, ...], str]:
+    """Return the variants with the epochs that the compute of the baseline allows, and a note."""
+    from vitcli.runner.train.estimate import epochs_within, whole_training_flops  # needs torch
+
+    if EPOCHS in tune:
+        where = places.where(("tune", EPOCHS))
+        raise ConfigError(f"{where}: equal_compute sets {EPOCHS}; remove one of the two")
+    base, said = variants[0], []
+    most, found = 0, []
+    for variant in variants:
+        place = f"{places.where(('variants', variant.name))}: variant {variant.name!r}"
+        if EPOCHS in variant.changes and variant is not base:
+            raise ConfigError(f"{place}: equal_compute sets {EPOCHS}; remove one of the two")
+        settings, told = [], []
+        for setting, spec in variant.settings:
+            try:
+                most = most or whole_training_flops(with_seed(base.spec, seed))
+                epochs, flops = spec.train.epochs, most
+                if spec is not base.spec:
+                    epochs, flops = epochs_within(with_seed(spec, seed), most)
+            except UserError as error:
+                raise ConfigError(f"{place}: equal_compute: {error}") from error
+            if not epochs:
+                raise ConfigError(f"{place}: equal_compute needs a baseline with {EPOCHS} above 0")
+            settings.append((setting, spec.replace(train=spec.train.replace(epochs=epochs))))
+            told.append(f"{quantity(epochs, 'epoch')} ({percent(flops / most, 1)})")
+        found.append(dataclasses.replace(variant, settings=tuple(settings)))
+        said.append(f"{variant.name} {' or '.join(dict.fromkeys(told))}")
+    return tuple(found), f"equal compute, in whole epochs: {', '.join(said)}"
 
 
 def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:

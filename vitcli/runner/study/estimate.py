@@ -15,7 +15,7 @@ from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.text import ignore_message, quantity
-from vitcli.runner.train.estimate import make_estimate, memory_bytes
+from vitcli.runner.train.estimate import make_estimate, memory_bytes, whole_training_flops
 
 WORKER_BYTES = 2**30
 """Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
@@ -28,6 +28,8 @@ class StudyEstimate:
     """Seconds for a trial of each variant, and in total with ``count`` trials at once."""
 
     by_variant: dict[str, float]
+    flops: dict[str, int]
+    """Variant -> operations of a trial, with its pre-training and its teacher's own training."""
     total: float
     count: int
     compile_seconds: float = 0.0
@@ -74,12 +76,14 @@ def estimate_study(
     torch.set_num_threads(plan.study.threads)
     device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
+    flops: dict[str, int] = {}
     known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
     if unknown := sum(not times for times in known.values()):
         on_message(f"timing {quantity(unknown, 'variant')} on random images")
     for name, times in known.items():
         spec = plan.study.trials([name])[0].spec
         experiment = Experiment(plan.study.name, spec, plan.study.path, variant=name)
+        flops[name] = whole_training_flops(spec)
         compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
         seconds[name] = compiling + (
             fmean(times) if times else make_estimate(experiment, options.device).seconds
@@ -90,6 +94,7 @@ def estimate_study(
     start = 2 * spent_seconds if plan.trials else 0.0
     return StudyEstimate(
         by_variant=seconds,
+        flops=flops,
         total=start + total,
         count=count,
         compile_seconds=COMPILE_SECONDS * compiles,

@@ -117,6 +117,8 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
             f"{CALL}: workers={options.jobs}: a part is defined in this process only, which trains"
             " one trial at a time; move the part into a file and import it"
         )
+    if study.note:
+        on_message(f"note: {study.note}")
     plan = plan_study(study, root, names)
     on_message(f"study {study.name} in {root}: {count_states(plan.states)}")
     states = run_study(plan, options, reporter(on_message, study.baseline.spec.task.row))

@@ -4,12 +4,13 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.study.looks import level, seeds_needed
-from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult
+from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.significance import ALPHA, MAX_EXACT_PAIRS, POWER, RESAMPLES
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
-from vitcli.runner.text import capitalize, join_words, quantity
+from vitcli.runner.text import capitalize, join_words, percent, quantity
 
 VERDICTS = (
     "Verdict: by the effect, and by the joint interval, whose seed variance is pooled if there are"
@@ -30,7 +31,9 @@ TEACHER = ("task.teacher", "task.teacher.run")
 """Fields that name a teacher, as a study file and as a configuration has it."""
 COMPARISONS = ("difference", "plan", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
-OF_OWN_TRIALS = ("cost", "training", "compute", "environment", "source", "one trial")
+OF_OWN_TRIALS = (
+    *("cost", "flops", "training", "compute", "kernels", "environment", "source", "one trial"),
+)
 """Notes on what vitcli knows of the trials that it has trained."""
 UNCERTAINTY = (
     *("score", "difference", "plan", "test", "effect", "detectable", "sampling", "incomplete"),
@@ -53,7 +56,9 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "tuning": _tuning(doc),
         "cost": _cost(doc),
         "training": _training(doc),
+        "flops": _flops(doc),
         "compute": _compute(doc, rows),
+        "kernels": _kernels(doc),
         "environment": _environment(doc),
         "source": _source(doc, rows),
         "command": f"Command: {doc.command}",
@@ -271,6 +276,28 @@ def _cost(doc: StudyResult) -> str:
     )
 
 
+def _flops(doc: StudyResult) -> str:
+    text = ""
+    if doc.compares_compute:
+        text = (
+            "TFLOP per trial: 10^12 operations of one training, forward and backward, with its"
+            " pre-training and its teacher's own training."
+        )
+    if doc.equal_compute:
+        most = doc.rows[0].flops
+        shares = [
+            f"{row.variant} {percent(row.flops / most, 1)}"
+            for row in doc.rows[1:]
+            if most and row.flops
+        ]
+        text += (
+            f" Equal compute: each variant has the most epochs, at least 1, whose operations are no"
+            f" more than those of {doc.rows[0].variant}"
+            f"{f' (used: {join_words(shares)})' if shares else ''}."
+        )
+    return text.strip()
+
+
 def _training(doc: StudyResult) -> str:
     images = quantity(doc.num_train, "training image") if doc.num_train else ""
     data_hash = f"hash {doc.data_hash[:12]}" if doc.data_hash else ""
@@ -290,6 +317,34 @@ def _epochs(doc: StudyResult) -> str:
     ]
     others = "".join(f", {variant}: {epochs}" for variant, epochs in dict.fromkeys(trained))
     return quantity(doc.epochs, "epoch") + (f" (but{others[1:]})" if others else "")
+
+
+def _kernels(doc: StudyResult) -> str:
+    """Return which rows were trained by other kernels, so that their times say little."""
+    by_kernels = {
+        " and ".join(kernels): [row.variant for row in doc.rows if row.kernels == kernels]
+        for kernels in dict.fromkeys(row.kernels for row in doc.rows if row.kernels)
+    }
+    parts = [f"{name} kernels trained {join_words(rows)}" for name, rows in by_kernels.items()]
+    plain = [row.variant for row in doc.rows if not _has_kernels(doc, row)]
+    if plain and len(plain) < len(doc.rows):
+        parts.append(
+            f"the attention of {join_words(plain)} has no native or fused kernel, that of the other"
+            " rows has one"
+        )
+    if not parts:
+        return ""
+    return f"Kernels: {'; '.join(parts)}. Times and images/s compare the kernels, too."
+
+
+def _has_kernels(doc: StudyResult, row: VariantResult) -> bool:
+    """Return whether the attention of a row has kernels; a part of a user's own has none."""
+    fields = ("model.attention", "model.attention.name")
+    is_other = {"experiment", "model.family"} & row.changes.keys()
+    known = [row.changes] if is_other else [row.changes, doc.base_config]
+    chosen = next((each[field] for each in known for field in fields if field in each), "softmax")
+    name = str(chosen.get("name") if isinstance(chosen, dict) else chosen)
+    return name in ATTENTIONS and ATTENTIONS[name].has_kernels
 
 
 def _environment(doc: StudyResult) -> str:

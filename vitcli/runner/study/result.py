@@ -4,6 +4,7 @@ Table, figures, page and README are made from this document alone.
 """
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,7 +19,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
-from vitcli.runner.run.record import Numbers, State, as_pairs
+from vitcli.runner.run.record import Numbers, State, as_pairs, whole_flops
 from vitcli.runner.study.crossed import Crossed
 
 MIN_PAIRS = 3
@@ -27,7 +28,7 @@ EXACT_LOOKS = 64
 """Number of looks whose dependence is computed. A longer plan has no looks before it, and each
 look after so many has the part of alpha that it spends as its level, which is smaller."""
 
-FIGURE_FORMATS = ("png", "svg")
+FIGURE_FORMATS = ("png", "svg", "pdf")
 EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
 
@@ -51,6 +52,11 @@ class TrialResult(Numbers):
     images_per_second: float | None = None
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, headline number) after each evaluation, on the validation split if there is one."""
+
+    @property
+    def flops(self) -> float | None:
+        """Return the operations of the training, with its pre-training and its teacher's."""
+        return whole_flops(self.measured)
 
 
 class Candidate(Numbers):
@@ -124,6 +130,9 @@ class VariantResult(Spec):
     parameters: int | None = None
     forward_flops: int | None = None
     """FLOPs of one image; a multiply-add counts as two. None in older results."""
+    kernels: Annotated[tuple[str, ...], AcceptsList] = ()
+    """Kernels that trained the trials, if those of the study's rows differ; else omitted from
+    files."""
     trials: Annotated[tuple[TrialResult, ...], AcceptsList]
     candidates: Annotated[tuple[Candidate, ...], AcceptsList] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
@@ -135,10 +144,17 @@ class VariantResult(Spec):
     contrast: Contrast | None = None
     """Comparison with the baseline on each test image. None without predictions."""
 
+    @property
+    def flops(self) -> float | None:
+        """Return the operations of a finished trial: the mean; None if one does not know them."""
+        costs = [trial.flops for trial in self.trials if trial.state == "finished"]
+        known = [cost for cost in costs if cost is not None]
+        return fmean(known) if known and len(known) == len(costs) else None
+
     @model_serializer(mode="wrap")
     def _omit_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        unknown = [name for name in ("images", "contrast") if data.get(name) is None]
+        unknown = [name for name in ("images", "contrast", "kernels") if not data.get(name)]
         return {name: value for name, value in data.items() if name not in unknown}
 
 
@@ -230,6 +246,9 @@ class StudyResult(Spec):
     parts: Annotated[tuple[str, ...], AcceptsList] = ()
     """The crossed variants of a factorial study; ``+`` joins them in the names of rows. Omitted
     from files if empty."""
+    equal_compute: bool = False
+    """Whether epochs were set so that no trial takes more operations than the baseline; omitted
+    from files if not."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
     margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
@@ -275,10 +294,18 @@ class StudyResult(Spec):
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
-        for name in ("hypothesis", "margins", "parts", "plan", "other_plan", "origin"):
+        for name in (
+            *("hypothesis", "margins", "parts", "plan", "other_plan", "origin", "equal_compute"),
+        ):
             if not data.get(name):
                 data.pop(name, None)
         return data
+
+    @property
+    def compares_compute(self) -> bool:
+        """Return whether the trials of some rows take more than 1 % more operations than others."""
+        costs = [row.flops for row in self.rows if row.flops is not None]
+        return bool(costs) and max(costs) > 1.01 * min(costs)
 
     @property
     def compares_models(self) -> bool:

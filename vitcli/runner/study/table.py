@@ -16,24 +16,47 @@ from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
-from vitcli.runner.tables import Column, Table, to_csv, to_markdown, to_text
-from vitcli.runner.text import interval, p_text, quantity, rough_duration, setting_text, signed
+from vitcli.runner.tables import DASH, Column, Table, to_csv, to_markdown, to_text
+from vitcli.runner.text import (
+    interval,
+    p_text,
+    quantity,
+    rough_duration,
+    setting_text,
+    signed,
+    tera,
+)
 
+P = "p (Holm)"
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
 
-def render(doc: StudyResult, form: str, width: int | None = None, *, details: bool = False) -> str:
+def render(
+    doc: StudyResult,
+    form: str,
+    width: int | None = None,
+    *,
+    details: bool = False,
+    caption: str | None = None,
+) -> str:
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
-    ``width`` is the number of characters of a line, for text only; by default, lines are as long
-    as the columns need. ``details`` adds a second table; the formats csv and json always hold its
-    numbers.
+    Args:
+        doc: The document.
+        form: The format.
+        width: Characters of a line, for text only; by default, lines are as long as the columns
+            need.
+        details: Add a second table; the formats csv and json always hold its numbers.
+        caption: Text in place of the name, question and hypothesis of the study. The formats csv
+            and json have none.
     """
     if form == "csv":
         return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
         return to_json(doc)
-    tables = [build(doc)]
+    tables = [_for_print(doc, build(doc)) if form == "latex" else build(doc)]
+    if caption is not None:
+        tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
         found = build_effects(doc)
         if found.rows:
@@ -62,6 +85,41 @@ def build(doc: StudyResult) -> Table:
         rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def _for_print(doc: StudyResult, table: Table) -> Table:
+    """Return the table with a legend, and with a dash where a p-value needs more seeds."""
+    numbers = compare(doc)
+    rows = tuple(
+        tuple(
+            DASH if found.lacks_test and column.header == P else cell
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        for row, found in zip(table.rows, numbers, strict=True)
+    )
+    lacking = [
+        found.plan_needed or found.num_pairs + (found.seeds_missing or 0)
+        for found in numbers
+        if found.lacks_test
+    ]
+    sentences = {
+        "Mean \u00b1 standard deviation over n seeds.": any(
+            found.score_sd is not None for found in numbers
+        ),
+        "In brackets: 95 % interval of the difference, paired by seed.": any(
+            found.ci_low is not None for found in numbers
+        ),
+        f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
+        and not doc.parts,
+        "Rows with unfinished trials are not complete.": any(
+            found.num_unfinished for found in numbers
+        ),
+        "Diverged trials have no number, so their rows look better than they are.": any(
+            found.num_diverged for found in numbers
+        ),
+    }
+    legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
+    return replace(table, rows=rows, legend=legend)
 
 
 def build_details(doc: StudyResult) -> Table:
@@ -104,11 +162,12 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
         (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
-        (not doc.parts, (Column("p (Holm)", "r"), _p)),
+        (not doc.parts, (Column(P, "r"), _p)),
         (has_effects(doc, numbers), (Column("effect", "l"), _effect)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),
+        (doc.compares_compute, (Column("TFLOP per trial", "r"), _compute)),
         (not doc.origin, (Column("training time per trial", "r"), _time)),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
@@ -202,6 +261,10 @@ def _flops(line: TableRow) -> str:
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
+def _compute(line: TableRow) -> str:
+    return tera(line.row.flops)
+
+
 def _speed(line: TableRow) -> str:
     """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
@@ -232,6 +295,7 @@ def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
         values = _numbers(found, doc.headline.name) | {
             "parameters": row.parameters,
             "forward_flops": row.forward_flops,
+            "flops_per_trial": row.flops,
             "chosen": None if row.chosen is None else json.dumps(row.chosen),
             "source_parameters": source.parameters if source else None,
             "source_hours": source.hours if source else None,

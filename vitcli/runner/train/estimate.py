@@ -1,6 +1,7 @@
 """The estimate of a training: its size, its memory and its time, measured on random images."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,18 +19,22 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
+from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
     count_flops,
+    flops_of_steps,
     image_flops,
     quick_spec,
     random_batch,
@@ -322,11 +327,43 @@ def training_flops(spec: ExperimentSpec) -> int:
     Raises:
         ConfigError: The data set does not fill a batch.
     """
+    epochs = spec.train.epochs
+    return _flops_of_epochs(spec)(epochs) if epochs else 0
+
+
+def _flops_of_epochs(spec: ExperimentSpec) -> Callable[[int], int]:
+    """Return a function: number of epochs -> operations of a training of this length."""
     spec, num_train, _ = _resolve(spec, None)
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
-    batch = random_batch(spec, new_module(spec))
-    return count_flops(spec, batch, steps * spec.train.epochs, num_train)[0]
+    flops = flops_of_steps(spec, random_batch(spec, new_module(spec)), num_train)
+    return lambda epochs: flops(steps * epochs)[0]
+
+
+def whole_training_flops(spec: ExperimentSpec) -> int:
+    """Return ``training_flops`` with those of the pre-training and of the teacher's own training.
+
+    Raises:
+        UserError: The data set does not fill a batch, or the run that teaches is missing.
+    """
+    return training_flops(spec) + _flops_before(spec)
+
+
+def _flops_before(spec: ExperimentSpec) -> int:
+    first, teacher = spec.pretraining, teacher_run(spec)
+    recorded = find_run(teacher).read("result.json").get("train_flops") if teacher else None
+    return (training_flops(first) if first else 0) + int(recorded or 0)
+
+
+def epochs_within(spec: ExperimentSpec, most: int) -> tuple[int, int]:
+    """Return the longest training of at most so many operations, in epochs, and its operations.
+
+    The operations are those of ``whole_training_flops``. It has at least one epoch, with more
+    operations if need be.
+    """
+    flops, before = _flops_of_epochs(spec), _flops_before(spec)
+    epochs = max(1, bisect_right(range(1, MAX_EPOCHS + 1), most - before, key=flops))
+    return epochs, before + flops(epochs)
 
 
 def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:

@@ -110,12 +110,21 @@ def count_flops(
     spec: ExperimentSpec, batch: dict[str, Tensor], num_steps: int, num_train: int
 ) -> tuple[int, int]:
     """Return the floating-point operations of a training's steps, and the teacher's among them."""
-    if not num_steps:
-        return 0, 0
-    cost = teacher_cost(spec)
-    taught = cost.of(spec, num_steps, num_train)
-    before = taught if cost.copies else 0  # else the steps contain them
-    return num_steps * count_step_flops(spec, batch) + before, taught
+    return flops_of_steps(spec, batch, num_train)(num_steps) if num_steps else (0, 0)
+
+
+def flops_of_steps(
+    spec: ExperimentSpec, batch: dict[str, Tensor], num_train: int
+) -> Callable[[int], tuple[int, int]]:
+    """Return a function: number of steps -> what ``count_flops`` returns for them."""
+    cost, each = teacher_cost(spec), count_step_flops(spec, batch)
+
+    def count(num_steps: int) -> tuple[int, int]:
+        taught = cost.of(spec, num_steps, num_train)
+        before = taught if cost.copies else 0  # else the steps contain them
+        return num_steps * each + before, taught
+
+    return count
 
 
 def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
