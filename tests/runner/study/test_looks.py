@@ -171,7 +171,7 @@ def test_no_edit_moves_the_plan_after_the_first_result(here):
     save_results(plan_study(changed, ROOT, ()), SAVED)
     (ROOT / "plan.json").unlink()
     assert planned(changed) == (8, 3), "the copy beside the saved trials counts"
-    assert read_recorded_plan(SAVED / "mine").seeds == 8  # type: ignore[union-attr]
+    assert read_recorded_plan(SAVED / "mine").seeds == 8
 
 
 def test_rows_that_come_later_are_named_and_rows_that_leave_still_count(here):
