@@ -112,6 +112,16 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
+def temporary_files_of(path: Path) -> list[Path]:
+    """Return the temporary files of ``commit`` that killed processes left beside ``path``."""
+    return list(path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}"))
+
+
+def is_behind_link(path: Path, folder: Path) -> bool:
+    """Return whether a path below a folder leads through a link, so that its file is elsewhere."""
+    return any(each.is_symlink() for each in path.parents if folder in each.parents)
+
+
 @contextlib.contextmanager
 def errors_name(path: Path) -> Iterator[None]:
     """Let errors of the system name a path that the user knows, also those that name none."""

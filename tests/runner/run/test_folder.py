@@ -108,7 +108,7 @@ def test_a_line_that_is_no_record_is_named(line):
 
 def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     run = make("runs/x")
-    (run.path / ".config.yaml.abc").write_text("half")
+    (run.path / ".config.yaml.abc_0123").write_text("half")
     assert temporary_files(run.path)
     run.create(ExperimentSpec())
     assert not temporary_files(run.path)

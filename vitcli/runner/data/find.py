@@ -278,11 +278,16 @@ def _receive(url: str, size: int, on_message: Listener, *, is_last: bool) -> byt
 
 
 def prefer(row: CatalogueRow, new: Source) -> Source:
-    """Remove the copies in the cache that would be found before a new one; return the new one."""
+    """Remove the copies in the cache that would be found before a new one; return the new one.
+
+    Of a copy behind a link, the link alone is removed.
+    """
     name = row.info.name
-    while (found := find_source_in(name, download_folder(name))) is not None and found != new:
+    folder = download_folder(name)
+    while (found := find_source_in(name, folder)) is not None and found != new:
         for file in original_files(row, found):
-            file.unlink()
+            links = [p for p in file.parents if folder in p.parents and p.is_symlink()]
+            (links[-1] if links else file).unlink(missing_ok=bool(links))
     return new
 
 

@@ -28,7 +28,7 @@ from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.load import decode_named
 from vitcli.runner.data.own import require_packages
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, unwind_on_signals
+from vitcli.runner.files import commit, is_behind_link, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -142,7 +142,8 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
             (target / copy).parent.mkdir(parents=True, exist_ok=True)
             (staging / copy).replace(target / copy)
         for file in old - {target / copy for copy in copies}:
-            file.unlink()
+            if not is_behind_link(file, target):
+                file.unlink()
         return prefer(row, new)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

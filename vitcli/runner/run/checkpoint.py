@@ -6,7 +6,6 @@ a checkpoint. No file is a pickle.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from vitcli.runner.files import (
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, delete_step, step_folders, steps
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
@@ -215,8 +214,7 @@ def keep_weights(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Remove the folders of all steps except ``keep``. Remove each manifest first."""
-    for path in folder.iterdir():
+    """Remove the checkpoints of all steps except ``keep``."""
+    for path in step_folders(folder):
         if path.name.isdecimal() and int(path.name) not in keep:
-            (path / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(path, ignore_errors=True)
+            delete_step(path)

@@ -29,9 +29,10 @@ from vitcli.runner.files import (
     require_that_it_stays,
     require_utf8,
     sha256,
+    temporary_files_of,
     write_only_while_same,
 )
-from vitcli.runner.text import did_you_mean, shorten
+from vitcli.runner.text import did_you_mean, printable, shorten
 from vitcli.version import PACKAGE
 
 RUNS = Path(os.environ.get("VITCLI_RUNS") or "runs")
@@ -125,11 +126,32 @@ class RunDir:
 
     def create(self, spec: ExperimentSpec) -> None:
         """Write config.yaml. Remove the temporary files of a killed process."""
+        self.refuse_links()
         make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
         own_code.save_copies(spec.code, self.path)
         commit(self.path / "config.yaml", config_text(spec).encode())
+
+    def refuse_links(self) -> None:
+        """Refuse to write where a link leads to files that are not the run's own.
+
+        Raises:
+            InputError: A file or folder of the run is a link, a pipe or a device.
+        """
+        folders = [self.checkpoints, *self.checkpoints.glob("*"), self.path / own_code.FOLDER]
+        files = [self.path / name for name in FILES]
+        files += [path / name for path in folders[:-1] for name in CHECKPOINT_FILES]
+        files += folders[-1].rglob("*")
+        for path in [*folders, *files]:
+            if path.is_symlink():
+                raise InputError(
+                    f"{path} is a link, and a run writes no file elsewhere; put a copy of"
+                    f" {printable(os.readlink(path))} in its place"
+                )
+        for path in files:
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise InputError(f"{path}: not a regular file; remove it")
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
@@ -272,8 +294,11 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
 def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
-    found = [path for name in FILES for path in run.glob(f".{name}.*")]
-    return found + [path for n in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/.{n}.*")]
+    files = [run / name for name in FILES]
+    files += [
+        step / name for step in step_folders(run / "checkpoints") for name in CHECKPOINT_FILES
+    ]
+    return [path for file in files for path in temporary_files_of(file)]
 
 
 def headline_key(result: Mapping[str, Any], name: str) -> str:
@@ -284,12 +309,20 @@ def headline_key(result: Mapping[str, Any], name: str) -> str:
     return f"{'val' if result.get('num_test') == 0 else 'test'}_{name}"
 
 
-def checkpoint_files(run: Path) -> list[Path]:
-    """Return the files of a run's checkpoints, the manifests first; links are not followed."""
-    found = [path for name in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/{name}")]
-    links = [run / "checkpoints", *run.glob("checkpoints/*")]
-    linked = {path for path in links if path.is_symlink()}
-    return [path for path in found if linked.isdisjoint(path.parents)]
+def step_folders(checkpoints: Path) -> list[Path]:
+    """Return the folders of a run's checkpoints; links are not followed."""
+    found = [] if checkpoints.is_symlink() else checkpoints.glob("*/")
+    return [path for path in found if not path.is_symlink()]
+
+
+def delete_step(path: Path) -> None:
+    """Delete the files of a checkpoint, its manifest first, and its folder if it is empty then."""
+    for file in [path / name for name in CHECKPOINT_FILES]:
+        file.unlink(missing_ok=True)
+        for temporary in temporary_files_of(file):
+            temporary.unlink(missing_ok=True)
+    with suppress(OSError):  # another file is in it
+        path.rmdir()
 
 
 def steps(checkpoints: Path) -> list[int]:
