@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import filelock
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import metric_of
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
@@ -42,8 +43,8 @@ BUNDLED = PACKAGE / "pretrained"
 DEFAULT_RUN = Path("train/seed0")
 """The run of an unchanged experiment, below the folder of the experiment."""
 FILES = (
-    "status.json",
     "result.json",
+    "status.json",
     "metrics.jsonl",
     "meta.json",
     "predictions.npz",
@@ -64,6 +65,9 @@ MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
+RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
+RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
+RESULT_COSTS = ("seconds", "per_second", "flops")
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -177,10 +181,15 @@ class RunDir:
         return spec.model_copy(update={"seed": int(seed)})
 
     def status(self) -> dict[str, Any]:
-        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
+        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed.
+
+        Without it, a result with a hash counts, since it is written after everything else.
+        """
         status = self.read("status.json")
-        if status.get("state") in get_args(State) and isinstance(status.get("step"), int):
+        if status.get("state") in get_args(State) and is_possible("step", status.get("step")):
             return {"reason": "", **status}
+        if "sha256" in self.read("result.json"):
+            return {"state": "finished", "step": self.last_step(), "reason": ""}
         return {"state": "failed", "step": 0, "reason": "unknown"}
 
     def set_status(
@@ -196,7 +205,7 @@ class RunDir:
         They are named as in result.json. Any other run has none.
         """
         reached = self.status().get("reached")
-        return reached if isinstance(reached, dict) else {}
+        return reached if isinstance(reached, dict) and not impossible_value(reached) else {}
 
     def read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; {} if the file is missing or damaged.
@@ -204,9 +213,28 @@ class RunDir:
         A file that contains its own hash, such as result.json, is damaged if it was changed.
         """
         try:
-            return read_json(self.path / name)
+            return self.read_result() if name == "result.json" else read_json(self.path / name)
         except (OSError, ValueError):
             return {}
+
+    def read_result(self) -> dict[str, Any]:
+        """Return the content of result.json.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: It is damaged, was changed, or has a value that no training has.
+        """
+        result = read_json(self.path / "result.json")
+        if "sha256" not in result and self._has_hashed_result():
+            raise ValueError("it does not match its hash")
+        if problem := impossible_value(result):
+            raise ValueError(problem)
+        return result
+
+    def _has_hashed_result(self) -> bool:
+        """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
+        version = re.match(r"(\d+)\.(\d+)", str(self.read("meta.json").get("vitcli")))
+        return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the records of metrics.jsonl; an incomplete last line is ignored.
@@ -299,6 +327,27 @@ def temporary_files(run: Path) -> list[Path]:
         step / name for step in step_folders(run / "checkpoints") for name in CHECKPOINT_FILES
     ]
     return [path for file in files for path in temporary_files_of(file)]
+
+
+def impossible_value(result: Mapping[str, Any]) -> str:
+    """Return which value of a result no training has; empty if there is none."""
+    wrong = (name for name, value in result.items() if not is_possible(name, value))
+    return next((f"its {name} is {shorten(str(result[name]), MAX_ECHO)}" for name in wrong), "")
+
+
+def is_possible(name: str, value: Any) -> bool:
+    """Return whether a result can have this value; of names that are not known, any."""
+    if name in RESULT_TEXTS:
+        return isinstance(value, str)
+    if name in RESULT_COUNTS:
+        return type(value) is int and 0 <= value < 2**63
+    metric = metric_of(name)
+    if not (metric or name.endswith(RESULT_COSTS)):
+        return True
+    if value is None:
+        return name != "train_seconds"
+    is_number = isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e300
+    return is_number and (metric.is_possible(value) if metric else value >= 0)
 
 
 def headline_key(result: Mapping[str, Any], name: str) -> str:

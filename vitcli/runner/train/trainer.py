@@ -19,7 +19,7 @@ from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import headline_curve
+from vitcli.runner.run.record import headline_curve, strict_metrics
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
@@ -132,7 +132,7 @@ class Trainer:
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
             where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
-        self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
+        self.records = [r for r in strict_metrics(self.run) if r["step"] <= self.step]
         before = self.run.spec()
         if jump := describe_jump(before, self.spec, self.step, self.training.steps_per_epoch):
             self.on_message(jump)
