@@ -15,6 +15,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
+from vitcli.runner.attn_map import task_pictures
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import Board
 
@@ -64,6 +65,24 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     assert full.run.status()["state"] == "finished"
     assert full.result["lost_events"] == FULL
     assert "lost_events" not in calm.read("result.json")
+
+
+def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(
+    tiny, here, monkeypatch, copy_of_run
+):
+    """It is drawn after the checkpoint, so even an end of the process would lose nothing."""
+    drawn_at: list[int] = []
+
+    def fail(*_):
+        drawn_at.append(RunDir(here / "odd").last_step())
+        raise ValueError("'nope' is not a valid value for backend")
+
+    monkeypatch.setattr(task_pictures, "draw_training_strip", fail)
+    messages: list[str] = []
+    odd = train(tiny, "odd", on_message=messages.append)
+    assert_same_run(odd.run, RunDir(copy_of_run(here / "calm")))
+    assert drawn_at == [5, 10, 15, 20]
+    assert ["nope" in text for text in messages if text.startswith("warning")] == [True]
 
 
 def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here, monkeypatch):
