@@ -105,6 +105,24 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("wall_seconds", wrong) for wrong in (None, "1", -1.0, [1], True)),
+        *(("step_seconds", wrong) for wrong in ({}, 10**400, 1e300)),
+        *(("best", wrong) for wrong in (None, [1], [1, 2, 3], ["a", 0], 0.5)),
+        *(("circumstances", wrong) for wrong in ([1], None, "x", {"threads": [1]})),
+        *(("scaler", wrong) for wrong in ([], "x", {"scale": "1"})),
+        *(("kernels", 1), ("precision", None), ("weights", "optim"), ("model", {})),
+    ],
+)
+def test_a_state_of_another_type_is_damage_even_with_the_right_hash(tmp_path, name, value):
+    path = save_checkpoint(tmp_path, make(1))
+    reseal(path / MANIFEST, state=make(1).state | {name: value})
+    with pytest.raises(InputError, match=name):
+        load_checkpoint(path)
+
+
 def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
     path = save_checkpoint(tmp_path, make(1)) / MANIFEST
     reseal(path, format=99)

@@ -104,6 +104,8 @@ class Meta(Session):
     """Of the weights of ``train.init``; None in older runs."""
     teacher_sha256: str | None = None
     """Of the weights of ``task.teacher``; None in older runs."""
+    pretrained: dict[str, Any] | None = None
+    teacher: dict[str, Any] | None = None
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
