@@ -106,7 +106,7 @@ def test_a_damaged_record_is_none(here, text):
         (None, False, {}, True),
         *((None, False, {"parameters": wrong}, False) for wrong in (-3, "many", 0.5, True, 10**40)),
         *((None, False, {"test_accuracy": wrong}, False) for wrong in (5.0, -0.1, "0.5", [0.5])),
-        *((None, False, {"train_seconds": wrong}, False) for wrong in (None, -1.0, 10**400)),
+        *((None, False, {"train_seconds": wrong}, False) for wrong in (None, -1.0, 10**400, 1e299)),
         (None, False, {"train_loss": "0.5"}, False),
         (None, False, {"precision": 16}, False),
         (None, False, {"val_accuracy": None, "later": "text"}, True),

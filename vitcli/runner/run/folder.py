@@ -67,6 +67,7 @@ MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
 RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
 RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
+MAX_SECONDS = 1e10
 RESULT_COSTS = ("seconds", "per_second", "flops")
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
@@ -346,7 +347,8 @@ def is_possible(name: str, value: Any) -> bool:
         return True
     if value is None:
         return name != "train_seconds"
-    is_number = isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e300
+    limit = MAX_SECONDS if name.endswith("_seconds") else 1e300
+    is_number = isinstance(value, int | float) and type(value) is not bool and abs(value) < limit
     return is_number and (metric.is_possible(value) if metric else value >= 0)
 
 

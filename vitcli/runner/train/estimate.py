@@ -25,7 +25,7 @@ from vitcli.runner.experiment.config import Experiment, config_text
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
-from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
@@ -184,7 +184,7 @@ class Estimate:
         )
 
 
-@resource_errors()
+@resource_errors(SMALLER)
 def make_estimate(
     experiment: Experiment,
     device_name: str = "auto",
