@@ -21,7 +21,7 @@ from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, config_text
+from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
@@ -137,10 +137,8 @@ class Estimate:
     def as_text(self) -> str:
         first = f" {duration(self.first.seconds)} to pre-train," if self.first else ""
         width = max(len(part) for part in [*self.parts, "parameters"])
-        rows = [config_text(self.spec).rstrip(), ""]
-        rows += [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
-        rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
-        rows += [
+        parts = [*self.parts.items(), ("parameters", self.parameters)]
+        rows = [
             f"images         {self._images()}",
             f"steps          {self.steps_per_epoch:,} per epoch,"
             f" {quantity(self.spec.train.epochs, 'epoch')}",
@@ -153,6 +151,9 @@ class Estimate:
             f" {duration(self.evaluation_seconds)} to evaluate",
             *self._stop(),
             f"measured on    {self.measured_on}, {self.hardware}",
+            "all fields     add --json",
+            "",
+            *(f"{part:<{width}}  {count:>12,}" for part, count in parts),
         ]
         return "\n".join(rows)
 
