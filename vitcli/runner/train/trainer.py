@@ -19,6 +19,7 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
+from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import headline_curve, strict_metrics
 from vitcli.runner.text import ignore_message, printable, quantity
@@ -210,7 +211,9 @@ class Trainer:
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
-        return Board(self.run.path, self.records + self._records_after_best, self._note_lost_events)
+        records = self.records + self._records_after_best
+        settings = compared_settings(self.run, self.spec)
+        return Board(self.run.path, records, self._note_lost_events, settings)
 
     def _note_lost_events(self, reason: str) -> None:
         if not self.lost_events:
