@@ -31,7 +31,7 @@ class Operations:
         for name in NAMES:
             setattr(os, name, self._wrapped(name))
         os.fdopen = self._open_for_writing  # type: ignore[assignment]
-        os.open = self._create  # type: ignore[assignment]
+        os.open = self._create
         return self
 
     def _wrapped(self, name: str) -> Callable[..., Any]:

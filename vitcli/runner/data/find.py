@@ -20,7 +20,7 @@ from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, link_before
 from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
@@ -286,8 +286,7 @@ def prefer(row: CatalogueRow, new: Source) -> Source:
     folder = download_folder(name)
     while (found := find_source_in(name, folder)) is not None and found != new:
         for file in original_files(row, found):
-            links = [p for p in file.parents if folder in p.parents and p.is_symlink()]
-            (links[-1] if links else file).unlink(missing_ok=bool(links))
+            (link_before(file, folder) or file).unlink(missing_ok=True)
     return new
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import is_behind_link, temporary_files_of
+from vitcli.runner.files import link_before, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
     PAGE,
@@ -124,7 +124,7 @@ def _remove_study_files(folder: Path) -> list[str]:
             configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
             delete_code_copies(study, configs)
         for path in _study_files(folder):
-            if not (path.is_dir() or is_behind_link(path, folder)):
+            if not (path.is_dir() or link_before(path, folder)):
                 path.unlink(missing_ok=True)
         for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
             if path.is_dir() and not path.is_symlink():
