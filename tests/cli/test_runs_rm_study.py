@@ -7,8 +7,8 @@ import pytest
 from tests.cli.commands import document, said
 from tests.fabricated import make_run
 from tests.terminal import run_in_terminal
-from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import hold_folder
+from vitcli.runner.files import commit_json, sha256
+from vitcli.runner.run.folder import RunDir, hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
@@ -64,8 +64,9 @@ def test_a_folder_of_another_program_is_left_alone():
 def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
     own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
-    own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt"]
-    written = [run.path / name for name in ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abc")]
+    own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt", run.path / ".config.yaml.swp"]
+    names = ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abcd12_3")
+    written = [run.path / name for name in names]
     for path in own + written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -75,12 +76,57 @@ def test_files_that_vitcli_did_not_write_stay(study):
     assert talk.count("not removed, because vitcli did not write it") == len(own)
 
 
-def test_what_lies_behind_a_link_stays(study):
+def record_code(folder: Path, name: str) -> None:
+    """Put copies of own code into a run or study, and a file of the user beside them."""
+    config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
+    trials = {"trials": {"full/seed0": {"config": config}}}
+    new = {"config": config} if name == "meta.json" else trials
+    commit_json(folder / name, RunDir(folder).read(name) | new)
+    (folder / "code").mkdir()
+    for file, text in (("part.py", "part"), ("edited.py", "mine"), ("mine.py", "part")):
+        (folder / "code" / file).write_text(text)
+
+
+def test_only_unchanged_copies_of_own_code_are_removed(study):
     run = make_run(4)
-    elsewhere = run.checkpoints.rename("elsewhere")
-    run.checkpoints.symlink_to(elsewhere.resolve())
-    other = make_run(5)
-    (other.checkpoints / "800" / "link").symlink_to(elsewhere.resolve())
+    record_code(run.path, "meta.json")
+    record_code(study, "plan.json")
+    talk = said(0, "runs", "rm", run.name, "parts", "--yes")
+    left = {path.name for path in Path("runs").rglob("*.py")}
+    assert left == {"edited.py", "mine.py"}
+    assert talk.count("mine.py") == 2
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("full/seed0/checkpoints", "full/seed0/checkpoints/800", "full/seed0/code"),
+        *("full/seed0/tracker", "full/seed0", "full", "code", "logs", "figures"),
+    ],
+)
+def test_what_lies_behind_a_link_stays(study, place):
+    """A study is removed one of whose folders was moved elsewhere."""
+    record_code(study / "full/seed0", "meta.json")
+    record_code(study, "plan.json")
+    folder = study / place
+    for name in ("worker0.log", "forest.svg", "part.py", "1/manifest.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("part")
+    elsewhere = folder.rename("elsewhere").resolve()
+    folder.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
-    said(0, "runs", "rm", run.name, other.name, "--yes")
+    said(0, "runs", "rm", "parts", "--yes")
     assert sorted(elsewhere.rglob("*")) == before
+    assert list(study.rglob("config.yaml")) == []
+    assert folder.is_symlink(), "it is named as a file that vitcli did not write"
+
+
+@pytest.mark.parametrize("name", ["parts", "parts/full/seed0"])
+def test_a_run_or_study_that_is_a_link_is_not_removed(study, name):
+    (Path("runs") / name).rename("elsewhere")
+    (Path("runs") / name).symlink_to(Path("elsewhere").resolve())
+    before = sorted(Path("elsewhere").rglob("*"))
+    talk = said(4, "runs", "rm", make_run(5).name, name, "--yes")
+    assert sorted(Path("elsewhere").rglob("*")) == before
+    assert f"vitcli runs rm {Path('elsewhere').resolve()}" in talk
+    assert make_run(5).exists, "nothing else was removed either"

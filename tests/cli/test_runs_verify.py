@@ -70,10 +70,10 @@ def test_each_damage_is_named(run, name, damage):
 
 
 def test_what_a_kill_leaves_is_no_damage(run):
-    (run.path / ".metrics.jsonl.abc123").write_text("half")
+    (run.path / ".metrics.jsonl.abc123__").write_text("half")
     (run.checkpoints / "25").mkdir()
     found = states(run)
-    assert found["checkpoints/25"] == found[".metrics.jsonl.abc123"] == "incomplete"
+    assert found["checkpoints/25"] == found[".metrics.jsonl.abc123__"] == "incomplete"
     assert verify(run.path)[0] == 0
 
 

@@ -1,17 +1,21 @@
 """`vitcli search` as it is typed: what it prints, where, and how it ends."""
 
+import importlib
 import json
 import re
 import shutil
 from pathlib import Path
 
+import optuna
 import pytest
 
 from tests.cli.commands import typed
 from tests.cli.conftest import SEARCH
 from vitcli.runner.errors import ConfigError, PartlyError
+from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.store import read_store
+from vitcli.runner.search import samplers
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.final import load_final
 from vitcli.runner.search.result import SearchResult
@@ -62,6 +66,17 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert other["trials"] == found["trials"]
     assert other["final"]["rows"] == found["final"]["rows"]
     typed("search mine.yaml --status", 2)  # without --save
+
+
+def test_the_folder_of_an_earlier_release_is_named_and_optuna_logs_nothing(search):
+    trial = {"variant": "point", "config": {}, "config_hash": "a" * 16}
+    ROOT.mkdir(parents=True)
+    commit_json(ROOT / "plan.json", {"study": "mine", "trials": {"trials/a/seed0": trial}})
+    _, talk = typed("search mine.yaml --status", 2)
+    assert "search.journal" in talk
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    importlib.reload(samplers)
+    assert optuna.logging.get_verbosity() == optuna.logging.CRITICAL
 
 
 def refuse_another_winner() -> None:

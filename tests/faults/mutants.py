@@ -21,7 +21,7 @@ COUNTS = {"kills": 40, "crash_points": 150, "power_loss": 3, "races": 5, "stops"
 """How often a campaign tries, with random seed 1."""
 PLANTED = r"""
 = saves in place | vitcli/runner/files.py | crash_points
--descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+-descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 +descriptor, temporary = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), path
 = does not sync the file | vitcli/runner/files.py | power_loss
 -            os.fsync(file.fileno())
@@ -76,8 +76,8 @@ PLANTED = r"""
 +            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)
 +            self.step += 1
 = keeps the metrics of steps that were lost | vitcli/runner/train/trainer.py | kills
--[r for r in self.run.metrics() if r["step"] <= self.step]
-+self.run.metrics()
+-[r for r in strict_metrics(self.run) if r["step"] <= self.step]
++strict_metrics(self.run)
 = takes no lock | vitcli/runner/run/folder.py | races
 -        lock.acquire()
 +        pass

@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -26,13 +25,13 @@ class Operations:
         self.folder, self.at, self.how = str(folder), at, how
         self.names: list[str] = []
         self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in NAMES}
-        self._fdopen, self._mkstemp = os.fdopen, tempfile.mkstemp
+        self._fdopen, self._open = os.fdopen, os.open
 
     def install(self) -> "Operations":
         for name in NAMES:
             setattr(os, name, self._wrapped(name))
         os.fdopen = self._open_for_writing  # type: ignore[assignment]
-        tempfile.mkstemp = self._make_temporary
+        os.open = self._create
         return self
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
@@ -46,11 +45,14 @@ class Operations:
 
         return operate
 
-    def _make_temporary(self, *args: Any, **options: Any) -> Any:
-        folder = options.get("dir", "")
-        made = self._do("mkstemp", folder, lambda: self._mkstemp(*args, **options))
-        if self._is_below(folder):
-            self.note("create", made[1])
+    def _create(self, path: Any, flags: int, *args: Any, **options: Any) -> Any:
+        """Open a file; a new one is an operation, except for locks, which hold nothing."""
+        new = os.O_CREAT | os.O_EXCL
+        if flags & new != new or str(path).endswith(".lock"):
+            return self._open(path, flags, *args, **options)
+        made = self._do("create", path, lambda: self._open(path, flags, *args, **options))
+        if self._is_below(path):
+            self.note("create", str(path))
         return made
 
     def _do(self, name: str, target: Any, real: Callable[[], Any]) -> Any:

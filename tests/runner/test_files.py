@@ -13,6 +13,7 @@ import pytest
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import (
     commit,
+    make_folder,
     make_output_folder,
     read_bounded,
     read_json,
@@ -27,7 +28,6 @@ from vitcli.runner.files import (
 def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
     path = tmp_path / "kept.txt"
     commit(path, b"old")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
     def fail(descriptor):
         raise OSError(28, "No space left on device")
@@ -40,6 +40,20 @@ def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(OSError, match=r"missing/a\.txt"):
         commit(tmp_path / "missing" / "a.txt", b"")
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_new_files_and_folders_have_the_rights_that_the_umask_leaves(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        make_folder(tmp_path / "runs/x")
+        commit(tmp_path / "runs/x/config.yaml", b"")
+        commit(tmp_path / "runs/x/config.yaml", b"again")
+    finally:
+        os.umask(before)
+    paths = [tmp_path / "runs", tmp_path / "runs/x", tmp_path / "runs/x/config.yaml"]
+    rights = [stat.S_IMODE(path.stat().st_mode) for path in paths]
+    assert rights == [0o777 & ~umask, 0o777 & ~umask, 0o666 & ~umask]
 
 
 def test_what_is_no_regular_file_is_never_replaced_and_rights_stay(tmp_path):

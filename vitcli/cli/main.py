@@ -224,6 +224,8 @@ def main() -> None:
     # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    # vitcli opens no window, and matplotlib is not imported with a backend that it does not know.
+    os.environ["MPLBACKEND"] = "agg"
     # If the home folder is not writable, matplotlib warns that its cache is in another folder.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     command()

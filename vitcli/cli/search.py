@@ -99,7 +99,7 @@ def search(
     require_optuna()
     from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.run import check_cluster
-    from vitcli.runner.search.storage import Place
+    from vitcli.runner.search.storage import JOURNAL, Place
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     if save and storage:
@@ -109,7 +109,10 @@ def search(
     if dry_run:
         show_plan(chosen, place, options, as_json=json)
     elif status and not place.has_storage():
-        raise ConfigError(f"{place.root}: there is no such search yet; leave out --status")
+        what = "no such search yet"
+        if place.plan():  # a search of vitcli 0.8 has a plan, too
+            what = f"a search of vitcli 0.8, or one that lost its {JOURNAL}; its trials still count"
+        raise ConfigError(f"{place.root}: there is {what}; leave out --status")
     elif status:
         show_status(Objective(chosen, place, options, writes=False), as_json=json)
     else:

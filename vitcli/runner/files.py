@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import secrets
 import signal
 import stat
 import tempfile
@@ -97,19 +98,33 @@ def commit(path: Path, content: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    mode = path.stat().st_mode & 0o777 if path.exists() else None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # mkstemp() would ignore the umask and the default rights of the folder.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, mode)
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def temporary_files_of(path: Path) -> list[Path]:
+    """Return the temporary files of ``commit`` that killed processes left beside ``path``."""
+    return list(path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}"))
+
+
+def link_before(path: Path, folder: Path) -> Path | None:
+    """Return the link below a folder that leads to a file elsewhere; None for a file inside."""
+    inside = (each for each in reversed(path.parents) if folder in each.parents)
+    return next((each for each in inside if each.is_symlink()), None)
 
 
 @contextlib.contextmanager

@@ -215,6 +215,22 @@ def test_a_new_copy_replaces_the_pictures_and_no_other_file(mine, kept):
     assert (kept / "train" / "cat" / "notes.txt").read_text() == "of cifar10"
 
 
+@pytest.mark.parametrize(("place", "kind"), [("train", "folders"), (ROW.folder, "archive")])
+def test_a_copy_behind_a_link_stays_and_the_link_is_replaced(
+    server, tmp_path, contents, kept, place, kind
+):
+    write_batches(kept, contents)
+    elsewhere = (kept / place).rename(tmp_path / "elsewhere")
+    (kept / place).symlink_to(elsewhere)
+    before = contents_below(elsewhere)
+    (_, good) = server("/missing", "/good")
+    mine = write_pictures(tmp_path / "mine")
+    Image.new("RGB", (32, 32), "red").save(mine / "train" / "cat" / "a.png")
+    assert get_data("cifar10", good if kind == "archive" else str(mine)).kind == kind
+    assert contents_below(elsewhere) == before
+    assert not (kept / place).is_symlink()
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "error", "told"),
     [

@@ -108,6 +108,25 @@ def test_a_stale_trial_is_renamed_and_trained_again(run):
     assert engine.rounds == [["full/seed0", "full/seed1"]], "--rerun trains finished trials, too"
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_rerun_keeps_what_vitcli_did_not_write(run, here, is_link):
+    """Not the files of another folder, either: a link in place of a trial is kept."""
+    trial = fabricate("full", 0)
+    backup = shutil.copytree(trial.path, ROOT / "full/seed0.old1")
+    if is_link:
+        trial.path.rename(here / "elsewhere")
+        trial.path.symlink_to(here / "elsewhere")
+    (trial.path / "notes.txt").touch()
+    before = {path.name for path in trial.path.iterdir()} if is_link else {"notes.txt"}
+    _, events, states = run(train_here, rerun=("full",))
+    assert states["full/seed0"].state == "finished"
+    assert not trial.path.is_symlink()
+    assert RunDir(backup).exists
+    kept = ROOT / "full/seed0.old2"
+    assert {path.name for path in kept.iterdir()} - {".lock"} == before - {".lock"}
+    assert "seed0.old2" in texts_of(events)[0]
+
+
 def test_the_next_call_reduces_full_checkpoints_to_weights(run):
     import torch
 

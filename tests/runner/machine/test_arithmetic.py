@@ -1,5 +1,6 @@
 """Settings of CUDA's arithmetic, and errors of a GPU. No test here needs a GPU."""
 
+import errno
 import os
 
 import pytest
@@ -9,11 +10,11 @@ from tests.cli.commands import said
 from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine import arithmetic as module
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, set_cuda_defaults
 from vitcli.runner.machine.device import name_precision, pick_precision
-from vitcli.runner.machine.resources import as_resource_error
+from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -110,7 +111,7 @@ def gpu_error(text: str) -> RuntimeError:
 FAILURES = {
     gpu_error(LOST): f"CUDA error: {LOST}; nvidia-smi shows its state; try again",
     gpu_error("no kernel image is available for execution on the device"): "install a torch that",
-    gpu_error("out of memory"): "out of memory; try -s train.accumulate=2",
+    gpu_error("out of memory"): "out of memory; close other programs",
     gpu_error("CUDA driver version is insufficient for CUDA runtime version"): "update NVIDIA's",
     RuntimeError("The NVIDIA driver is too old (11040). Please update"): "(11040); update NVIDIA's",
     RuntimeError("No CUDA GPUs are available"): "No CUDA GPUs are available; nvidia-smi lists",
@@ -126,6 +127,23 @@ def test_a_failed_gpu_is_one_line_that_says_what_to_type(error, message):
     assert found.exit_code == 5
     assert message in str(found)
     assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (MemoryError(), "train.accumulate"),
+        (OSError(errno.EFBIG, "File too large", "a.npz"), "a.npz: larger than"),
+        (OSError(errno.ENOSPC, "No space left", "a.npz"), "disk full while writing a.npz"),
+    ],
+    ids=str,
+)
+def test_a_training_without_a_resource_says_what_helps_there(error, advice):
+    with pytest.raises(ResourceError, match=advice), resource_errors(SMALLER):
+        raise error
+    with pytest.raises(ResourceError) as caught, resource_errors():
+        raise error
+    assert "train." not in str(caught.value), "a table and a reader of images train nothing"
 
 
 @pytest.mark.parametrize(

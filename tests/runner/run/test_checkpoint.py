@@ -105,6 +105,25 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("wall_seconds", None), ("wall_seconds", "1"), ("wall_seconds", -1.0)],
+        *[("wall_seconds", [1]), ("wall_seconds", True)],
+        *[("step_seconds", {}), ("step_seconds", 10**400), ("step_seconds", 1e300)],
+        *[("best", None), ("best", [1]), ("best", [1, 2, 3]), ("best", ["a", 0]), ("best", 0.5)],
+        *[("circumstances", None), ("circumstances", [1]), ("circumstances", {"threads": [1]})],
+        *[("scaler", []), ("scaler", "x"), ("scaler", {"scale": "1"})],
+        *[("kernels", 1), ("precision", None), ("weights", "optim"), ("model", {})],
+    ],
+)
+def test_a_state_of_another_type_is_damage_even_with_the_right_hash(tmp_path, name, value):
+    path = save_checkpoint(tmp_path, make(1))
+    reseal(path / MANIFEST, state=make(1).state | {name: value})
+    with pytest.raises(InputError, match=name):
+        load_checkpoint(path)
+
+
 def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
     path = save_checkpoint(tmp_path, make(1)) / MANIFEST
     reseal(path, format=99)

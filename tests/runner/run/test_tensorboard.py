@@ -13,8 +13,13 @@ from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams.backend_context import Context
 
+from tests.fabricated import make_run
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
+from vitcli.runner.attn_map import task_pictures
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.files import commit_json
+from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import Board
 
@@ -66,6 +71,24 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     assert "lost_events" not in calm.read("result.json")
 
 
+def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(
+    tiny, here, monkeypatch, copy_of_run
+):
+    """It is drawn after the checkpoint, so even an end of the process would lose nothing."""
+    drawn_at: list[int] = []
+
+    def fail(*_):
+        drawn_at.append(RunDir(here / "odd").last_step())
+        raise ValueError("'nope' is not a valid value for backend")
+
+    monkeypatch.setattr(task_pictures, "draw_training_strip", fail)
+    messages: list[str] = []
+    odd = train(tiny, "odd", on_message=messages.append)
+    assert_same_run(odd.run, RunDir(copy_of_run(here / "calm")))
+    assert drawn_at == [5, 10, 15, 20]
+    assert ["nope" in text for text in messages if text.startswith("warning")] == [True]
+
+
 def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here, monkeypatch):
     with monkeypatch.context() as patch, stops_after(13):
         fill_disk(patch)
@@ -93,8 +116,10 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
 
 
 def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
+    """A run that was stopped has them, too."""
     for name, changes in (("a", {}), ("b", {"model.depth": 1})):
-        train(tiny, f"logs/{name}", {"train.limit_batches": 1, "train.epochs": 1} | changes)
+        short = {"train.limit_batches": 1, "train.epochs": 2}
+        train(tiny, f"logs/{name}", short | changes, stop_after=1 if name == "b" else None)
     multiplexer = EventMultiplexer(tensor_size_guidance={"scalars": 0})
     multiplexer.AddRunsFromDirectory(str(here / "logs")).Reload()
     provider = MultiplexerDataProvider(multiplexer, str(here / "logs"))
@@ -105,6 +130,27 @@ def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
         *("experiment", "data.name", "seed", "model.depth", "train.limit_batches", "train.epochs")
     }
     assert columns.metric_infos[0].name.tag == "accuracy/test"
+
+
+def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
+    changes = {"deep": {"model.depth": 2}, "wide": {"model.embed_dim": 32}, "base": {}}
+    trials = {}
+    for variant, change in changes.items():
+        for seed in (0, 1):
+            spec = load_experiment("quickstart", {"train.epochs": 3, "seed": seed} | change).spec
+            entry = {"variant": variant, "setting": "", "config": spec.model_dump(mode="json")}
+            trials[f"{variant}/seed{seed}"] = entry
+    run = make_run(1, folder=Path("runs/mine/deep/seed1"), meta={"variant": "deep"})
+    commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
+    found = compared_settings(run, run.spec())
+    assert {name: found[name] for name in ("variant", "seed")} == {"variant": "deep", "seed": 1}
+    assert found.keys() - {"experiment", "data.name"} == {
+        *("variant", "seed", "model.depth", "model.embed_dim")
+    }
+    assert (found["model.depth"], found["model.embed_dim"]) == (2, 64)
+    trials["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
+    commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
+    assert compared_settings(run, run.spec())["optim.lr"] == 0.5
 
 
 def test_a_removed_folder_is_not_made_again(tmp_path):

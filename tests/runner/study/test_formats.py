@@ -256,7 +256,11 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
 
 
 LEGENDS = [
-    ({"base": [0.9], "less": [0.8]}, ["---", "needs 6 planned seeds"], ["Mean", "brackets", "Diverged"]),
+    (
+        {"base": [0.9], "less": [0.8]},
+        ["---", "needs 6 planned seeds"],
+        ["Mean", "brackets", "Diverged"],
+    ),
     ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, ["Mean", "brackets"], ["---", "needs"]),
     ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, ["Diverged", "unfinished"], ["---"]),
     ({"base": [0.9, 0.91]}, ["Mean"], ["brackets", "---"]),

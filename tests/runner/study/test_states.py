@@ -22,7 +22,7 @@ from tests.runner.study.trials import (
     write_study,
 )
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study import states as room
@@ -146,6 +146,19 @@ def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
     assert states(study)["full/seed0"] == "interrupted", "its process is gone"
     with run.lock():
         assert states(study)["full/seed0"] == "running"
+
+
+@pytest.mark.parametrize("status", [b"", bytes(40), None, b'{"state": "finished"}'])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_finished_trial_without_its_status_counts_or_is_trained_again(study, status, is_whole):
+    """Its result counts if it is whole; its weights alone cannot be continued."""
+    run = fabricate("full", 0)
+    result = run.read("result.json")
+    (run.path / "result.json").write_bytes(to_hashed_json(result) if is_whole else b"")
+    (run.checkpoints / "800/weights.safetensors").touch()
+    path = run.path / "status.json"
+    path.unlink() if status is None else path.write_bytes(status)
+    assert states(study)["full/seed0"] == ("finished" if is_whole else "stale")
 
 
 def test_trials_on_different_images_are_not_compared(study):

@@ -1,5 +1,6 @@
 """Run folders and first weights: a training deletes no file unasked and leaves no false state."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, UserError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sha256
 from vitcli.runner.experiment.config import config_text, load_experiment
+from vitcli.runner.run.checkpoint import prune
 from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.study.repeated_runs import collect_runs
+from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.start import Request
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
@@ -25,6 +29,46 @@ def test_rerun_removes_only_the_run(calm):
     (calm.path / "thesis.txt").write_text("mine")
     assert run(calm.path / "config.yaml", "calm", rerun=True).trained
     assert (calm.path / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "place", ["checkpoints", "checkpoints/20", "code", "code/part.py", "metrics.jsonl"]
+)
+@pytest.mark.parametrize("options", [{"rerun": True}, {"resume": True}])
+def test_a_run_writes_and_deletes_nothing_behind_a_link(tiny, calm, here, place, options):
+    """Neither a training nor its dry run; nor does a pipe that stands for a file stop either."""
+    (calm.path / "code").mkdir()
+    (calm.path / "code/part.py").write_text("edited")
+    (calm.path / place).rename(here / "elsewhere")
+    (calm.path / place).symlink_to(here / "elsewhere")
+    before = files(here)
+    for call in (run, dry):
+        with pytest.raises(InputError, match="link"):
+            call(tiny, "calm", **options)
+    assert files(here) == before
+    (calm.path / place).unlink()
+    if place == "metrics.jsonl":
+        os.mkfifo(calm.path / place)
+        for call in (run, dry):
+            with pytest.raises(InputError, match="regular"):
+                call(tiny, "calm", **options)
+
+
+def dry(tiny: Path, folder: str, **options):
+    dry_run(load_experiment(str(tiny)), Request(output=Path(folder), **options), print)
+
+
+def test_old_checkpoints_are_removed_without_the_files_of_others(calm):
+    mine = [calm.checkpoints / name for name in ("7/notes.txt", "8/manifest.json")]
+    for path in mine:
+        path.parent.mkdir()
+        path.touch()
+    (calm.checkpoints / "8").rename(calm.path / "elsewhere")
+    (calm.checkpoints / "8").symlink_to(calm.path / "elsewhere")
+    (calm.checkpoints / "7/.manifest.json.0123abc_").touch()
+    prune(calm.checkpoints, ())
+    assert sorted(path for path in calm.checkpoints.rglob("*") if not path.is_dir()) == [mine[0]]
+    assert mine[1].exists()
 
 
 @pytest.mark.parametrize("rerun", [True, False])

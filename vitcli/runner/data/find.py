@@ -20,7 +20,7 @@ from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, link_before
 from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
@@ -278,11 +278,15 @@ def _receive(url: str, size: int, on_message: Listener, *, is_last: bool) -> byt
 
 
 def prefer(row: CatalogueRow, new: Source) -> Source:
-    """Remove the copies in the cache that would be found before a new one; return the new one."""
+    """Remove the copies in the cache that would be found before a new one; return the new one.
+
+    Of a copy behind a link, the link alone is removed.
+    """
     name = row.info.name
-    while (found := find_source_in(name, download_folder(name))) is not None and found != new:
+    folder = download_folder(name)
+    while (found := find_source_in(name, folder)) is not None and found != new:
         for file in original_files(row, found):
-            file.unlink()
+            (link_before(file, folder) or file).unlink(missing_ok=True)
     return new
 
 

@@ -28,7 +28,7 @@ from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.load import decode_named
 from vitcli.runner.data.own import require_packages
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, unwind_on_signals
+from vitcli.runner.files import commit, link_before, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -139,10 +139,12 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
             shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
         old = set(_files_of(row, new)) if find_source_in(row.info.name, target) == new else set()
         for copy in copies:
+            if link := link_before(target / copy, target):
+                link.unlink()
             (target / copy).parent.mkdir(parents=True, exist_ok=True)
             (staging / copy).replace(target / copy)
         for file in old - {target / copy for copy in copies}:
-            file.unlink()
+            file.unlink(missing_ok=True)
         return prefer(row, new)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

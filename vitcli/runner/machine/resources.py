@@ -8,7 +8,7 @@ import torch
 
 from vitcli.runner.errors import ResourceError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 GPU_MARKS = (
     *("CUDA error", "CUDA driver", "NVIDIA driver", "CUDA GPU", "cudaGetDeviceCount"),
     *("cuDNN error", "cuDNN Frontend error", "unable to find an engine", "Triton Error [CUDA]"),
@@ -16,6 +16,11 @@ GPU_MARKS = (
 """Words in torch's messages about a GPU, its driver or a library of CUDA."""
 MEMORY_MARKS = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """Words in messages about exhausted memory that are not an OutOfMemoryError."""
+SMALLER = (
+    "try -s train.accumulate=2 (the batch in smaller parts), -s train.grad_checkpointing=true or a"
+    " smaller model"
+)
+"""What to do if a training has no memory left."""
 INSTALLATION = "https://pytorch.org/get-started/locally"
 UPDATE = f"update NVIDIA's driver, or install a torch for an older CUDA ({INSTALLATION})"
 GPU_ADVICE = {
@@ -28,30 +33,33 @@ GPU_ADVICE = {
 
 
 @contextlib.contextmanager
-def resource_errors() -> Iterator[None]:
-    """Turn errors of memory, disk and GPU into a ResourceError."""
+def resource_errors(advice: str = "close other programs") -> Iterator[None]:
+    """Turn errors of memory, disk and GPU into a ResourceError.
+
+    ``advice`` says what to do without memory.
+    """
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:
-        if found := as_resource_error(error):
+        if found := as_resource_error(error, advice):
             raise found from error
         raise
 
 
-def as_resource_error(error: BaseException) -> ResourceError | None:
+def as_resource_error(
+    error: BaseException, advice: str = "close other programs"
+) -> ResourceError | None:
     """Return what an error of Python or torch says about a resource; None for any other error."""
-    if isinstance(error, OSError) and error.errno in FULL:
-        return ResourceError(
-            f"disk full while writing {error.filename or 'the run folder'};"
-            " free some space and continue with --resume auto"
-        )
+    if isinstance(error, OSError) and error.errno in (*FULL, errno.EFBIG):
+        name, is_full = error.filename or "the run folder", error.errno in FULL
+        what = f"disk full while writing {name}; free some space"
+        if not is_full:
+            what = f"{name}: larger than a file may be here; raise the limit (ulimit -f)"
+        return ResourceError(f"{what} and continue with --resume auto")
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         mark in str(error) for mark in MEMORY_MARKS
     ):
-        return ResourceError(
-            "out of memory; try -s train.accumulate=2 (the batch in smaller parts),"
-            " -s train.grad_checkpointing=true or a smaller model"
-        )
+        return ResourceError(f"out of memory; {advice}")
     if is_gpu_error(error):
         return ResourceError(f"{_describe(error)}; {_advise(str(error))}, or type --device cpu")
     return None

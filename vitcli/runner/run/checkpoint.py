@@ -6,13 +6,13 @@ a checkpoint. No file is a pickle.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import safetensors.torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -28,7 +28,8 @@ from vitcli.runner.files import (
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, delete_step, step_folders, steps
+from vitcli.runner.run.record import Measured, Seconds
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
@@ -37,6 +38,22 @@ WEIGHTS = "weights.safetensors"
 
 class FormatError(InputError):
     """A checkpoint in the format of another vitcli version. It is not damaged."""
+
+
+class State(BaseModel):
+    """The types of the state that a training continues from; imported weights have none of it."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    step_seconds: Seconds = 0.0
+    wall_seconds: Seconds = 0.0
+    best: Annotated[list[Measured], Field(min_length=2, max_length=2)] = [0.0, 0]
+    scaler: dict[str, Measured] | None = None
+    precision: str = ""
+    kernels: str = ""
+    weights: Literal["model", "ema"] = "model"
+    circumstances: dict[str, str | bool | Measured | None] = {}
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,6 +158,11 @@ def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
     if not has_hash or not _is_complete(manifest, path.name):
         raise InputError(f"{path}: no readable checkpoint manifest")
+    try:
+        State.model_validate(manifest["state"])
+    except ValidationError as error:
+        field = error.errors()[0]["loc"][0]
+        raise InputError(f"{path}: checkpoint is damaged: {field} in its manifest") from error
     return dict(manifest)
 
 
@@ -215,8 +237,7 @@ def keep_weights(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Remove the folders of all steps except ``keep``. Remove each manifest first."""
-    for path in folder.iterdir():
+    """Remove the checkpoints of all steps except ``keep``."""
+    for path in step_folders(folder):
         if path.name.isdecimal() and int(path.name) not in keep:
-            (path / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(path, ignore_errors=True)
+            delete_step(path)

@@ -1,12 +1,14 @@
 """Comparison of two runs, and of a run with its experiment."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
 from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
@@ -93,6 +95,39 @@ def differing_fields(
         for field, (_, value) in found.items()
         if field not in HIDDEN and field not in foreign
     }
+
+
+def compared_settings(run: RunDir, spec: ExperimentSpec) -> dict[str, Any]:
+    """Return the settings by which runs are compared: dotted field -> value.
+
+    They are the names of experiment and variant, the data set, the seed, and each field that
+    differs from the experiment, or between the trials of a study.
+    """
+    meta = run.read("meta.json")
+    names = {name: meta.get(name) for name in ("experiment", "variant")}
+    settings = {"data.name": spec.data.name, "seed": spec.seed}
+    changed = varying_fields(run) if meta.get("variant") else differing_fields(spec, meta, {})
+    return names | settings | changed
+
+
+def varying_fields(run: RunDir) -> dict[str, Any]:
+    """Return the fields of a trial that the plan of its study varies: dotted field -> value."""
+    path = run.path.resolve()
+    for root in path.parents[:3]:
+        with suppress(KeyError, TypeError, AttributeError, ValueError):  # no plan, or another one
+            trials = RunDir(root).read("plan.json")["trials"]
+            own = trials[str(path.relative_to(root))]
+            variants = {(each["variant"], str(each["setting"])): each for each in trials.values()}
+            configs = [flatten(each["config"]) for each in variants.values()]
+            point = own["setting"] if isinstance(own["setting"], dict) else {}  # of a search
+            return point | {
+                field: value
+                for field, value in flatten(own["config"]).items()
+                if field not in HIDDEN
+                and not field.startswith("code.")
+                and any(config.get(field) != value for config in configs)
+            }
+    return {}
 
 
 def short_setting(field: str, value: Any) -> str:

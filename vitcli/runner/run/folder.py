@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import filelock
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import metric_of
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
@@ -29,9 +30,10 @@ from vitcli.runner.files import (
     require_that_it_stays,
     require_utf8,
     sha256,
+    temporary_files_of,
     write_only_while_same,
 )
-from vitcli.runner.text import did_you_mean, shorten
+from vitcli.runner.text import did_you_mean, printable, shorten
 from vitcli.version import PACKAGE
 
 RUNS = Path(os.environ.get("VITCLI_RUNS") or "runs")
@@ -41,8 +43,8 @@ BUNDLED = PACKAGE / "pretrained"
 DEFAULT_RUN = Path("train/seed0")
 """The run of an unchanged experiment, below the folder of the experiment."""
 FILES = (
-    "status.json",
     "result.json",
+    "status.json",
     "metrics.jsonl",
     "meta.json",
     "predictions.npz",
@@ -63,6 +65,10 @@ MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
+RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
+RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
+MAX_SECONDS = 1e10
+RESULT_COSTS = ("seconds", "per_second", "flops")
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -125,11 +131,32 @@ class RunDir:
 
     def create(self, spec: ExperimentSpec) -> None:
         """Write config.yaml. Remove the temporary files of a killed process."""
+        self.refuse_links()
         make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
         own_code.save_copies(spec.code, self.path)
         commit(self.path / "config.yaml", config_text(spec).encode())
+
+    def refuse_links(self) -> None:
+        """Refuse to write where a link leads to files that are not the run's own.
+
+        Raises:
+            InputError: A file or folder of the run is a link, a pipe or a device.
+        """
+        folders = [self.checkpoints, *self.checkpoints.glob("*"), self.path / own_code.FOLDER]
+        files = [self.path / name for name in FILES]
+        files += [path / name for path in folders[:-1] for name in CHECKPOINT_FILES]
+        files += folders[-1].rglob("*")
+        for path in [*folders, *files]:
+            if path.is_symlink():
+                raise InputError(
+                    f"{path} is a link, and a run writes no file elsewhere; put a copy of"
+                    f" {printable(os.readlink(path))} in its place"
+                )
+        for path in files:
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise InputError(f"{path}: not a regular file; remove it")
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
@@ -155,10 +182,15 @@ class RunDir:
         return spec.model_copy(update={"seed": int(seed)})
 
     def status(self) -> dict[str, Any]:
-        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
+        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed.
+
+        Without it, a result with a hash counts, since it is written after everything else.
+        """
         status = self.read("status.json")
-        if status.get("state") in get_args(State) and isinstance(status.get("step"), int):
+        if status.get("state") in get_args(State) and is_possible("step", status.get("step")):
             return {"reason": "", **status}
+        if "sha256" in self.read("result.json"):
+            return {"state": "finished", "step": self.last_step(), "reason": ""}
         return {"state": "failed", "step": 0, "reason": "unknown"}
 
     def set_status(
@@ -174,7 +206,7 @@ class RunDir:
         They are named as in result.json. Any other run has none.
         """
         reached = self.status().get("reached")
-        return reached if isinstance(reached, dict) else {}
+        return reached if isinstance(reached, dict) and not impossible_value(reached) else {}
 
     def read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; {} if the file is missing or damaged.
@@ -182,9 +214,28 @@ class RunDir:
         A file that contains its own hash, such as result.json, is damaged if it was changed.
         """
         try:
-            return read_json(self.path / name)
+            return self.read_result() if name == "result.json" else read_json(self.path / name)
         except (OSError, ValueError):
             return {}
+
+    def read_result(self) -> dict[str, Any]:
+        """Return the content of result.json.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: It is damaged, was changed, or has a value that no training has.
+        """
+        result = read_json(self.path / "result.json")
+        if "sha256" not in result and self._has_hashed_result():
+            raise ValueError("it does not match its hash")
+        if problem := impossible_value(result):
+            raise ValueError(problem)
+        return result
+
+    def _has_hashed_result(self) -> bool:
+        """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
+        version = re.match(r"(\d+)\.(\d+)", str(self.read("meta.json").get("vitcli")))
+        return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the records of metrics.jsonl; an incomplete last line is ignored.
@@ -272,8 +323,33 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
 def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
-    found = [path for name in FILES for path in run.glob(f".{name}.*")]
-    return found + [path for n in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/.{n}.*")]
+    files = [run / name for name in FILES]
+    files += [
+        step / name for step in step_folders(run / "checkpoints") for name in CHECKPOINT_FILES
+    ]
+    return [path for file in files for path in temporary_files_of(file)]
+
+
+def impossible_value(result: Mapping[str, Any]) -> str:
+    """Return which value of a result no training has; empty if there is none."""
+    wrong = (name for name, value in result.items() if not is_possible(name, value))
+    return next((f"its {name} is {shorten(str(result[name]), MAX_ECHO)}" for name in wrong), "")
+
+
+def is_possible(name: str, value: Any) -> bool:
+    """Return whether a result can have this value; of names that are not known, any."""
+    if name in RESULT_TEXTS:
+        return isinstance(value, str)
+    if name in RESULT_COUNTS:
+        return type(value) is int and 0 <= value < 2**63
+    metric = metric_of(name)
+    if not (metric or name.endswith(RESULT_COSTS)):
+        return True
+    if value is None:
+        return name != "train_seconds"
+    limit = MAX_SECONDS if name.endswith("_seconds") else 1e300
+    is_number = isinstance(value, int | float) and type(value) is not bool and abs(value) < limit
+    return is_number and (metric.is_possible(value) if metric else value >= 0)
 
 
 def headline_key(result: Mapping[str, Any], name: str) -> str:
@@ -284,12 +360,20 @@ def headline_key(result: Mapping[str, Any], name: str) -> str:
     return f"{'val' if result.get('num_test') == 0 else 'test'}_{name}"
 
 
-def checkpoint_files(run: Path) -> list[Path]:
-    """Return the files of a run's checkpoints, the manifests first; links are not followed."""
-    found = [path for name in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/{name}")]
-    links = [run / "checkpoints", *run.glob("checkpoints/*")]
-    linked = {path for path in links if path.is_symlink()}
-    return [path for path in found if linked.isdisjoint(path.parents)]
+def step_folders(checkpoints: Path) -> list[Path]:
+    """Return the folders of a run's checkpoints; links are not followed."""
+    found = [] if checkpoints.is_symlink() else checkpoints.glob("*/")
+    return [path for path in found if not path.is_symlink()]
+
+
+def delete_step(path: Path) -> None:
+    """Delete the files of a checkpoint, its manifest first, and its folder if it is empty then."""
+    for file in [path / name for name in CHECKPOINT_FILES]:
+        file.unlink(missing_ok=True)
+        for temporary in temporary_files_of(file):
+            temporary.unlink(missing_ok=True)
+    with suppress(OSError):  # another file is in it
+        path.rmdir()
 
 
 def steps(checkpoints: Path) -> list[int]:

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
@@ -15,15 +16,17 @@ from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
-from vitcli.runner.files import make_output_folder
+from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.files import make_output_folder, read_bounded, sha256
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     FILES,
     RUNS,
     TRACKER,
     RunDir,
-    checkpoint_files,
+    delete_step,
     is_effectively_empty,
+    step_folders,
     temporary_files,
 )
 from vitcli.runner.run.record import last_measures, whole_flops
@@ -295,6 +298,7 @@ def make_run_folder(run: RunDir, *, rerun: bool) -> None:
         ConfigError: The folder holds files that vitcli did not write. The file of the lock would
             be a mark of vitcli. Only with ``rerun``, checkpoints without a configuration may go.
     """
+    run.refuse_links()
     if not run.exists:
         make_output_folder(run.path)
     is_own = is_run_folder(run) and (rerun or run.exists)
@@ -321,32 +325,44 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
         run.require_own()
         if not is_run_folder(run):
             raise InputError(f"{path}: not a folder that vitcli wrote; nothing was removed")
+        refuse_link(run.path)
     left: list[str] = []
     with contextlib.ExitStack() as held:
         try:
             for run in distinct.values():
                 held.enter_context(run.lock())
             for path in distinct:
-                left += _remove(path)
+                left += remove_run(path)
         except OSError as error:
             raise ResourceError(f"{error.filename}: cannot be removed: {error.strerror}") from error
     return left
 
 
+def refuse_link(folder: Path) -> None:
+    """Refuse to remove what a link leads to.
+
+    Raises:
+        InputError: The folder is a link.
+    """
+    if folder.is_symlink():
+        remove = shlex.join(["vitcli", "runs", "rm", str(folder.resolve())])
+        raise InputError(
+            f"{folder} is a link; nothing was removed. The folder it leads to: {remove}"
+            f"   the link alone: {shlex.join(['rm', str(folder)])}"
+        )
+
+
 def delete_run_files(folder: Path) -> None:
-    """Delete the files of a run and no other files."""
+    """Delete the files that a run wrote, and no other files; links are not followed."""
     for path in temporary_files(folder):
         path.unlink(missing_ok=True)
-    for path in checkpoint_files(folder):
-        path.unlink(missing_ok=True)
+    for path in step_folders(folder / "checkpoints"):
+        delete_step(path)
     shutil.rmtree(folder / TRACKER, ignore_errors=True)
-    for path in [*folder.glob("checkpoints/*"), folder / "checkpoints"]:
+    delete_code_copies(folder, _recorded_configs(RunDir(folder)))
+    for path in (folder / "checkpoints", folder / own_code.FOLDER):
         with contextlib.suppress(OSError):  # another file is in it
             path.rmdir()
-    for path in folder.glob(f"{own_code.FOLDER}/*.py"):
-        path.unlink()
-    with contextlib.suppress(OSError):
-        (folder / own_code.FOLDER).rmdir()
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
@@ -354,7 +370,27 @@ def delete_run_files(folder: Path) -> None:
                 path.unlink()
 
 
-def _remove(folder: Path) -> list[str]:
+def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:
+    """Delete the unchanged copies of own code in a run or study; ``configs`` hold their hashes."""
+    codes = [config.get("code") for config in configs if isinstance(config, dict)]
+    known = [item for code in codes if isinstance(code, dict) for item in code.items()]
+    place = folder / own_code.FOLDER
+    for path in [] if place.is_symlink() else list(place.rglob("*")):
+        with contextlib.suppress(OSError, ValueError):  # a folder, or larger than own code
+            content = b"" if path.is_symlink() else read_bounded(path, own_code.MAX_BYTES)
+            if (str(path.relative_to(place)), sha256(content)) in known:
+                path.unlink()
+
+
+def _recorded_configs(run: RunDir) -> list[Any]:
+    """Return the raw configurations in the files of a run, of which one may be damaged."""
+    configs = [run.read("meta.json").get("config")]
+    with contextlib.suppress(ConfigError):
+        configs.append(read_mapping(run.path / "config.yaml").data)
+    return configs
+
+
+def remove_run(folder: Path) -> list[str]:
     """Delete a run and the folders that become empty; return files that vitcli did not write."""
     delete_run_files(folder)
     left = foreign_files(folder)

@@ -22,7 +22,7 @@ from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash
 from vitcli.runner.files import open_regular
-from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.folder import FILES, MAX_SECONDS, RunDir, is_possible
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def assign_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Measured = Annotated[float, Field(ge=-1e39, le=1e39)]
 """A number of a task or a cost. fp32 holds no larger one."""
-Seconds = Annotated[float, Field(ge=0, le=1e10)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -104,6 +104,8 @@ class Meta(Session):
     """Of the weights of ``train.init``; None in older runs."""
     teacher_sha256: str | None = None
     """Of the weights of ``task.teacher``; None in older runs."""
+    pretrained: dict[str, Any] | None = None
+    teacher: dict[str, Any] | None = None
     typed: list[str] = Field(default_factory=list)
     inexact: list[str] = Field(default_factory=list)
     sessions: list[Session] = Field(default_factory=list)
@@ -314,7 +316,8 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
 def last_measures(run: RunDir) -> dict[str, Any]:
     """Return the numbers of result.json, or the latest numbers of an unfinished run."""
     found = run.read("result.json") or run.reached() or _last_records(run)
-    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
+    known = {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
+    return {name: value for name, value in known.items() if is_possible(name, value)}
 
 
 def _last_records(run: RunDir) -> dict[str, Any]:

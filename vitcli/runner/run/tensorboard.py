@@ -54,6 +54,7 @@ class Board:
         folder: Path,
         records: list[dict[str, Any]],
         on_failure: Callable[[str], None],
+        settings: dict[str, Any] | None = None,
     ) -> None:
         self._on_failure = on_failure
         self._failed = False
@@ -64,6 +65,7 @@ class Board:
         with self._failures():
             self._file = path.open("xb")
         self._write([Event(wall_time=time.time(), file_version="brain.Event:2")])
+        self._write([event_of(_session(settings or {})[0], 0)])
         self._write(event for record in records for event in scalar_events(record))
         if old and records:
             self._write(read_picture_events(old, records[-1]["step"]))
@@ -106,27 +108,32 @@ class Board:
         """Write a picture (H, W, 3) uint8 of this step."""
         self._write([event_of(image(tag, pixels, dataformats="HWC"), step)])
 
-    def hparams(self, settings: dict[str, Any], result: dict[str, float]) -> None:
-        """Write the settings of a run, which are columns of TensorBoard's table, and its result.
-
-        torch's record of the columns is left out: TensorBoard would take the columns of all runs
-        from the record of one run. Without it, each setting of any run is a column. Settings that
-        are None are omitted.
-        """
-        values = {
-            k: v if isinstance(v, bool | int | float | str) else str(v)
-            for k, v in settings.items()
-            if v is not None
-        }
+    def result(self, result: dict[str, float]) -> None:
+        """Write the result of a finished run, which TensorBoard shows beside its settings."""
         metrics = {f"result/{name}": value for name, value in result.items()}
-        _, *session = hparams(values, metrics)
-        summaries = [*session, *itertools.starmap(scalar, metrics.items())]
+        summaries = [_session({})[1], *itertools.starmap(scalar, metrics.items())]
         self._write(event_of(summary, 0) for summary in summaries)
 
     def close(self) -> None:
         if self._file:
             with contextlib.suppress(OSError):  # a failure that was already reported
                 self._file.close()
+
+
+def _session(settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Return how a run begins in TensorBoard's table of settings, and how it ends.
+
+    torch's record of the columns is left out: TensorBoard would take the columns of all runs from
+    the record of one run. Without it, each setting of any run is a column. Settings that are None
+    are omitted.
+    """
+    values = {
+        k: v if isinstance(v, bool | int | float | str) else str(v)
+        for k, v in settings.items()
+        if v is not None
+    }
+    _, begin, end = hparams(values, {})
+    return begin, end
 
 
 def event_of(summary: Any, step: int) -> Event:

@@ -1,6 +1,5 @@
 """`vitcli runs verify`: check the files of a run."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -40,9 +39,8 @@ def verify_run(run: RunDir) -> list[Verdict]:
         *_checkpoint_verdicts(run),
     ]
     if finished:
-        keys, is_hashed = {_headline_key(run), "num_test"}, _has_hashed_result(run)
-        result = partial(_check_json, run, "result.json", keys, is_hashed=is_hashed)
-        verdicts.append(_verdict("result.json", result))
+        keys = {_headline_key(run), "num_test"}
+        verdicts.append(_verdict("result.json", partial(_check_json, run, "result.json", keys)))
         if not run.is_bundled and run.read("result.json").get("num_test") != 0:
             verdicts.append(_verdict("predictions.npz", partial(_check_predictions, run)))
     return verdicts + [
@@ -78,19 +76,11 @@ def _check_status(run: RunDir) -> None:
         raise ValueError("its state is not a known one")
 
 
-def _has_hashed_result(run: RunDir) -> bool:
-    """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
-    version = re.match(r"(\d+)\.(\d+)", str(run.read("meta.json").get("vitcli")))
-    return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
-
-
-def _check_json(run: RunDir, name: str, keys: set[str], *, is_hashed: bool = False) -> None:
+def _check_json(run: RunDir, name: str, keys: set[str]) -> None:
     """Check that a file is a JSON object with these keys and, if it has a hash, a correct one."""
-    value = read_json(run.path / name)
+    value = run.read_result() if name == "result.json" else read_json(run.path / name)
     if not keys <= value.keys():
         raise ValueError(f"it lacks one of {', '.join(sorted(keys))}")
-    if is_hashed and "sha256" not in value:
-        raise ValueError("it does not match its hash")
 
 
 def _check_metrics(run: RunDir, finished: bool) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import optuna
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -23,6 +24,7 @@ from vitcli.runner.search.fields import SearchFields
 from vitcli.runner.search.space import Choices, Parameter, Space
 
 Distributions = dict[str, BaseDistribution]
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
 STARTUP_TRIALS = 10
 """Number of random trials before TPE models the scores."""
 

@@ -106,7 +106,6 @@ def open_storage(place: Place, *, writes: bool) -> BaseStorage:
 
     A caller that only reads gets an empty storage in memory if there is none.
     """
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     path = place.journal
     if not (writes or place.has_storage()):
         return InMemoryStorage()

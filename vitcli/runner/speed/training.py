@@ -8,7 +8,7 @@ import torch
 
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 from vitcli.runner.train.flops import count_step_flops
@@ -17,7 +17,7 @@ WARM_UP = 3
 Result = dict[str, Any]
 
 
-@resource_errors()
+@resource_errors(SMALLER)
 def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Measure speed, memory and operations of training steps with data, after a warm-up."""
     device, batch = work.device, work.spec.train.batch_size
@@ -74,7 +74,7 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-@resource_errors()
+@resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Measure the input pipeline alone: random order, augmentation, normalisation."""
     batch = work.spec.train.batch_size

@@ -15,7 +15,7 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.files import sha256
 from vitcli.runner.machine.cores import allowed_cores
-from vitcli.runner.run.folder import RESULT_STATES, RUNS
+from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir
 from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
@@ -116,6 +116,7 @@ def plan_study(
         ConfigError: A variant does not fit the data set.
     """
     states = trial_states(study, root, only, saved, ignore=rerun)
+    RunDir(root).refuse_links()  # the copies of own code
     requested = study.trials(only)
     replaced = {
         t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.experiment import own_code
+from vitcli.runner.files import link_before, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
     PAGE,
+    delete_code_copies,
     foreign_files,
     is_page_of_runs,
+    refuse_link,
     remove_empty_folders,
     remove_runs,
 )
@@ -65,6 +67,7 @@ def find_removal(text: str) -> Removal:
     for folder in (Path(text), RUNS / text) if text else ():
         study = RunDir(folder)
         if not study.exists and {"study", "trials"} <= study.read(PLAN).keys():
+            refuse_link(folder)
             trials = tuple(list_runs(folder))
             return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
     run = find_run(text)
@@ -113,9 +116,15 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 
 def _remove_study_files(folder: Path) -> list[str]:
     """Delete what a study writes beside its trials; return files that vitcli did not write."""
+    final = folder / FINAL
     try:
+        for study in [folder] if final.is_symlink() else [folder, final]:
+            trials = RunDir(study).read(PLAN).get("trials")
+            entries = trials.values() if isinstance(trials, dict) else ()
+            configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
+            delete_code_copies(study, configs)
         for path in _study_files(folder):
-            if not path.is_dir():
+            if not (path.is_dir() or link_before(path, folder)):
                 path.unlink(missing_ok=True)
         for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
             if path.is_dir() and not path.is_symlink():
@@ -133,11 +142,10 @@ def _study_files(folder: Path) -> list[Path]:
     found = [folder / name for name in RESERVED]
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
-    found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
-    found += folder.glob(f"{own_code.FOLDER}/*.py")
     logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
     if (folder / SEARCH_FILES[0]).exists() or (folder / FINAL / PLAN).exists():
         found += [folder / name for name in SEARCH_FILES]
         found += [folder / f"{RunDir(folder).read(PLAN).get('study')}-{FINAL}.yaml"]
         found += _study_files(folder / FINAL)
-    return [*found, *figures.glob(".*.*.*"), *logs]
+    temporary = [path for file in found for path in temporary_files_of(file)]
+    return [*found, *temporary, *logs]

@@ -1,6 +1,8 @@
 """Training of the trials that a study still needs."""
 
 import contextlib
+import itertools
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
-from vitcli.runner.run.listing import is_in_use
+from vitcli.runner.run.listing import is_in_use, remove_run
 from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.collect import (
     as_plan,
@@ -152,12 +154,20 @@ def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
-def _delete_folder(folder: Path) -> None:
-    """Delete a folder in one step; a half-deleted folder would look like other files."""
-    trash = folder.with_name(f"{folder.name}.old")
-    shutil.rmtree(trash, ignore_errors=True)
-    folder.rename(trash)
-    shutil.rmtree(trash)
+def _delete_folder(folder: Path) -> list[str]:
+    """Delete a run under another name, since a half-deleted one would look like other files.
+
+    Returns:
+        Links, and files that vitcli did not write; they stay under that name.
+    """
+    folder.rename(trash := _free_name(folder, "old"))
+    return [str(trash)] if trash.is_symlink() else remove_run(trash)
+
+
+def _free_name(path: Path, word: str) -> Path:
+    """Return a path beside another one that does not exist, such as ``seed0.old1``."""
+    numbered = (path.with_name(f"{path.name}.{word}{n}") for n in itertools.count(1))
+    return next(each for each in numbered if not os.path.lexists(each))
 
 
 def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
@@ -170,7 +180,9 @@ def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent]
         return
     if trial.folder in plan.replaced:
         with _hold_orphan(run):
-            _delete_folder(run.path)
+            for path in _delete_folder(run.path):
+                text = f"not removed, because vitcli did not write it: {path}"
+                on_event(TrialEvent(trial.folder, Message(text=text)))
     elif plan.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
             _keep_stale_trial(plan, trial, on_event)
@@ -283,9 +295,7 @@ def _keep_stale_trial(
     if state.state != "stale":  # another driver was here first
         return
     path = plan.root / trial.folder
-    number = 1
-    while (target := path.with_name(f"{path.name}.stale{number}")).exists():
-        number += 1
+    target = _free_name(path, "stale")
     path.rename(target)
     text = f"stale, kept as {target.name}: {state.reason}"
     on_event(TrialEvent(trial.folder, Message(text=text)))

@@ -11,7 +11,7 @@ from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import (
@@ -99,6 +99,9 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=reason)
     state, run_reason = live_state(run)
     if state not in RESULT_STATES:
+        if state != "running" and _has_only_weights(run):
+            reason = "only its final weights are left, so it cannot continue"
+            return TrialState(state="stale", reason=reason)
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (trial.config_hash, trial.spec.seed):
         return TrialState(
@@ -113,6 +116,11 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     if state == "diverged":
         return TrialState(state=state, reason=run_reason, record=record)
     return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
+
+
+def _has_only_weights(run: RunDir) -> bool:
+    files = {path.name for path in run.checkpoints.glob("*/*.safetensors")}
+    return TENSORS not in files and len(files) > 0
 
 
 def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:

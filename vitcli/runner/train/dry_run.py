@@ -16,6 +16,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.run.checkpoint import resumable_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
@@ -47,8 +48,11 @@ def dry_run(
     )
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
+    run.refuse_links()
     if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
+    elif run.exists and not request.rerun:
+        resumable_checkpoint(run.checkpoints, on_message)
     began = time.perf_counter()
     spec, data = _read(experiment, request, on_message)
     seconds = time.perf_counter() - began + spent_seconds

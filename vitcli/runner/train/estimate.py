@@ -24,11 +24,11 @@ from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, config_text
+from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
-from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
@@ -142,10 +142,8 @@ class Estimate:
     def as_text(self) -> str:
         first = f" {duration(self.first.seconds)} to pre-train," if self.first else ""
         width = max(len(part) for part in [*self.parts, "parameters"])
-        rows = [config_text(self.spec).rstrip(), ""]
-        rows += [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
-        rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
-        rows += [
+        parts = [*self.parts.items(), ("parameters", self.parameters)]
+        rows = [
             f"images         {self._images()}",
             f"steps          {self.steps_per_epoch:,} per epoch,"
             f" {quantity(self.spec.train.epochs, 'epoch')}",
@@ -158,6 +156,9 @@ class Estimate:
             f" {duration(self.evaluation_seconds)} to evaluate",
             *self._stop(),
             f"measured on    {self.measured_on}, {self.hardware}",
+            "all fields     add --json",
+            "",
+            *(f"{part:<{width}}  {count:>12,}" for part, count in parts),
         ]
         return "\n".join(rows)
 
@@ -189,7 +190,7 @@ class Estimate:
         )
 
 
-@resource_errors()
+@resource_errors(SMALLER)
 def make_estimate(
     experiment: Experiment,
     device_name: str = "auto",

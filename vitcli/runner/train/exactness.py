@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
@@ -22,6 +23,7 @@ from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import Meta
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
@@ -187,9 +189,13 @@ def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
         ConfigError: The configuration was edited, and the request allows no inexact result.
         InputError: meta.json is damaged. It says whether the run may measure test images.
     """
-    meta = run.read("meta.json")
-    if not meta and (run.path / "meta.json").exists():
-        raise InputError(f"{run.path / 'meta.json'}: damaged; restore it, or start over: --rerun")
+    meta, path = run.read("meta.json"), run.path / "meta.json"
+    try:
+        Meta.model_validate(meta)
+    except ValidationError:
+        meta = {}
+    if not meta and path.exists():
+        raise InputError(f"{path}: damaged; restore it, or start over: --rerun")
     if not allow_inexact:
         refuse_inexact(run.name, edited_configuration(run, meta))
 

@@ -16,7 +16,6 @@ from vitcli.runner.evaluate.teacher import teacher_of, teacher_run
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
@@ -37,7 +36,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
 
     A training without test images keeps the numbers of its validation split, and no predictions.
     """
-    run, spec = trainer.run, trainer.spec
+    run = trainer.run
     outputs, measured = measure(trainer)
     if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
@@ -45,7 +44,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         save_outputs(run.path / "predictions.npz", outputs)
     with contextlib.closing(trainer.open_board()) as board:
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
-        board.hparams(compared_settings(spec, run.read("meta.json")), shown)
+        board.result(shown)
         batch = first_batch(trainer)
         log_images(board, batch["images"])
     result = build_result(trainer, outputs, measured, batch)
@@ -105,17 +104,6 @@ def first_batch(trainer: Trainer) -> Batch:
     """Return the first batch of the training."""
     with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
         return next(trainer.training.batches(0))
-
-
-def compared_settings(spec: ExperimentSpec, meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings by which runs are compared: dotted field -> value.
-
-    They are the names of experiment and variant, the data set, the seed, and each field that
-    differs from the experiment.
-    """
-    names = {name: meta.get(name) for name in ("experiment", "variant")}
-    settings = {"data.name": spec.data.name, "seed": spec.seed}
-    return names | settings | differing_fields(spec, meta, {})
 
 
 def build_result(

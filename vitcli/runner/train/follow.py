@@ -15,7 +15,7 @@ from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.machine.launch import Launch
-from vitcli.runner.machine.resources import as_resource_error, resource_errors
+from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.rank_notes import EndedError, Facts
@@ -85,7 +85,8 @@ def train_order(
     device = pick_device(processes.device_name(request.device))
     with resource_errors(), chosen_kernels(device, spec.train.deterministic):
         trainer = join_training(processes, order, spec, request, device)
-        with contextlib.suppress(StoppedError, DivergedError):  # rank 0 raises the same
+        # rank 0 raises the same
+        with contextlib.suppress(StoppedError, DivergedError), resource_errors(SMALLER):
             for _ in trainer.train(stop, order["stop_after"]):
                 pass
         processes.part()

@@ -23,7 +23,7 @@ from vitcli.runner.experiment.diff import adjustments, differences, with_data_de
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
-from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import (
     RUNS,
@@ -145,7 +145,7 @@ def start(
                 track()
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
-                    with watch_ranks(run, request):
+                    with watch_ranks(run, request), resource_errors(SMALLER):
                         for _ in trainer.train(stop, request.stop_after):
                             pass
                     request.processes.part()
@@ -252,8 +252,9 @@ def prepare_trainer(
     command, processes = resume_command(run, request), request.processes
     facts = {"kernels": kernels, "data_hash": data.data_hash, "stop_after": request.stop_after}
     processes.send(spec, run, command, facts)
-    built = BuiltTraining(spec, module, data.to(device), on_message, kernels=kernels)
-    built.compile()
+    with resource_errors(SMALLER):
+        built = BuiltTraining(spec, module, data.to(device), on_message, kernels=kernels)
+        built.compile()
     trainer = Trainer(
         built=built,
         run=run,

@@ -14,13 +14,15 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
+from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import headline_curve
-from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.run.record import headline_curve, strict_metrics
+from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import (
@@ -71,7 +73,7 @@ class Trainer:
         """The last step of a training that ended with its best weights; else 0."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
-        self._diagnosed: set[str] = set()
+        self._warned: set[str] = set()
         self._next_save = 0.0
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
@@ -132,7 +134,7 @@ class Trainer:
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
             where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
-        self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
+        self.records = [r for r in strict_metrics(self.run) if r["step"] <= self.step]
         before = self.run.spec()
         if jump := describe_jump(before, self.spec, self.step, self.training.steps_per_epoch):
             self.on_message(jump)
@@ -209,7 +211,9 @@ class Trainer:
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
-        return Board(self.run.path, self.records + self._records_after_best, self._note_lost_events)
+        records = self.records + self._records_after_best
+        settings = compared_settings(self.run, self.spec)
+        return Board(self.run.path, records, self._note_lost_events, settings)
 
     def _note_lost_events(self, reason: str) -> None:
         if not self.lost_events:
@@ -289,7 +293,7 @@ class Trainer:
         self._close_epoch(record)
 
     def _close_epoch(self, record: dict[str, Any]) -> None:
-        """Evaluate and draw if it is time to, write the record, and save a checkpoint if due.
+        """Evaluate if it is time to, write the record, save a checkpoint if due, and draw if due.
 
         Epoch 0, before the first step, is that of a probe.
         """
@@ -300,28 +304,40 @@ class Trainer:
         self.run.set_metrics([*self.records, record])
         self._board = self._board or self.open_board()
         self.records.append(record)
-        self._board.scalars(record)
-        if last or epoch % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
-            self._draw_pictures(self._board)
         self._count_wall_seconds()
         if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
             self.save()
             self.run.set_status("running", self.step)
+        # What only shows the training comes after what it continues from.
+        self._board.scalars(record)
+        if last or epoch % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
+            self._draw_pictures(self._board)
         self.on_event(EpochDone(record=record))
 
     def _diagnose(self, means: dict[str, float]) -> None:
-        """Report what the task finds wrong with the numbers of an epoch, each sentence once."""
-        if (problem := self.task.diagnose(means)) and problem not in self._diagnosed:
-            self._diagnosed.add(problem)
+        """Report what the task finds wrong with the numbers of an epoch."""
+        if problem := self.task.diagnose(means):
+            self._warn_once(problem)
+
+    def _warn_once(self, problem: str) -> None:
+        if problem not in self._warned:
+            self._warned.add(problem)
             self.on_message(f"warning: {problem}")
 
     def _draw_pictures(self, board: "Board") -> None:
         """Draw for TensorBoard; the training does not depend on it."""
-        from vitcli.runner.attn_map.task_pictures import training_pictures
+        try:
+            from vitcli.runner.attn_map.task_pictures import training_pictures
 
-        module = self.training.evaluated_module
-        for tag, pixels in training_pictures(self.task, module, self.data):
-            board.picture(pixels, self.step, tag)
+            module = self.training.evaluated_module
+            for tag, pixels in training_pictures(self.task, module, self.data):
+                board.picture(pixels, self.step, tag)
+        except Exception as error:  # of matplotlib, of its settings, or of a user's own part
+            reason = own_code.blame(error) or printable(f"{type(error).__name__}: {error}")
+            self._warn_once(
+                f"{self.run.path}: a picture for TensorBoard cannot be drawn ({reason});"
+                " the training continues without it"
+            )
 
     def _count_wall_seconds(self) -> None:
         now = time.perf_counter()
