@@ -112,9 +112,20 @@ def _typed(path: Path) -> str:
     return shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
 
 
-def typed_changes(changes: Mapping[str, Any]) -> list[str]:
-    """Return the options of a command that change these dotted fields, not quoted."""
-    return [word for k, v in changes.items() for word in ("-s", f"{k}={format_value(v)}")]
+def typed_changes(
+    changes: Mapping[str, Any], options: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the options of a command that change these dotted fields, not quoted.
+
+    Args:
+        changes: Dotted field -> value.
+        options: Dotted field -> the option that changed it; ``-s`` if absent.
+    """
+    words = []
+    for field, value in changes.items():
+        option, text = (options or {}).get(field), format_value(value)
+        words += [option, text] if option else ["-s", f"{field}={text}"]
+    return words
 
 
 def shown_name(name: str, path: Path) -> str:

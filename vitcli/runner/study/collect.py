@@ -191,7 +191,7 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
     if study.data is not None:
         words += ["--data", shlex.quote(str(portable(study.data)))]
     changes = {field: value for field, value in study.typed.items() if field != "data.name"}
-    words += map(shlex.quote, typed_changes(changes))
+    words += map(shlex.quote, typed_changes(changes, study.options))
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):

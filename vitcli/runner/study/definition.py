@@ -136,6 +136,8 @@ class Study:
     """The data set, if the command line replaced that of the file."""
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Dotted field -> value that the command line set in the base of every variant."""
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Dotted field -> the option of the command line that set it; ``-s`` if absent."""
     note: str = ""
     """What the user should know about these values; empty if nothing."""
 
@@ -199,7 +201,7 @@ def load_study(
     """
     path = find_experiment(name)
     found = study_of(read_mapping(path), path, seeds, typed, options)
-    return dataclasses.replace(found, typed=dict(typed or {}))
+    return dataclasses.replace(found, typed=dict(typed or {}), options=dict(options or {}))
 
 
 def study_of(
