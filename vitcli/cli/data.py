@@ -296,6 +296,8 @@ def format_check(found: "FolderCheck") -> str:
     between = first if first == last else f"{first} to {last}"
     groups = {"Pictures that cannot be read": found.unreadable}
     groups |= {"Classes without test pictures": found.untested} if found.untested else {}
+    alike = [f"{a!r} and {b!r}" for a, b in found.names_alike]
+    groups |= {"Classes whose names look alike": alike} if alike else {}
     groups |= {
         GROUPS[name]: [f"{a}{', ' if name in ('series', 'groups') else ' = '}{b}" for a, b in pairs]
         for name, pairs in found.pairs.items()

@@ -17,6 +17,7 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.find import Listener
+from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
@@ -81,10 +82,15 @@ class FolderCheck:
         return [name for name, _, test in self.counts() if not test]
 
     @property
+    def names_alike(self) -> list[tuple[str, str]]:
+        """Return the pairs of classes whose names differ only in capital letters or width."""
+        return names_alike(self.folder.class_names)
+
+    @property
     def num_problems(self) -> int:
         """Return the number of files, classes and pairs that make an accuracy wrong."""
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        return len(self.unreadable) + len(self.untested) + pairs
+        return len(self.unreadable) + len(self.untested) + len(self.names_alike) + pairs
 
     @property
     def left_out(self) -> list[str]:
@@ -226,6 +232,7 @@ def document(check: FolderCheck) -> dict[str, object]:
         "kept_area": kept_area(check.sizes, check.img_size),
         "unreadable": check.unreadable,
         "untested": check.untested,
+        "names_alike": check.names_alike,
         **check.pairs,
         "is_compared": check.is_compared,
         "num_problems": check.num_problems,

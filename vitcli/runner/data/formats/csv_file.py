@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitcli.runner.data.csv_lines import csv_lines
+from vitcli.runner.data.labels import refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, did_you_mean, printable
@@ -54,12 +55,14 @@ def _listed(
     where = printable(path)
     if not lines:
         raise InputError(f"{where} names no picture")
-    paths, (labels, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    (labels, notes), (given, _) = without_blanks(written), without_blanks(class_names or ())
     are_numbers = all(map(str.isdecimal, labels))
-    names = tuple(class_names or sorted(sorted({*labels}), key=int if are_numbers else None))
     try:
+        refuse_names(given or [*{*labels}])
+        names = given or sorted(sorted({*labels}), key=int if are_numbers else None)
         order, num_train, num_test, num_val = splits_in_order(splits)
-    except InputError as error:
+    except (InputError, ValueError) as error:
         raise InputError(f"{where}: {error}") from error
     trained = {labels[row] for row in order[:num_train]}
     if strange := sorted({*labels} - trained):
@@ -70,7 +73,7 @@ def _listed(
     facts = hashlib.sha256(repr((labels, splits, groups)).encode(errors="surrogateescape"))
     return PictureFolder(
         root=root,
-        class_names=names,
+        class_names=tuple(names),
         paths=[paths[row] for row in order],
         labels=[number[labels[row]] for row in order],
         groups=tuple(groups[row] for row in order) if any(groups) else (),
@@ -78,4 +81,5 @@ def _listed(
         num_test=num_test,
         num_val=num_val,
         facts=facts.hexdigest(),
+        notes=notes,
     )
