@@ -506,7 +506,7 @@ def write_columns(root: Path, features: object = None, **columns: Any) -> str:
 @pytest.mark.parametrize(
     ("features", "columns", "classes", "noted"),
     [
-        ({"label": CLASS_LABEL, "boxes": [{}]}, {"label": PLAIN, "boxes": [[1]] * 20}, ("b", "a"), ""),
+        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), ""),
         ({}, {"label": [b"x", b"y"] * 10}, ("x", "y"), ""),
         ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),
         ({}, {"label": PLAIN, "labels": PLAIN}, ("0", "1"), "'labels' is not used"),
