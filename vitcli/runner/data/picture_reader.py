@@ -252,7 +252,8 @@ def read_folder(
 def refuse_unreadable(
     folder: PictureFolder,
     unreadable: Sequence[str],
-    hint: str = "Repair or remove them, or train without them: --skip-bad (data.skip_bad: true)",
+    hint: str = "Repair or remove them, or train without them: --skip-bad, and in a study"
+    " -s data.skip_bad=true",
 ) -> None:
     """Refuse a folder with unreadable pictures.
 
