@@ -23,9 +23,11 @@ from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
+from vitcli.runner.data.labels import refuse_names
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.yaml_text import Document, dump
 
 pytestmark = pytest.mark.usefixtures("cache")
 CLASSES = ("Löwe 🦁", "cat", "犬")
@@ -230,6 +232,18 @@ def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, prob
     assert sorted(data.class_names) == sorted(classes)
     assert any(noted in text for text in told if text.startswith("note")) == bool(noted)
     assert check_folder(list_pictures(name), print).num_problems == problems
+
+
+def test_the_names_of_classes_can_be_read_back_or_are_refused():
+    """A run keeps them in its config.yaml."""
+    long = "\U0001f981" * 30
+    texts = [[f"{row}" for row in range(42_000)], [f"{long}{row}" for row in range(1050)]]
+    for names in texts:
+        refuse_names(names)
+        both = {"data": {"class_names": names}, "task": {"class_names": [*names]}}
+        assert Document(dump(both), "x").data == both
+        with pytest.raises(ValueError, match="characters"):
+            refuse_names([*names, *(f"{name}+" for name in names)])
 
 
 @pytest.mark.parametrize("prefix", ["csv", "npz", "parquet"])

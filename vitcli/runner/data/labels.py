@@ -1,5 +1,6 @@
 """What labels and names of classes mean, the same in each format of pictures."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 """Characters without width, which ``str.strip`` leaves."""
 LONGEST = 1000
 """Largest number of characters of a name."""
+MOST_TEXT = 400_000
+"""Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 NO_LABEL = ("-1", "nan", "null")
 """What programs write for a picture without a label, in small letters."""
@@ -44,6 +47,11 @@ def refuse_names(names: Sequence[str]) -> None:
     Raises:
         ValueError: There is such a name.
     """
+    if len(json.dumps([*names])) > MOST_TEXT:
+        raise ValueError(
+            f"the names of its {len(names):,} classes have more than {MOST_TEXT:,} characters;"
+            " use shorter names or fewer classes"
+        )
     seen = set[str]()
     for name in names:
         if not name:
