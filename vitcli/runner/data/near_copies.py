@@ -100,10 +100,15 @@ def _similarities(
 
 def _have_same_colours(mine: Tensor, theirs: Tensor) -> Tensor:
     """Return which small pictures (n, C, H, W) have the colours of (M, C, H, W): (n, M) bool."""
-    means = [colours.mean((2, 3)) for colours in (mine, theirs)]
-    tints = [mean - mean.mean(1, keepdim=True) for mean in means]
     correlations = _gradients(mine) @ _gradients(theirs).T
-    return (correlations > LEAST_COLOUR) & (torch.cdist(*tints, p=torch.inf) < MOST_TINT)
+    differences = torch.cdist(_tint(mine), _tint(theirs), p=torch.inf)
+    return (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
+
+
+def _tint(colours: Tensor) -> Tensor:
+    """Return the mean colours without their brightness, (N, C)."""
+    means = colours.mean((2, 3))
+    return means - means.mean(1, keepdim=True)
 
 
 def _views(mine: Tensor, theirs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -180,13 +180,13 @@ def _checked(found: TrainedRun, train: Images, notes: list[str]) -> Tensor:
     """Return the indices of the images whose labels can be checked, and note the other classes."""
     counts = train.labels.bincount(minlength=found.data.num_classes)
     is_enough = counts >= HELD_OUT
+    has_some = int(is_enough.sum()) > 1
     if few := ((counts > 0) & ~is_enough).nonzero().flatten().tolist():
         names = ", ".join(found.data.class_names[label] for label in few)
-        reason = f"because these classes have fewer than {HELD_OUT} images: {names}"
-        notes.append(f"Labels of training images were not checked, {reason}.")
-    if int(is_enough.sum()) < 2:
-        return torch.empty(0, dtype=torch.int64)
-    return is_enough[train.labels].nonzero().flatten()
+        which = "Not all labels" if has_some else "No labels"
+        reason = f"because some classes have fewer than {HELD_OUT} images: {names}"
+        notes.append(f"{which} of the training images were checked, {reason}.")
+    return (is_enough[train.labels] & has_some).nonzero().flatten()
 
 
 def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tensor:
