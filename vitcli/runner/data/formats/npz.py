@@ -59,7 +59,10 @@ class NpzArray:
             read = np.lib.format.read_array_header_2_0
             if version == (1, 0):
                 read = np.lib.format.read_array_header_1_0
-            self.shape, is_fortran, self.dtype = read(file)
+            try:
+                self.shape, is_fortran, self.dtype = read(file)
+            except MemoryError as error:  # Python's parser raises it for a short, nested text
+                raise ValueError("its header is nested too deeply") from error
             self._start = file.tell()
             if self.dtype.hasobject or (is_fortran and len(self.shape) > 1):
                 kind = "Python objects" if self.dtype.hasobject else "values in Fortran's order"
