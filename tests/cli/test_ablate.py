@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import typed
+from tests.cli.commands import said, typed
 from tests.cli.conftest import STUDY
 from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.trials import STUDY as PLAIN_STUDY
@@ -65,6 +65,20 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     assert 1e6 < full / 2 < twice <= full
     assert "twice 2 epochs" in talk
     assert not ROOT.exists()
+
+
+def test_a_dry_run_refuses_the_pictures_that_the_trials_refuse(study, pictures):
+    words = ("ablate", "mine.yaml", "--data", f"imagefolder:{pictures}", "--dry-run")
+    train, test = (pictures / split / "dark" / "z.png" for split in ("train", "test"))
+    copied = next((pictures / "train" / "dark").iterdir()).read_bytes()
+    harms = [(train, b"\x89PNG", "data.skip_bad=true"), (test, copied, "data.allow_leaks=true")]
+    for file, content, field in harms:
+        file.write_bytes(content)
+        assert f"-s {field}" in said(4, *words)
+        words = (*words, "-s", field)
+        said(0, *words)
+    (pictures / "train" / "dark").rename(pictures / "dark")
+    said(4, *words)
 
 
 def test_trials_that_share_images_are_not_exported(study):

@@ -62,7 +62,7 @@ def flawed(here) -> Path:
     first = train / "alt" / "train0.png"
     (test / "alt" / "same.png").write_bytes(first.read_bytes())
     (train / "neu" / "twin.png").write_bytes((train / "alt" / "train10.png").read_bytes())
-    Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "neu" / "t.jpg")
+    Image.open(train / "alt" / "train20.png").rotate(90, expand=True).save(test / "alt" / "t.jpg")
     Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
     Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
     (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
@@ -78,14 +78,14 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     assert bad.startswith("train/alt/damaged.jpg")
     assert found["copies"] == [["test/alt/same.png", "train/alt/train0.png"]]
     assert {tuple(pair) for pair in found["near"]} == {
-        ("test/neu/t.jpg", "train/alt/train20.png"),
+        ("test/alt/t.jpg", "train/alt/train20.png"),
         ("test/neu/flat.png", "train/neu/train40.png"),
     }
     assert found["twins"] == [["train/neu/twin.png", "train/alt/train10.png"]]
     (alike,) = found["alike"]
     assert {*alike} == {"train/neu/mirror.webp", "train/neu/train30.png"}
     assert found["series"] == [["test/alt/train51.png", "train/alt/train50.png"]]
-    assert found["images_per_class"] == {"alt": [6, 3], "neu": [8, 4]}
+    assert found["images_per_class"] == {"alt": [6, 4], "neu": [8, 3]}
     sizes = {(h, w): count for h, w, count in found["sizes"]}
     assert sizes[64, 50] == 1
     assert sum(sizes.values()) == 21
@@ -108,10 +108,62 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert found == {f"data.{field}": value for field, value in data.items()}
     read = load_data(DataSpec(**data, val_split=0.2), on_message=print)
     assert not read.leaks
-    assert not {"test/neu/t.jpg", "test/neu/flat.png"} & {*read.test.names}
+    assert not {"test/alt/t.jpg", "test/neu/flat.png"} & {*read.test.names}
     twins = {"train/neu/twin.png", "train/alt/train10.png"}
     assert not twins & {*read.train.names, *read.val.names}
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
+
+
+def draw_lamps(root: Path, classes: dict[str, tuple[int, int, int]], step: int) -> None:
+    """Lamps that differ in colour between classes and, by ``step`` pixels, in place within one."""
+    for split, rows in (("train", range(4)), ("test", range(4, 6))):
+        for name, colour in classes.items():
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for row in rows:
+                picture = Image.new("RGB", (32, 32), (10, 10, 10))
+                picture.paste(colour, (1 + step * row, 8, 7 + step * row, 24))
+                picture.putpixel((31, row), (row, 0, 0))
+                picture.save(folder / f"{row}a.png")
+
+
+@pytest.mark.parametrize("step", [0, 5])
+def test_classes_that_differ_in_colour_only_are_no_copies_of_each_other(here, step):
+    draw_lamps(here / "lamps", {"stop": (255, 0, 0), "go": (0, 130, 0)}, step)
+    code, out, err = vitcli("check", "lamps", "--json", "--leave-out", "copies.csv")
+    found = json.loads(out)
+    assert not [pair for pair in found["near"] + found["alike"] if len(classes_in(pair)) > 1]
+    assert (code, len(found["near"])) == ((6, 4) if step == 0 else (0, 0))
+    words = shlex.split(err.splitlines()[-1])
+    assert (words[:5], len(words)) == (["next", "vitcli", "train", "finetune", "--data"], 6)
+    assert load_data(DataSpec(name=words[5])).test.labels.tolist() == [0, 0, 1, 1]
+
+
+def classes_in(pair: list[str]) -> set[str]:
+    return {name.split("/")[1] for name in pair}
+
+
+def test_a_copy_of_another_class_is_shown_but_not_left_out(flawed):
+    (flawed / "test" / "neu" / "flat.png").rename(flawed / "test" / "alt" / "flat.png")
+    code, out, _ = vitcli("check", str(flawed), "--json", "--leave-out", "copies.csv")
+    assert ["test/alt/flat.png", "train/neu/train40.png"] in json.loads(out)["near"]
+    lines = Path("copies.csv").read_text().splitlines()
+    assert (code, "test/alt/t.jpg," in lines) == (6, True)
+    assert "test/alt/flat.png," not in lines
+
+
+def test_a_test_set_of_copies_is_trained_with_as_it_is(pictures):
+    shutil.rmtree(pictures / "test")
+    shutil.copytree(pictures / "train", pictures / "test")
+    words = shlex.split(vitcli("check", str(pictures))[2].splitlines()[-1])
+    assert words[1:] == [
+        "vitcli",
+        "train",
+        "finetune",
+        "--data",
+        f"imagefolder:{pictures}",
+        "--allow-leaks",
+    ]
 
 
 def test_check_reads_the_validation_pictures_too(pictures):

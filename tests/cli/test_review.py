@@ -152,6 +152,23 @@ def test_the_errors_are_those_of_the_run_the_most_confident_first(run):
     assert max(each["predicted_probability"] for each in calm) < max(shares)
 
 
+def test_a_class_of_three_pictures_is_not_checked_the_others_are(tiny, pictures, planted):
+    for number, source in enumerate([*(pictures / "test" / "dark").iterdir()][:3]):
+        for split in ("train", "test"):
+            (pictures / split / "rare").mkdir(exist_ok=True)
+            (pictures / split / "rare" / f"{number}.png").write_bytes(source.read_bytes())
+    (pictures / "train" / "rare" / "copy.png").write_bytes(
+        (pictures / "train" / "dark" / "1.png").read_bytes()
+    )
+    found = reviewed(train(tiny, changes={"data.allow_leaks": True}))
+    assert {each["name"] for each in found["suspects"][: len(planted)]} == {*planted}
+    assert not [each for each in found["suspects"] if "rare" in each["name"]]
+    assert (found["num_checked"], "rare" in found["notes"][0]) == (80, True)
+    (pair,) = found["copies"]
+    shares = {each["given"]: each["given_probability"] for each in pair}
+    assert (shares["rare"], shares["dark"] is None) == (None, False)
+
+
 def test_what_cannot_be_checked_is_said(run, pictures, monkeypatch):
     monkeypatch.setattr(review, "MOST_PAIRS", 10)
     for path in [*(pictures / "train" / "dark").iterdir()][4:]:

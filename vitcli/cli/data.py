@@ -280,6 +280,7 @@ def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> 
     words = ["vitcli", "train", "finetune", *code, "--data", name]
     words += ["--skip-bad"] if found.unreadable else []
     words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []
+    words += ["--allow-leaks"] if found.leaks else []
     return shlex.join(words)
 
 
@@ -296,6 +297,8 @@ def format_check(found: "FolderCheck") -> str:
     between = first if first == last else f"{first} to {last}"
     groups = {"Pictures that cannot be read": found.unreadable}
     groups |= {"Classes without test pictures": found.untested} if found.untested else {}
+    alike = [f"{a!r} and {b!r}" for a, b in found.names_alike]
+    groups |= {"Classes whose names look alike": alike} if alike else {}
     groups |= {
         GROUPS[name]: [f"{a}{', ' if name in ('series', 'groups') else ' = '}{b}" for a, b in pairs]
         for name, pairs in found.pairs.items()
@@ -310,6 +313,9 @@ def format_check(found: "FolderCheck") -> str:
     for title, entries in groups.items():
         lines.append(f"{title}: {len(entries):,}")
         lines += [listed(entries, NUM_LISTED)] if entries else []
+    if stay := {name for name, _ in found.pairs["near"]} - {*found.left_out}:
+        why = "they look like a picture of another class, or too few would be left"
+        lines.append(f"{len(stay):,} of the test pictures that look alike stay in any case: {why}.")
     if not found.is_compared:
         lines.append("There are too many pictures to search for those that look alike.")
     return "\n".join(lines)

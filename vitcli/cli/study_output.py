@@ -28,13 +28,14 @@ def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | Non
 
 def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
-    from vitcli.runner.study.estimate import estimate_study
+    from vitcli.runner.study.estimate import estimate_study, read_own_pictures
     from vitcli.runner.train.dry_run import missing_data_note
 
     if options.cluster.engine == "local":
         for name in dict.fromkeys(trial.spec.data.name for trial in plan.trials):
             if note := missing_data_note(name, options.data_dir, options.offline):
                 say(note)
+        read_own_pictures(plan, options, say)
     estimate = estimate_study(plan, options, spent_seconds=time.process_time(), on_message=say)
     found: list[dict[str, Any]] = [
         {

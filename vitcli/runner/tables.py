@@ -202,12 +202,15 @@ def csv_text(content: bytes, name: str) -> str:
         raise InputError(f"{name} is not UTF-8 text; save it as UTF-8") from error
 
 
-def read_csv(text: str, name: str, *, exact: bool = False) -> Iterator[tuple[str, list[str]]]:
+def read_csv(
+    text: str, name: str, *, exact: bool = False, strip: bool = True
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the place, for messages, and the cells of the header and of each row with text.
 
     Commas, semicolons or tabs separate the cells. What other programs add is left out: blanks
-    around cells, columns without a name, and empty cells behind the last column. ``exact`` keeps
-    the cells of a file that vitcli has written for itself.
+    around cells, columns without a name, and empty cells behind the last column. Without ``strip``,
+    blanks at the ends of cells stay, for a note about them. ``exact`` keeps the cells of a file
+    that vitcli has written for itself.
 
     Raises:
         InputError: The text is no CSV, or a row has not as many cells as the header.
@@ -227,8 +230,8 @@ def read_csv(text: str, name: str, *, exact: bool = False) -> Iterator[tuple[str
     try:
         for row in reader:
             place = f"{name}, line {reader.line_num}"
-            cells = row if exact else [_plain_cell(cell) for cell in row]
-            if not any(cells):
+            cells = row if exact else [_plain_cell(cell, strip=strip or not header) for cell in row]
+            if not any(map(str.strip, cells)):
                 continue
             if not header:
                 header = cells
@@ -243,8 +246,8 @@ def read_csv(text: str, name: str, *, exact: bool = False) -> Iterator[tuple[str
         raise InputError(f"{name}, line {reader.line_num}: not a row of CSV: {error}") from error
 
 
-def _plain_cell(cell: str) -> str:
-    cell = cell.strip()
+def _plain_cell(cell: str, *, strip: bool) -> str:
+    cell = cell.strip() if strip else cell
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 

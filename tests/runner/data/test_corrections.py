@@ -163,7 +163,8 @@ def test_a_csv_file_of_another_program_gives_the_same_pictures(text, unused, tmp
         *(("=d.png", 1), ("a.png", 0), ("b.png", 1), ("c.png", 0))
     ]
     assert found.class_names == ("cat", "dog")
-    assert [note.endswith(f"not used: {unused}") for note in found.notes] == [True] * bool(unused)
+    told = [note for note in found.notes if "blanks" not in note]
+    assert [note.endswith(f"not used: {unused}") for note in told] == [True] * bool(unused)
 
 
 def test_numbers_as_labels_are_sorted_by_value(tmp_path):

@@ -23,9 +23,11 @@ from vitcli.runner.data.cache import files_in_cache
 from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
+from vitcli.runner.data.labels import refuse_names
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.yaml_text import Document, dump
 
 pytestmark = pytest.mark.usefixtures("cache")
 CLASSES = ("Löwe 🦁", "cat", "犬")
@@ -177,6 +179,89 @@ def test_arrays_are_checked_and_shown(pictures, here):
     assert document("data", "check", name, "--page", "check.html")["num_test"] == 6
 
 
+def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
+    """Write a picture for each label, which is a text."""
+    files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in texts]
+    if prefix == "parquet":
+        pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"image": files, "label": texts}), root / "x.parquet")
+        return f"parquet:{root / 'x.parquet'}"
+    if prefix == "npz":
+        images = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
+        return save(root, images=np.stack(images), labels=np.array(texts))
+    lines = ["path,label"]
+    for row, (text, file) in enumerate(zip(texts, files, strict=True)):
+        name = f"{text if prefix == 'imagefolder' else 'all'}/{row}.png"
+        (root / "x" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "x" / name).write_bytes(file)
+        lines.append(f"{name},{text}")
+    (root / "x" / "x.csv").write_text("\n".join(lines))
+    return f"imagefolder:{root / 'x'}" if prefix == "imagefolder" else f"csv:{root / 'x' / 'x.csv'}"
+
+
+@pytest.mark.parametrize("prefix", [each for each in WRITERS if each != "hf"])
+@pytest.mark.parametrize(
+    ("texts", "classes", "noted", "problems"),
+    [
+        (["cat ", "dog"], ["cat", "dog"], "blanks", 0),
+        (["cat\u00a0", "\u200bdog"], ["cat", "dog"], "blanks", 0),
+        (["cat", "CAT", "dog"], ["CAT", "cat", "dog"], "'CAT' and 'cat'", 1),
+        (["cat", "\uff43at"], ["cat", "\uff43at"], "'cat' and", 1),
+        (["ox cart", "ox  cart"], ["ox  cart", "ox cart"], "one name", 1),
+        (["1", "1.0", "2"], ["1", "1.0", "2"], "one number", 0),
+        (["1", "01"], ["01", "1"], "one number", 0),
+        (["-1", "1"], ["-1", "1"], "no label", 0),
+        (["NaN", "a"], ["NaN", "a"], "no label", 0),
+        (["cat", "cats"], ["cat", "cats"], "", 0),
+        ([" ", "a"], [], "", 0),
+        (["x" * 1001, "a"], [], "", 0),
+    ],
+)  # fmt: skip
+def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, problems, tmp_path):
+    if prefix == "imagefolder" and len(texts[0]) > 255:
+        return  # no folder has such a name
+    name = write_texts(prefix, tmp_path, texts * 6)
+    if not classes:
+        with pytest.raises(InputError, match="class|label"):
+            load(name)
+        return
+    told: list[str] = []
+    data = load_data(DataSpec(name=name), on_message=told.append)
+    assert sorted(data.class_names) == sorted(classes)
+    assert any(noted in text for text in told if text.startswith("note")) == bool(noted)
+    assert check_folder(list_pictures(name), print).num_problems == problems
+
+
+def test_the_names_of_classes_can_be_read_back_or_are_refused():
+    """A run keeps them in its config.yaml."""
+    long = "\U0001f981" * 30
+    texts = [[f"{row}" for row in range(42_000)], [f"{long}{row}" for row in range(1050)]]
+    for names in texts:
+        refuse_names(names)
+        both = {"data": {"class_names": names}, "task": {"class_names": [*names]}}
+        assert Document(dump(both), "x").data == both
+        with pytest.raises(ValueError, match="characters"):
+            refuse_names([*names, *(f"{name}+" for name in names)])
+
+
+@pytest.mark.parametrize("prefix", ["csv", "npz", "parquet"])
+def test_labels_with_and_without_blanks_are_one_class(prefix, tmp_path):
+    name = write_texts(prefix, tmp_path, ["cat", "cat ", "dog", "\u00a0dog", "cat\u00a0"] * 4)
+    assert list_pictures(name).class_names == ("cat", "dog")
+
+
+def test_folders_with_and_without_blanks_are_one_class_over_the_splits(pictures, tmp_path):
+    write_folder(tmp_path, pictures)
+    (root,) = tmp_path.iterdir()
+    (root / "test" / "cat").rename(root / "test" / "cat ")
+    assert list_pictures(f"imagefolder:{root}").class_names == CLASSES
+    (root / "train" / "cat ").mkdir()
+    with pytest.raises(InputError, match="two forms"):
+        list_pictures(f"imagefolder:{root}")
+
+
 @EVERY
 def test_a_part_of_the_pictures_is_held_out_without_splits(prefix, pictures, tmp_path):
     alone = [each._replace(split="", group="") for each in pictures if each.split == "train"]
@@ -221,7 +306,8 @@ def test_a_split_that_divides_a_group_is_a_leak(prefix, pictures, tmp_path):
     assert len(leaks) == 6
     assert all(f"(group '{pictures[0].group}')" in leak for leak in leaks)
     found = check_folder(list_pictures(name), print)
-    assert (found.num_problems, len(found.left_out)) == (6, 6)
+    assert (found.num_problems, len(found.leaks)) == (6, 6)
+    assert not found.left_out, "no test picture would be left"
 
 
 def test_a_group_is_what_the_names_of_pictures_share(pictures, tmp_path):
@@ -303,6 +389,13 @@ def test_16_bits_are_divided_by_257_in_arrays_and_in_files(tmp_path):
     assert {tuple(image[2].flatten().tolist()) for image in files.train.pixels} <= known
 
 
+NAMED = {"images": np.zeros((4, 3, 3), "u1"), "labels": np.arange(4) % 2}
+
+
+def code_points(first: int) -> np.ndarray:
+    return np.array([first, 65], "u4").view("U1")
+
+
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
@@ -317,12 +410,43 @@ def test_16_bits_are_divided_by_257_in_arrays_and_in_files(tmp_path):
         ({"images": np.zeros((4, 3, 3), "u1"), "labels": np.zeros(4, int)}, "two are needed"),
         ({"images": np.zeros((4, 3, 3), object), "labels": np.arange(4)}, "Python objects"),
         ({"test_images": np.zeros((4, 3, 3), "u1"), "test_labels": np.arange(4)}, "'train'"),
+        (NAMED | {"class_names": np.array(["a", "a "])}, "two classes"),
+        (NAMED | {"class_names": np.array([["a"], ["b"]])}, "class_names is"),
+        (NAMED | {"class_names": np.array([3, 4])}, "class_names is"),
+        (NAMED | {"class_names": np.array(["", "a"])}, "empty"),
+        (NAMED | {"class_names": code_points(0x110000)}, "Unicode"),
+        (NAMED | {"class_names": code_points(0xD800)}, "Unicode"),
+        (NAMED | {"groups": code_points(0x110000).repeat(2)}, "Unicode"),
+        ({"images": np.zeros((2, 10_001, 10_000), "u1"), "labels": np.arange(2)}, "megapixels"),
     ],
 )  # fmt: skip
 def test_unfit_arrays_are_refused_in_one_line(arrays, said, tmp_path):
     with pytest.raises(InputError, match=said) as caught:
         load(save(tmp_path, **arrays))
     assert "\n" not in str(caught.value)
+
+
+def test_names_of_classes_that_are_not_used_are_noted(tmp_path):
+    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
+    names, texts = np.array(["b", "a"]), np.array(["dog", "cat"])[LABELS]
+    assert not list_pictures(save(tmp_path, images=images, labels=LABELS, class_names=names)).notes
+    name = save(tmp_path, images=images, labels=texts, class_names=names)
+    assert "class_names" in list_pictures(name).notes[0]
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_compressed_arrays_are_refused_in_one_line(kind, tmp_path):
+    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
+    name, path = save(tmp_path, images=images, labels=LABELS), tmp_path / "x.npz"
+    with zipfile.ZipFile(path) as archive:
+        parts = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for member, content in parts.items():
+            archive.writestr(member, content)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:80] + bytes(byte ^ 0x5A for byte in whole[80:140]) + whole[140:])
+    with pytest.raises(InputError, match="cannot be read"):
+        load(name)
 
 
 def test_pictures_that_have_moved_are_found_by_their_folder(pictures, tmp_path):
@@ -351,12 +475,14 @@ def test_many_rows_take_no_time_that_grows_with_their_square(tmp_path, monkeypat
     assert (folder.num_train, folder.num_test) == (16_000, 4_000)
 
 
-@pytest.mark.parametrize("header", [b"(9, 9, 9)", b"(4, 3, 3,", b"(4, 3,9,,"])
+@pytest.mark.parametrize("header", [b"(9, 9, 9)", b"(4, 3, 3,", b"(4, 3,9,,", b"-" * 9000 + b"1"])
 def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
     name = save(tmp_path, images=np.zeros((4, 3, 3), np.uint8), labels=np.arange(4))
     with zipfile.ZipFile(tmp_path / "x.npz") as archive:
         parts = {member: archive.read(member) for member in archive.namelist()}
     huge = parts["images.npy"].replace(b"(4, 3, 3)", header)
+    length = int.from_bytes(huge[8:10], "little") + len(header) - len(b"(4, 3, 3)")
+    huge = huge[:8] + length.to_bytes(2, "little") + huge[10:]
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         for member, content in (parts | {"images.npy": huge}).items():
             archive.writestr(member, content)
@@ -373,8 +499,105 @@ def test_a_class_of_parquet_may_have_any_name(labels, pictures, tmp_path):
     rows = [{"image": png(p.pixels), "label": labels[row % 2]} for row, p in enumerate(pictures)]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     data = load(f"parquet:{tmp_path}")
-    assert data.class_names == tuple(map(str, labels))
+    assert sorted(data.class_names) == sorted(str(label).strip() for label in labels)
     assert len(data.train) + len(data.test) == len(pictures)
+
+
+PLAIN = [0, 1] * 10
+CLASS_LABEL = {"_type": "ClassLabel", "names": ["b", "a"]}
+
+
+def write_columns(root: Path, features: object = None, **columns: Any) -> str:
+    """Write a Parquet file of 20 pictures; ``features`` is what the library datasets notes."""
+    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
+    from pyarrow import parquet
+
+    files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(20)]
+    table = pa.table(
+        {"image": files} | {k: make(pa) if callable(make) else make for k, make in columns.items()}
+    )
+    facts = features if isinstance(features, str) else json.dumps({"info": {"features": features}})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": facts}), root / "x.parquet")
+    return f"parquet:{root / 'x.parquet'}"
+
+
+@pytest.mark.parametrize(
+    ("features", "columns", "classes", "noted"),
+    [
+        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), ""),
+        ({}, {"label": [b"x", b"y"] * 10}, ("x", "y"), ""),
+        ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),
+        ({}, {"label": PLAIN, "labels": PLAIN}, ("0", "1"), "'labels' is not used"),
+        (
+            {"fine_label": CLASS_LABEL, "coarse": CLASS_LABEL},
+            {"fine_label": PLAIN, "coarse": PLAIN},
+            ("b", "a"),
+            "'coarse' is not used",
+        ),
+        ([1], {"label": PLAIN}, ("0", "1"), ""),
+        ({"image": 3, "label": None}, {"label": PLAIN}, ("0", "1"), ""),
+        ("[" * 100_000, {"label": PLAIN}, ("0", "1"), ""),
+        ({}, {"label": [[0, 1], [1]] * 10}, (), "several"),
+        ({"label": [CLASS_LABEL]}, {"label": [[0], [1]] * 10}, (), "several"),
+        ({}, {"label": [{"a": 1}, {"a": 2}] * 10}, (), "several"),
+        ({"label": {"names": 5}}, {"label": PLAIN}, (), "names"),
+        ({"label": {"names": [["a"], "b"]}}, {"label": PLAIN}, (), "names"),
+        ({"label": {"names": ["a", "a "]}}, {"label": PLAIN}, (), "two classes"),
+        ({}, {"label": ["a", ""] * 10}, (), "row 2"),
+        ({}, {"label": ["a", "b\0"] * 10}, (), "row 2"),
+        ({}, {"label": [b"a", b"\xff"] * 10}, (), "decode"),
+        ({}, {"label": lambda pa: pa.array([2**55, 1] * 10, pa.timestamp("ms"))}, (), "range"),
+        ({}, {"label": lambda pa: pa.array([2**62, 1] * 10, pa.duration("s"))}, (), "large"),
+    ],
+)  # fmt: skip
+def test_columns_of_parquet_are_read_or_refused_in_one_line(
+    features, columns, classes, noted, tmp_path
+):
+    name = write_columns(tmp_path, features, **columns)
+    if not classes:
+        with pytest.raises(InputError, match=noted) as caught:
+            load(name)
+        assert ("\n" in str(caught.value), str(caught.value).startswith(str(tmp_path / "x"))) == (
+            False,
+            True,
+        )
+        return
+    for _ in range(2):  # the second time from the cache
+        folder = list_pictures(name)
+        assert (folder.class_names, noted in " ".join(folder.notes)) == (classes, True)
+        assert bool(folder.notes) == bool(noted)
+
+
+@pytest.mark.parametrize("file", ["facts.json", "labels.csv", "all-0/00000003"])
+@pytest.mark.parametrize("content", [b"", b"{}", None])
+def test_a_damaged_copy_of_parquet_in_the_cache_is_made_again(file, content, tmp_path):
+    name = write_columns(tmp_path, label=PLAIN)
+    before = load(name).data_hash
+    (copy,) = (cache_root() / "unpacked").glob(f"*/{file}")
+    copy.unlink() if content is None else copy.write_bytes(content)
+    assert load(name).data_hash == before
+    assert copy.stat().st_size > 2
+
+
+def test_the_copy_of_parquet_is_synced_before_it_is_used(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("os.sync", lambda: seen.append([*cache_root().rglob("facts.json")]))
+    load(write_columns(tmp_path, label=PLAIN))
+    assert seen == [[]], "the facts, which make the copy valid, come after the sync"
+
+
+def test_a_file_of_parquet_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.data.formats.parquet.MAX_BYTES", 2**20)
+    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
+    from pyarrow import parquet
+
+    bomb = pa.array([bytes(2**20)] * 20, pa.binary()).dictionary_encode()
+    parquet.write_table(
+        pa.table({"image": bomb, "label": PLAIN}), tmp_path / "x.parquet", compression="zstd"
+    )
+    with pytest.raises(InputError, match="MiB"):
+        load(f"parquet:{tmp_path / 'x.parquet'}")
+    assert not [*(cache_root() / "unpacked").glob("unpacking-*")]
 
 
 def test_files_of_parquet_have_the_same_classes(pictures, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageEnhance
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
@@ -28,7 +28,11 @@ CHANGES: dict[str, Change] = {
     "turned": lambda picture: picture.rotate(90),
     "mirrored": lambda picture: picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
     "cut": lambda picture: picture.crop((10, 10, 118, 118)),
+    "warmer": lambda picture: picture.convert("RGB", (1.1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0.9, 0)),
+    "less vivid": lambda picture: ImageEnhance.Color(picture).enhance(0.7),
+    "brighter": lambda picture: ImageEnhance.Brightness(picture).enhance(1.3),
 }
+RED, GREEN, BLUE = (255, 0, 0), (0, 130, 0), (60, 60, 255)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,28 @@ def test_other_pictures_flat_ones_and_noise_are_no_copies(scenes):
     flat = torch.full((4, 3, 32, 32), 90, dtype=torch.uint8)
     noise = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
     assert near_copies(flat, flat) == near_copies(noise[:25], noise[25:]) == []
+
+
+def lamp(colour: tuple[int, ...], place: int = 8) -> Tensor:
+    picture = Image.new("RGB", (32, 32), (10, 10, 10))
+    ImageDraw.Draw(picture).ellipse((place, place, place + 16, place + 16), fill=colour)
+    return pil_to_tensor(picture)
+
+
+def tinted(colour: tuple[int, ...], seed: int = 0) -> Tensor:
+    grain = torch.randint(100, (1, 8, 8), generator=torch.Generator().manual_seed(seed))
+    tint = torch.tensor(colour).view(3, 1, 1) // 3
+    return (grain.repeat_interleave(4, 1).repeat_interleave(4, 2) + tint).byte()
+
+
+@pytest.mark.parametrize("draw", [lamp, tinted])
+def test_the_same_shape_in_another_colour_is_no_copy(draw):
+    pictures = torch.stack([draw(colour) for colour in (RED, GREEN, BLUE)])
+    assert near_copies(pictures[:1], pictures[1:]) == pairs_alike(pictures) == []
+    assert len(pairs_alike(pictures, in_colour=False)) == 3
+    again = torch.stack([draw(GREEN), draw(RED)])
+    assert near_copies(pictures[:1], again) == [(0, 1)]
+    assert not pairs_alike(pictures.repeat_interleave(3, dim=1)), "nine channels"
 
 
 def test_all_pairs_that_look_alike_are_found_once(scenes):

@@ -27,7 +27,7 @@ from vitcli.runner.data.listing import own_path
 from vitcli.runner.files import commit, commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 5
+FORMAT = 6
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}

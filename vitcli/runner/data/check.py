@@ -3,7 +3,7 @@
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import CORRECTIONS
 from vitcli.runner.data.find import Listener
+from vitcli.runner.data.labels import names_alike
 from vitcli.runner.data.listing import PictureFolder, divided, group_of
 from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
@@ -81,16 +82,42 @@ class FolderCheck:
         return [name for name, _, test in self.counts() if not test]
 
     @property
+    def names_alike(self) -> list[tuple[str, str]]:
+        """Return the pairs of classes whose names differ only in capital letters or width."""
+        return names_alike(self.folder.class_names)
+
+    @property
     def num_problems(self) -> int:
         """Return the number of files, classes and pairs that make an accuracy wrong."""
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
-        return len(self.unreadable) + len(self.untested) + pairs
+        return len(self.unreadable) + len(self.untested) + len(self.names_alike) + pairs
 
     @property
     def left_out(self) -> list[str]:
-        """Return what to leave out: held-out pictures, and both pictures with two labels."""
-        copies = [name for row in ("copies", "near", "groups") for name, _ in self.pairs[row]]
-        return sorted({*copies, *(name for pair in self.pairs["twins"] for name in pair)})
+        """Return what to leave out: held-out pictures, and both pictures with two labels.
+
+        Pictures that look like one of another class stay, because they may be rightly labelled. All
+        that only look alike stay, if otherwise no test picture or none of a class would be left.
+        """
+        label = dict(zip(self.folder.names, self.folder.labels, strict=True))
+        equal = {name for row in ("copies", "groups") for name, _ in self.pairs[row]}
+        equal |= {name for pair in self.pairs["twins"] for name in pair}
+        near = {a for a, b in self.pairs["near"] if label[a] == label[b]}
+        chosen = next((each for each in (equal | near, equal) if self._can_spare(each)), set())
+        return sorted(chosen)
+
+    def _can_spare(self, names: Collection[str]) -> bool:
+        left = [
+            {self.folder.labels[row] for row in rows if self.folder.names[row] not in names}
+            for rows in (self.train, self.test)
+        ]
+        return left[0] == {self.folder.labels[row] for row in self.train} and bool(left[1])
+
+    @property
+    def leaks(self) -> list[str]:
+        """Return the held-out copies, and pictures of divided groups, that are not left out."""
+        copies = {name for row in ("copies", "groups") for name, _ in self.pairs[row]}
+        return sorted(copies - {*self.left_out})
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return each class with its number of readable training and test pictures."""
@@ -226,6 +253,7 @@ def document(check: FolderCheck) -> dict[str, object]:
         "kept_area": kept_area(check.sizes, check.img_size),
         "unreadable": check.unreadable,
         "untested": check.untested,
+        "names_alike": check.names_alike,
         **check.pairs,
         "is_compared": check.is_compared,
         "num_problems": check.num_problems,

@@ -9,6 +9,7 @@ import torch
 from vitcli.core.data.source import DataSet, Images
 from vitcli.runner.data.arrays import arranged
 from vitcli.runner.data.csv_lines import csv_lines
+from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, did_you_mean, printable, quantity
@@ -39,20 +40,20 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             " name its place, or copy it into that folder"
         )
     known = {composed(name).strip(): name for name in folder.names}
-    classes = [composed(name).strip() for name in folder.class_names]
+    classes = [*map(same_class, folder.class_names)]
     found = dict[str, int | None]()
     for at, written, label in csv_lines(path, CORRECTIONS):
         if (name := known.get(composed(written))) is None:
             hint = did_you_mean(written, folder.names)
             where = printable(folder.root)
             raise InputError(f"{at}: no picture {printable(written)!r} in {where}{hint}")
-        if label and composed(label) not in classes:
+        if (label := same_class(label)) and label not in classes:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
             raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
         if name in found:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
-        found[name] = classes.index(composed(label)) if label else None
+        found[name] = classes.index(label) if label else None
     return found
 
 

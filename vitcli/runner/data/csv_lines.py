@@ -15,19 +15,21 @@ def csv_lines(
     optional: Sequence[str] = (),
     *,
     exact: bool = False,
+    strip: bool = True,
     on_unused: Callable[[list[str]], object] = ignore_message,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the place of each line for messages, and its cells in the order of the columns.
 
     An optional column that the file lacks is empty; ``on_unused`` receives the other columns of the
-    file. See ``read_csv`` for what is read, and for ``exact``.
+    file. See ``read_csv`` for what is read, and for ``exact`` and
+    ``strip``.
 
     Raises:
         InputError: The file is no CSV file with these columns, or the first cell of a line is
             empty.
     """
     where = printable(path)
-    rows = read_csv(csv_text(picture_bytes(path), where), where, exact=exact)
+    rows = read_csv(csv_text(picture_bytes(path), where), where, exact=exact, strip=strip)
     _, names = next(rows, ("", []))
     header = [name.casefold() for name in names]
     known = [*columns, *optional]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vitcli.runner.data.extras import kind_of
+from vitcli.runner.data.labels import refuse_names, stripped
 from vitcli.runner.data.listing import SPLITS, PictureFolder
 from vitcli.runner.data.pictures import software_of
 from vitcli.runner.errors import InputError
@@ -171,17 +172,25 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     forms: dict[str, Path] = {}
     for inner in _class_folders(folder):
-        if (other := forms.setdefault(composed(inner.name), inner)) != inner:
+        name = stripped(inner.name)
+        if (other := forms.setdefault(composed(name), inner)) != inner:
             raise InputError(
-                f"{printable(inner)} and {other.name!a} are one name in two forms of Unicode;"
-                " move the pictures into one of the folders, or rename one"
+                f"{printable(inner)} and {other.name!a} are one name in two forms, of Unicode or of"
+                " blanks around it; move the pictures into one of the folders, or rename one"
             )
-        found[inner.name] = _files(str(inner), _is_image)
-        _note_unused(inner, bool(found[inner.name]), notes)
+        found[name] = _files(str(inner), _is_image)
+        _note_unused(inner, bool(found[name]), notes)
+        if name != inner.name and found[name]:
+            notes.append(f"note: removed the blanks around the class {inner.name!a}")
     if loose := len(_files(str(folder), _is_image)):
         what = "beside the class folders" if any(found.values()) else "without a class folder"
         notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
-    return {name: files for name, files in found.items() if files}
+    found = {name: files for name, files in found.items() if files}
+    try:
+        refuse_names([*found])
+    except ValueError as error:
+        raise InputError(f"{printable(folder)}: {error}") from error
+    return found
 
 
 def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:

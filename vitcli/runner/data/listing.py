@@ -35,7 +35,7 @@ class Pixels(Protocol):
     """N, C, H, W."""
 
     def parts(self, count: int) -> Iterator["Tensor"]:
-        """Yield ``count`` images at a time, (n, C, H, W) uint8, and at last those that are left."""
+        """Yield up to ``count`` images at a time, (n, C, H, W) uint8."""
 
 
 @dataclass(frozen=True, kw_only=True)

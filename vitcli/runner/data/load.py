@@ -45,6 +45,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.folds import hold_out_groups, take_fold
+from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
 from vitcli.runner.data.near_copies import exact_copies
 from vitcli.runner.data.own import list_pictures, listed_for
@@ -60,7 +61,7 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.text import composed, ignore_message, printable
+from vitcli.runner.text import ignore_message, printable
 
 
 def load_data(
@@ -111,7 +112,7 @@ def load_data(
 
 def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSet:
     names = spec.class_names or found.class_names
-    if [*map(composed, names)] != [*map(composed, found.class_names)]:
+    if [*map(same_class, names)] != [*map(same_class, found.class_names)]:
         raise ConfigError(
             f"data.class_names is set to {', '.join(names)},"
             f" but {spec.name} has {', '.join(found.class_names)}"

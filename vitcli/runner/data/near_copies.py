@@ -15,9 +15,15 @@ from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.data.pictures import picture_bytes
 
 SIDE = 16
-"""Pictures are compared as grey squares of this side, without the finer detail."""
+"""Pictures are compared as squares of this side, without the finer detail."""
 LEAST = 0.9
-"""Smallest correlation of the gradients of two pictures that are nearly the same."""
+"""Smallest correlation of the grey gradients of two pictures that are nearly the same."""
+LEAST_COLOUR, MOST_TINT = 0.85, 40.0
+"""Smallest correlation of the gradients of their colours, and largest difference of their mean
+colours (0 to 255) apart from the brightness. The copies of CIFAR-10 that were saved in other
+colours keep these limits."""
+COLOURS = 3
+"""Number of colours that are compared; of more channels, the means of neighbouring ones."""
 CUTS = (0.9, 0.8)
 """Shares of the sides that are left of a picture which was cut at its edges."""
 FLATTEST = 2.0
@@ -27,12 +33,14 @@ MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
 MOST_ALIKE = 1_000_000
 """Largest number of pairs that are returned: more do not fit into memory."""
-AT_ONCE, GREYED, HASHED = 2000, 100, 256
+AT_ONCE, AVERAGED, HASHED = 2000, 100, 256
 Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
 
 
-def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def near_copies(
+    pictures: Tensor, others: Tensor, *, in_colour: bool = True
+) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
     Each picture has at most one partner, the most similar. Each other picture is compared as it is,
@@ -41,54 +49,86 @@ def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
     Args:
         pictures: (N, C, H, W) uint8.
         others: (M, C, H, W) uint8.
+        in_colour: Whether pictures of other colours are no copies.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
-    for mine, theirs in _views(pictures, others):
-        for start in range(0, len(mine), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            similarity, index = (mine[part] @ theirs.T).max(1)
-            better = similarity > best[part]
-            best[part] = torch.where(better, similarity, best[part])
-            partner[part] = torch.where(better, index, partner[part])
+    for start, similarities in _similarities(pictures, others, in_colour):
+        part = slice(start, start + AT_ONCE)
+        similarity, index = similarities.max(1)
+        better = similarity > best[part]
+        best[part] = torch.where(better, similarity, best[part])
+        partner[part] = torch.where(better, index, partner[part])
     found = (partner >= 0).nonzero().flatten().tolist()
     return [(row, int(partner[row])) for row in found]
 
 
-def pairs_alike(pictures: Tensor) -> list[tuple[int, int]]:
+def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> list[tuple[int, int]]:
     """Return the pairs of pictures (N, C, H, W) uint8 that are nearly the same.
 
-    They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``.
+    They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``. See
+    ``near_copies``.
     """
     found = set[tuple[int, int]]()
-    for mine, theirs in _views(pictures, pictures):
-        for start in range(0, len(mine), AT_ONCE):
-            alike = mine[start : start + AT_ONCE] @ theirs.T > LEAST
-            rows, columns = alike.nonzero()[:MOST_ALIKE].T
-            pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
-            found.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
-            if len(found) >= MOST_ALIKE:
-                return sorted(found)[:MOST_ALIKE]
+    for start, similarities in _similarities(pictures, pictures, in_colour):
+        rows, columns = (similarities > LEAST).nonzero()[:MOST_ALIKE].T
+        pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
+        found.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
+        if len(found) >= MOST_ALIKE:
+            return sorted(found)[:MOST_ALIKE]
     return sorted(found)
 
 
-def _views(pictures: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield descriptions (N, F) and (M, F) in which copies of a kind look the same."""
-    mine, theirs = _grey(pictures), _grey(others)
-    plain = _gradients(mine)
+def _similarities(
+    pictures: Tensor, others: Tensor, in_colour: bool
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the first of up to AT_ONCE pictures, and their similarities to all others (n, M)."""
+    greys = _views(_small(pictures, 1), _small(others, 1))
+    has_colours = in_colour and pictures.shape[1] > 1
+    colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
+    for grey in greys:
+        mine, theirs = map(_gradients, grey)
+        colour = next(colours) if colours else None
+        for start in range(0, len(mine), AT_ONCE):
+            similarities = mine[start : start + AT_ONCE] @ theirs.T
+            rows = (similarities > LEAST).any(1).nonzero().flatten()
+            if colour and len(rows):
+                same = _have_same_colours(colour[0][start + rows], colour[1])
+                similarities[rows] = similarities[rows].where(same, 0.0)
+            yield start, similarities
+
+
+def _have_same_colours(mine: Tensor, theirs: Tensor) -> Tensor:
+    """Return which small pictures (n, C, H, W) have the colours of (M, C, H, W): (n, M) bool."""
+    correlations = _gradients(mine) @ _gradients(theirs).T
+    differences = torch.cdist(_tint(mine), _tint(theirs), p=torch.inf)
+    return (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
+
+
+def _tint(colours: Tensor) -> Tensor:
+    """Return the mean colours without their brightness, (N, C)."""
+    means = colours.mean((2, 3))
+    return means - means.mean(1, keepdim=True)
+
+
+def _views(mine: Tensor, theirs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield small pictures (N, C, H, W), (M, C, H, W) in which copies of a kind look the same."""
     for turned in (theirs, theirs.flip(-1)):
         for turns in range(4):
-            yield plain, _gradients(turned.rot90(turns, (-2, -1)))
+            yield mine, turned.rot90(turns, (-2, -1))
     for share in CUTS:
-        yield plain, _gradients(_cut(theirs, share))
-        yield _gradients(_cut(mine, share)), _gradients(theirs)
+        yield mine, _cut(theirs, share)
+        yield _cut(mine, share), theirs
 
 
-def _grey(pictures: Tensor) -> Tensor:
-    """Return the mean of the channels, (N, 1, 2 SIDE, 2 SIDE)."""
-    return torch.cat(
-        [_resized(p.float().mean(1, keepdim=True), 2 * SIDE) for p in pictures.split(GREYED)]
-    )
+def _small(pictures: Tensor, colours: int) -> Tensor:
+    """Return the means of up to so many groups of channels, (N, colours, 2 SIDE, 2 SIDE)."""
+
+    def means(part: Tensor) -> Tensor:
+        groups = part.chunk(colours, dim=1)
+        return torch.cat([group.float().mean(1, keepdim=True) for group in groups], dim=1)
+
+    return torch.cat([_resized(means(part), 2 * SIDE) for part in pictures.split(AVERAGED)])
 
 
 def _resized(grey: Tensor, side: int) -> Tensor:

@@ -10,6 +10,7 @@ from vitcli.core.spec import DataSpec
 from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.formats.npz import list_arrays
+from vitcli.runner.data.labels import notes_on_names
 from vitcli.runner.data.listing import PictureFolder, own_path
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable
@@ -24,10 +25,10 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
     """
     row, path = require_packages(name), own_path(name, data_dir)
     found = load_target(row.build)(path if row.is_path else str(path))
-    if isinstance(found, PictureFolder):
-        return found
-    place = Path(str(path) if row.is_path else name)
-    return list_arrays(place, {key: np.asarray(found[key]) for key in found})
+    if not isinstance(found, PictureFolder):
+        place = Path(str(path) if row.is_path else name)
+        found = list_arrays(place, {key: np.asarray(found[key]) for key in found})
+    return replace(found, notes=(*found.notes, *notes_on_names(found.class_names)))
 
 
 def require_packages(name: str) -> DataReader:

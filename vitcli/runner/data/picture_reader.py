@@ -252,7 +252,8 @@ def read_folder(
 def refuse_unreadable(
     folder: PictureFolder,
     unreadable: Sequence[str],
-    hint: str = "Repair or remove them, or train without them: --skip-bad (data.skip_bad: true)",
+    hint: str = "Repair or remove them, or train without them: --skip-bad, and in a study"
+    " -s data.skip_bad=true",
 ) -> None:
     """Refuse a folder with unreadable pictures.
 
@@ -274,14 +275,16 @@ def split_folder(
 ) -> tuple[list[int], list[int], Pairs]:
     """Return the indices of training and test pictures, and those that look the same.
 
-    If pictures that would be held out look like training pictures, one of five folds is held out
-    instead, unless a class has too few different pictures.
+    If pictures that would be held out look like training pictures, whatever their colours, one of
+    five folds is held out instead, unless a class has too few different pictures.
     """
     end = len(folder.paths) - folder.num_val
     readable = [row for row in range(end) if row not in failures]
     train, test = _splits(folder, readable)
     same = same_pictures(folder, images, train, test)
-    if folder.num_test is None and (groups or same["copies"] or same["near"]):
+    if folder.num_test is None and (
+        groups or same["copies"] or same["near"] or _near(images, train, test, in_colour=False)
+    ):
         known, divided = images[torch.tensor(readable)], None
         if groups:
             contents = content_digests(folder, readable)
@@ -342,13 +345,22 @@ def same_pictures(
     ]
     names = folder.names
     named = ([(digests[row], names[row]) for row in rows] for rows in (test, train))
-    copies, near = exact_copies(*named), list[tuple[str, str]]()
-    if len(train) * len(test) <= MOST_PAIRS:
-        known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
-        pairs = near_copies(images[asked].pixels, images[known].pixels)
-        exact = {name for name, _ in copies}
-        near = [(names[test[a]], names[train[b]]) for a, b in pairs if names[test[a]] not in exact]
+    copies = exact_copies(*named)
+    exact = {name for name, _ in copies}
+    pairs = _near(images, train, test, in_colour=True)
+    near = [(names[a], names[b]) for a, b in pairs if names[a] not in exact]
     return {"copies": copies, "near": near, "twins": [(names[a], names[b]) for a, b in twins]}
+
+
+def _near(
+    images: Images, train: Sequence[int], test: Sequence[int], *, in_colour: bool
+) -> list[tuple[int, int]]:
+    """Return the test pictures that look like a training picture; none of too many pictures."""
+    if len(train) * len(test) > MOST_PAIRS:
+        return []
+    known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
+    pairs = near_copies(images[asked].pixels, images[known].pixels, in_colour=in_colour)
+    return [(test[a], train[b]) for a, b in pairs]
 
 
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:

@@ -114,12 +114,15 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     train = evenly_spaced(limit_images(whole, found.spec), MOST_LABELS)
     if len(train) < len(whole):
         notes.append(f"Labels of {len(train):,} of {len(whole):,} training images were checked.")
+    checked = _checked(found, train, notes)
     unseen, suspect = None, list[int]()
-    logits = _unseen_logits(found, train, on_stage, notes)
-    if logits is not None:
-        differing, unseen = _wrong(found, logits, train.labels)
-        order, _ = rank_by_self_confidence(unseen[differing], train.labels[differing])
-        suspect = differing[order].tolist()
+    if len(checked):
+        part = train[checked]
+        differing, known = _wrong(found, _unseen_logits(found, part, on_stage), part.labels)
+        order, _ = rank_by_self_confidence(known[differing], part.labels[differing])
+        suspect = checked[differing[order]].tolist()
+        unseen = known.new_full((len(train), known.shape[1]), torch.nan)
+        unseen[checked] = known
     on_stage("training images that look the same", 0, 1)
     pairs = _pairs(train, notes)
     method = _method(found)
@@ -132,7 +135,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
         temperature=temperature,
         suspects=_doubts(found, train, unseen, suspect[:SHOWN], method),
         num_suspects=len(suspect),
-        num_checked=0 if unseen is None else len(train),
+        num_checked=len(checked),
         copies=list(zip(paired[::2], paired[1::2], strict=True)),
         num_copies=None if pairs is None else len(pairs),
         method=method,
@@ -173,10 +176,21 @@ def _wrong(found: TrainedRun, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
     return (logits.argmax(1) != labels).nonzero().flatten(), logits.double().softmax(1)
 
 
-def _unseen_logits(
-    found: TrainedRun, train: Images, on_stage: OnStage, notes: list[str]
-) -> Tensor | None:
-    """Return the answers (N, K) of probes that have not seen the image; None, and a note, if none.
+def _checked(found: TrainedRun, train: Images, notes: list[str]) -> Tensor:
+    """Return the indices of the images whose labels can be checked, and note the other classes."""
+    counts = train.labels.bincount(minlength=found.data.num_classes)
+    is_enough = counts >= HELD_OUT
+    has_some = int(is_enough.sum()) > 1
+    if few := ((counts > 0) & ~is_enough).nonzero().flatten().tolist():
+        names = ", ".join(found.data.class_names[label] for label in few)
+        which = "Not all labels" if has_some else "No labels"
+        reason = f"because some classes have fewer than {HELD_OUT} images: {names}"
+        notes.append(f"{which} of the training images were checked, {reason}.")
+    return (is_enough[train.labels] & has_some).nonzero().flatten()
+
+
+def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tensor:
+    """Return the answers (N, K) of probes that have not seen the image.
 
     Raises:
         InputError: A feature is infinite or NaN.
@@ -187,15 +201,7 @@ def _unseen_logits(
         raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
     on_stage("probes of the training labels", 0, 1)
     logits = cross_validated(features, train.labels, found.data.num_classes, most=PROBE_LABELS)
-    if logits is None:
-        counts = train.labels.bincount(minlength=found.data.num_classes).tolist()
-        few = [
-            name
-            for name, count in zip(found.data.class_names, counts, strict=True)
-            if 0 < count < HELD_OUT
-        ]
-        what = f"a class has fewer than {HELD_OUT} images: {', '.join(few)}"
-        notes.append(f"The labels of the training images were not checked, because {what}.")
+    assert logits is not None, "each class has images for all folds"
     return logits
 
 
@@ -223,14 +229,14 @@ def _doubts(
 
     Args:
         images: A split with names.
-        shares: Probabilities (N, K) of a classifier, if they are known.
+        shares: Probabilities (N, K) of a classifier, if they are known; NaN where they are not.
         method: The method of their maps, which are made one at a time to save memory.
     """
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])
         doubt = Doubt(name=images.names[row], given=classes[label], pixels=images.pixels[row].cpu())
-        if shares is not None:
+        if shares is not None and not shares[row].isnan().any():
             doubt = replace(
                 doubt,
                 given_probability=shares[row, label].item(),

@@ -7,7 +7,8 @@ from statistics import fmean
 
 import torch
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec
+from vitcli.runner.data.listing import own_path
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import Experiment
@@ -16,6 +17,8 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.estimate import make_estimate, memory_bytes, whole_training_flops
+from vitcli.runner.train.images import refuse_leaks
+from vitcli.runner.train.start import Request
 
 WORKER_BYTES = 2**30
 """Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
@@ -34,6 +37,24 @@ class StudyEstimate:
     count: int
     compile_seconds: float = 0.0
     """Allowance for each trial that is compiled, in its time; 0 if none is."""
+
+
+def read_own_pictures(
+    plan: StudyPlan, options: Options, on_message: Callable[[str], None] = ignore_message
+) -> None:
+    """Read the user's own pictures as the trials of a plan do, to refuse what the trials refuse.
+
+    Raises:
+        InputError: Pictures are missing or damaged, or test pictures are training pictures, too.
+    """
+    read = Request(data_dir=options.data_dir, offline=True).reader
+    specs = {
+        trial.spec.data.replace(augment=AugmentSpec()): trial.spec
+        for trial in reversed(plan.trials)
+        if own_path(trial.spec.data.name)
+    }
+    for data, spec in specs.items():
+        refuse_leaks(spec, read(spec)(data, on_message=on_message))
 
 
 def total_seconds(trials: Sequence[float], count: int) -> float:

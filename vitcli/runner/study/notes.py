@@ -407,7 +407,11 @@ def _operations(flops: float) -> str:
 
 
 def _one_trial(doc: StudyResult) -> str:
-    if len(doc.rows) < 2 or not doc.rows[1].trials or re.search(r" --(seeds|only) |\(", doc.command):
+    if (
+        len(doc.rows) < 2
+        or not doc.rows[1].trials
+        or re.search(r" --(seeds|only) |\(", doc.command)
+    ):
         return ""
     row = doc.rows[1]
     only = f"--only {shlex.quote(row.variant)} --seeds {row.trials[0].seed}"

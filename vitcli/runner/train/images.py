@@ -101,8 +101,8 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
             " training set, too, or in one of its groups, so the test accuracy would be too high:"
             f"\n{listed(data.leaks)}\n"
-            "Remove them from one side, or train in spite of them: --allow-leaks"
-            " (data.allow_leaks: true)"
+            "Remove them from one side, or train in spite of them: --allow-leaks, and in a study"
+            " -s data.allow_leaks=true"
         )
 
 

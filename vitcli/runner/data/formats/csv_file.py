@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.runner.data.csv_lines import csv_lines
+from vitcli.runner.data.labels import refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, did_you_mean, printable
@@ -30,8 +31,9 @@ def list_csv(
     """
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []
-    rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, on_unused=unused.extend)
-    for at, written, label, split, group in rows:
+    rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)
+    for at, *cells in rows:
+        written, label, split, group = cells if exact else [*map(str.rstrip, cells)]
         picture = os.path.normpath(root / written)
         if not picture.startswith(os.path.join(root, "")):
             where = f"{printable(written)} is outside the folder of the file"
@@ -47,10 +49,10 @@ def list_csv(
             raise InputError(f"{at}: unknown split {printable(split)!r}{hint}")
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
-        lines[picture] = composed(label), split_of(split) or "", composed(group)
+        lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
     found = _listed(path, root, lines, class_names)
     note = f"{printable(path.name)}: not used: {printable(', '.join(unused))}"
-    return replace(found, notes=(note,)) if unused else found
+    return replace(found, notes=(*found.notes, note)) if unused else found
 
 
 def _listed(
@@ -62,12 +64,14 @@ def _listed(
     where = printable(path)
     if not lines:
         raise InputError(f"{where} names no picture")
-    paths, (labels, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
+    (labels, notes), (given, _) = without_blanks(written), without_blanks(class_names or ())
     are_numbers = all(map(str.isdecimal, labels))
-    names = tuple(class_names or sorted(sorted({*labels}), key=int if are_numbers else None))
     try:
+        refuse_names(given or [*{*labels}])
+        names = given or sorted(sorted({*labels}), key=int if are_numbers else None)
         order, num_train, num_test, num_val = splits_in_order(splits)
-    except InputError as error:
+    except (InputError, ValueError) as error:
         raise InputError(f"{where}: {error}") from error
     trained = {labels[row] for row in order[:num_train]}
     if strange := sorted({*labels} - trained):
@@ -78,7 +82,7 @@ def _listed(
     facts = hashlib.sha256(repr((labels, splits, groups)).encode(errors="surrogateescape"))
     return PictureFolder(
         root=root,
-        class_names=names,
+        class_names=tuple(names),
         paths=[paths[row] for row in order],
         labels=[number[labels[row]] for row in order],
         groups=tuple(groups[row] for row in order) if any(groups) else (),
@@ -86,4 +90,5 @@ def _listed(
         num_test=num_test,
         num_val=num_val,
         facts=facts.hexdigest(),
+        notes=notes,
     )

@@ -7,9 +7,8 @@ import contextlib
 import hashlib
 import math
 import re
-import tokenize
+import sys
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
+from vitcli.runner.data.labels import refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
     PictureFolder,
@@ -28,6 +28,7 @@ from vitcli.runner.data.listing import (
     split_of,
     splits_in_order,
 )
+from vitcli.runner.data.pictures import MAX_BYTES, MAX_PIXELS
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, printable, quantity
 
@@ -37,11 +38,9 @@ KEY = re.compile(
 WANTED = (
     "images and labels, or train_images, train_labels, test_images ..., or x_train, y_train ..."
 )
-DAMAGE = (
-    *(ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error),
-    *(SyntaxError, tokenize.TokenError),  # from a header that is no Python literal
-)
 MOST_CHANNELS = 64
+SURROGATES = 0xD800 >> 11
+"""The upper bits of the code points that are no characters."""
 MOST_LABEL_BYTES = 2**28
 """Arrays of labels, groups and class names are read as a whole; no larger ones are."""
 
@@ -60,7 +59,10 @@ class NpzArray:
             read = np.lib.format.read_array_header_2_0
             if version == (1, 0):
                 read = np.lib.format.read_array_header_1_0
-            self.shape, is_fortran, self.dtype = read(file)
+            try:
+                self.shape, is_fortran, self.dtype = read(file)
+            except MemoryError as error:  # Python's parser raises it for a short, nested text
+                raise ValueError("its header is nested too deeply") from error
             self._start = file.tell()
             if self.dtype.hasobject or (is_fortran and len(self.shape) > 1):
                 kind = "Python objects" if self.dtype.hasobject else "values in Fortran's order"
@@ -90,7 +92,9 @@ def _open(path: Path, member: str) -> Iterator[tuple[BinaryIO, int]]:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             yield file, archive.getinfo(member).file_size  # type: ignore[misc]
-    except DAMAGE as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of many kinds: of zip files, their decoders, and headers
         what = f"{member.removesuffix('.npy')} cannot be read: {error}"
         raise InputError(f"{printable(path)}: {printable(what)}") from error
 
@@ -106,7 +110,7 @@ def open_npz(path: Path) -> PictureFolder:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
-    except (zipfile.BadZipFile, OSError) as error:
+    except Exception as error:  # of many kinds, as above
         raise InputError(f"{printable(path)} is no .npz file: {error}; get a fresh copy") from error
     arrays = {member.removesuffix(".npy"): NpzArray(path, member) for member in members}
     return list_arrays(path, arrays, repr(file_version(path)))
@@ -165,7 +169,13 @@ def _listed(
         raise ValueError(f"images of several shapes: {', '.join(map(str, pixels))}")
     values = np.concatenate(labels).tolist()
     _, num_train, num_test, num_val = splits_in_order(splits)  # keys are in this order
-    given = [str(name) for name in _whole(arrays["class_names"])] if "class_names" in arrays else []
+    given, more = without_blanks(_class_names(arrays.get("class_names")))
+    notes = [*more]
+    if isinstance(values[0], str):
+        values, more = without_blanks(values)
+        notes += more
+        if given:
+            notes.append("note: class_names is not used, because the labels are names themselves")
     names, numbers = _classes(values, values[:num_train], given)
     return PictureFolder(
         root=path,
@@ -178,6 +188,7 @@ def _listed(
         num_test=num_test,
         num_val=num_val,
         facts=facts,
+        notes=tuple(notes),
     )
 
 
@@ -195,7 +206,8 @@ def _classes(
         raise ValueError(f"labels of {count} must be all numbers from 0, not {known[:9]}")
     number = {value: label for label, value in enumerate(known)}
     names = given if isinstance(known[0], int) and given else map(str, known)
-    return tuple(map(composed, names)), [number[value] for value in values]
+    refuse_names(names := [*map(composed, names)])
+    return tuple(names), [number[value] for value in values]
 
 
 def _labels(name: str, array: Array) -> np.ndarray:
@@ -205,6 +217,18 @@ def _labels(name: str, array: Array) -> np.ndarray:
             f"{name} is {values.dtype} {values.shape}; needed are integers or texts, one an image"
         )
     values = values.reshape(-1)
+    return _texts(values)
+
+
+def _class_names(array: Array | None) -> list[str]:
+    if array is None or array.shape == (0,):
+        return []
+    if array.dtype.kind not in "US" or len(array.shape) != 1:
+        raise ValueError(f"class_names is {array.dtype} {array.shape}; needed are texts, (K,)")
+    return [str(name) for name in _texts(_whole(array))]
+
+
+def _texts(values: np.ndarray) -> np.ndarray:
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
@@ -213,7 +237,12 @@ def _whole(array: Array) -> np.ndarray:
         raise ValueError(f"labels, groups or names of {array.nbytes:,} bytes, {array.shape}")
     if isinstance(array, np.ndarray):
         return array
-    return np.concatenate([*array.parts(2**20)]) if array.shape[0] else np.empty(0, array.dtype)
+    whole = np.concatenate([*array.parts(2**20)]) if array.shape[0] else np.empty(0, array.dtype)
+    if whole.dtype.kind == "U" and whole.size:
+        points = whole.reshape(-1).view(f"{whole.dtype.byteorder}u4")
+        if (points > sys.maxunicode).any() or (points >> 11 == SURROGATES).any():
+            raise ValueError(f"a text of {array.member.removesuffix('.npy')} is not Unicode")
+    return whole
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:
@@ -272,13 +301,18 @@ class ImageArray:
         self.shape = (count, rest[0], rest[1], rest[2])
         if rest[0] > MOST_CHANNELS:
             raise ValueError(f"{name} {array.shape}: {rest[0]} channels, at most {MOST_CHANNELS}")
+        if rest[1] * rest[2] > MAX_PIXELS:
+            most = f"more than {MAX_PIXELS // 10**6} megapixels an image"
+            raise ValueError(f"{name} {array.shape}: {most}; save smaller ones")
+        self._most = max(1, MAX_BYTES // (math.prod(rest) * array.dtype.itemsize))
+        """Number of images that are read at a time, so that large ones do not fill the memory."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.array.shape}"
 
     def parts(self, count: int) -> Iterator[Tensor]:
-        """Yield ``count`` images at a time, (n, C, H, W) uint8."""
-        array = self.array
+        """Yield up to ``count`` images at a time, (n, C, H, W) uint8."""
+        array, count = self.array, min(count, self._most)
         if isinstance(array, NpzArray):
             parts = array.parts(count)
         else:

@@ -6,7 +6,7 @@ The pictures are unpacked into the cache, beside a table that ``csv_file`` reads
 import contextlib
 import csv
 import hashlib
-import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +15,29 @@ from typing import Any
 
 from vitcli.runner.data.find import Listener, cache_root, explain_write_errors, is_offline
 from vitcli.runner.data.formats.csv_file import COLUMNS, OPTIONAL, list_csv
+from vitcli.runner.data.labels import stripped
 from vitcli.runner.data.listing import PictureFolder, file_version, split_of
+from vitcli.runner.data.pictures import MAX_BYTES
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import file_lock, scratch_folder
+from vitcli.runner.files import (
+    commit_json,
+    file_lock,
+    parse_strict_json,
+    read_json,
+    scratch_folder,
+    sha256,
+    sync_folder,
+)
 from vitcli.runner.text import composed, printable, quantity
 
 TABLE, FACTS = "labels.csv", "facts.json"
-AT_ONCE = 256
+UNPACKED = 2
+"""Raised when files are unpacked to other pictures or labels than before."""
+AT_ONCE = 16
 """Number of pictures that are read at a time."""
+MOST_TIMES = 100
+"""Largest number of times the size of the files that their pictures may take, above a first
+``MAX_BYTES``. Pictures are compressed already, so larger ones were written to fill the disk."""
 IMAGE, LABEL, GROUP = ("image", "img"), ("label", "labels", "fine_label"), "group"
 """Names of the columns. Others of the Hub's types Image and ClassLabel are read without these."""
 
@@ -40,21 +55,25 @@ def list_parquet(path: Path) -> PictureFolder:
     if any(splits.values()) and (strange := [file for file in files if not splits[file]]):
         known = "train, test or validation"
         raise InputError(f"{printable(strange[0])}: its name does not begin with {known}")
-    stamp = repr([(str(file), file_version(file)) for file in files])
+    stamp = repr((UNPACKED, [(str(file), file_version(file)) for file in files]))
     (place,) = unpacked_folders(path)
     with explain_write_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(place.with_suffix(".lock")):
-            if not (place / FACTS).is_file() or _facts(place)["stamp"] != stamp:
-                with scratch_folder(place.parent, "unpacking-") as scratch:
-                    facts = _unpack(splits, folder := scratch / "new")
-                    (folder / FACTS).write_text(json.dumps(facts | {"stamp": stamp}))
-                    shutil.rmtree(place, ignore_errors=True)
-                    folder.rename(place)
-    facts = _facts(place)
-    found = replace(list_csv(place / TABLE, facts["names"], exact=True), is_numbered=True)
-    left_out = f"left out {quantity(facts['unlabelled'], 'picture')} without a label"
-    return replace(found, notes=(left_out,)) if facts["unlabelled"] else found
+            if found := _cached(place, stamp):
+                return found
+            with scratch_folder(place.parent, "unpacking-") as scratch:
+                facts = _unpack(splits, folder := scratch / "new")
+                os.sync()  # one call, because fsync of each picture would take minutes
+                commit_json(folder / FACTS, facts | {"stamp": stamp})
+                shutil.rmtree(place, ignore_errors=True)
+                folder.rename(place)
+                sync_folder(place.parent)
+            try:
+                return _listed(place, facts)
+            except InputError as error:
+                inside = printable(place / TABLE)
+                raise InputError(str(error).replace(inside, printable(path))) from error
 
 
 def unpacked_folders(path: Path) -> list[Path]:
@@ -67,9 +86,20 @@ def _place(kind: str, name: str) -> Path:
     return cache_root() / kind / digest[:12]
 
 
-def _facts(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place / FACTS).read_text())
-    return found
+def _cached(place: Path, stamp: str) -> PictureFolder | None:
+    """Return the pictures that were unpacked before; None if there are none, or some are lost."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, InputError):
+        facts = read_json(place / FACTS)
+        if facts["stamp"] == stamp and facts["table"] == sha256((place / TABLE).read_bytes()):
+            found = _listed(place, facts)
+            if facts["bytes"] == sum(map(os.path.getsize, found.paths)):
+                return found
+    return None
+
+
+def _listed(place: Path, facts: Mapping[str, Any]) -> PictureFolder:
+    found = replace(list_csv(place / TABLE, facts["names"], exact=True), is_numbered=True)
+    return replace(found, notes=(*facts["notes"], *found.notes))
 
 
 def _split_of_file(file: Path, root: Path) -> str:
@@ -88,7 +118,9 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
         InputError: A file is damaged, or has other classes.
     """
     folder.mkdir()
-    facts: dict[str, Any] = {"names": None, "unlabelled": 0}
+    names: list[str] | None = None
+    unlabelled, unpacked, notes = 0, 0, list[str]()
+    most = MAX_BYTES + MOST_TIMES * sum(path.stat().st_size for path in splits)
     first = sorted(enumerate(splits.items()), key=lambda each: each[1][1] not in ("", "train"))
     with (folder / TABLE).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
@@ -96,30 +128,42 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
         for number, (path, split) in first:
             own = f"{split or 'all'}-{number}"
             (folder / own).mkdir()
-            for row, (content, label, group, names) in enumerate(_rows(path)):
-                facts["names"] = names if facts["names"] is None else facts["names"]
-                if strange := sorted({*names} ^ {*facts["names"]}):
+            for row, (content, label, group, own_names) in enumerate(_rows(path, notes)):
+                names = own_names if names is None else names
+                if strange := sorted({*names} ^ {*own_names}):
                     what = "is a class of some of the files only; the others have other classes"
                     raise InputError(f"{printable(path)}: {printable(strange[0])!r} {what}")
-                facts["unlabelled"] += label is None
+                unlabelled += label is None
+                unpacked += len(content)
+                if unpacked > most:
+                    raise InputError(
+                        f"{printable(path)}: its pictures take more than {most >> 20:,} MiB, over"
+                        f" {MOST_TIMES} times the file; save them as PNG or JPEG"
+                    )
                 if label is not None:
                     (folder / own / f"{row:08}").write_bytes(content)
                     table.writerow([f"{own}/{row:08}", label, split, group])
-    return facts
+    if unlabelled:
+        notes.append(f"left out {quantity(unlabelled, 'picture')} without a label")
+    table_hash = sha256((folder / TABLE).read_bytes())
+    kept = sum(file.stat().st_size for file in folder.glob("*/*"))
+    return {"names": names, "notes": [*dict.fromkeys(notes)], "table": table_hash, "bytes": kept}
 
 
-def _rows(path: Path) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
+def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
     """Yield each picture with its label, its group, and the names of the classes if known.
+
+    Adds to the notes which columns are not read.
 
     Raises:
         InputError: The file is damaged, or a row has no picture or an unknown label.
     """
-    from pyarrow import ArrowException, parquet
+    from pyarrow import parquet
 
     row = 0
     try:
         with parquet.ParquetFile(path) as file:
-            image, label, names = _columns(file.schema_arrow)
+            image, label, names = _columns(file.schema_arrow, notes)
             columns = [name for name in (image, label, GROUP) if name in file.schema_arrow.names]
             for batch in file.iter_batches(AT_ONCE, columns=columns):
                 for cells in batch.to_pylist():
@@ -128,38 +172,53 @@ def _rows(path: Path) -> Iterator[tuple[bytes, str | None, str, list[str]]]:
                     content = content.get("bytes") if isinstance(content, dict) else content
                     if not isinstance(content, bytes):
                         raise ValueError(f"row {row:,}: no bytes in the column {image!r}")
-                    if given is None or (names and given == -1):  # a secret test set of the Hub
+                    is_nan = given != given  # what pandas writes for no label
+                    if given is None or is_nan or (names and given == -1):  # -1: a secret test set
                         yield content, None, "", names
                         continue
                     if names and not (isinstance(given, int) and 0 <= given < len(names)):
                         raise ValueError(f"row {row:,}: no class {given!r}; there are {len(names)}")
                     named = _text(names[given] if names else given)
+                    if not stripped(named) or "\0" in named:
+                        raise ValueError(f"row {row:,}: the label {named!r} is no name of a class")
                     yield content, named, _text(cells.get(GROUP)), names
-    except (ArrowException, OSError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of many kinds, as in decoders
         reason = printable(str(error).partition("\n")[0])
         raise InputError(f"{printable(path)}: {reason}") from error
 
 
 def _text(value: object) -> str:
-    return "" if value is None else composed(str(value))
+    text = value.decode() if isinstance(value, bytes) else value
+    return "" if text is None else composed(str(text))
 
 
-def _columns(schema: Any) -> tuple[str, str, list[str]]:
+def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
     """Return the columns of picture and label, and the names of the classes if they are known."""
-    features: dict[str, Any] = {}
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # what the library datasets noted
-        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
-    kinds = {name: (features.get(name) or {}).get("_type") for name in schema.names}
+    from pyarrow import types
+
+    noted: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, LookupError, TypeError):  # by the library datasets
+        facts = parse_strict_json(schema.metadata[b"huggingface"].decode())
+        noted = dict(facts["info"]["features"])
+    features = {name: each for name, each in noted.items() if isinstance(each, dict)}
 
     def first(known: Sequence[str], kind: str) -> str:
-        typed = [name for name in schema.names if kinds[name] == kind]
-        found = next((name for name in (*known, *typed) if name in schema.names), None)
-        if found is None:
+        typed = [name for name in schema.names if features.get(name, {}).get("_type") == kind]
+        found = [name for name in dict.fromkeys((*known, *typed)) if name in schema.names]
+        if not found:
             raise ValueError(f"no column {known[0]!r}; there are {', '.join(schema.names)}")
-        return found
+        for name in found[1:]:
+            notes.append(f"note: the column {name!r} is not used; {found[0]!r} is")
+        return found[0]
 
     image, label = first(IMAGE, "Image"), first(LABEL, "ClassLabel")
-    names = (features.get(label) or {}).get("names") or []
+    if types.is_nested(schema.field(label).type):
+        raise ValueError(f"the column {label!r} has several values a picture; one label is needed")
+    names = features.get(label, {}).get("names") or []
+    if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
+        raise ValueError(f"the names of the classes of {label!r} are not a list of texts")
     return image, label, [composed(str(name)) for name in names]
 
 

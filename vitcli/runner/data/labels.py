@@ -1,0 +1,93 @@
+"""What labels and names of classes mean, the same in each format of pictures."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from decimal import Decimal
+
+from vitcli.runner.text import composed, printable, quantity, shorten
+
+INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""Characters without width, which ``str.strip`` leaves."""
+LONGEST = 1000
+"""Largest number of characters of a name."""
+MOST_TEXT = 400_000
+"""Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
+NO_LABEL = ("-1", "nan", "null")
+"""What programs write for a picture without a label, in small letters."""
+Pairs = list[tuple[str, str]]
+
+
+def stripped(label: str) -> str:
+    """Return a label without the blanks around it: spaces of any kind, characters of no width."""
+    while (shorter := label.strip().strip(INVISIBLE)) != label:
+        label = shorter
+    return label
+
+
+def same_class(label: str) -> str:
+    """Return a text that is equal for labels of one class."""
+    return composed(stripped(label))
+
+
+def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return labels without the blanks around them, and a note if there were some."""
+    clean = {label: same_class(label) for label in {*labels}}
+    changed = [label for label in labels if stripped(label) != label]
+    count = quantity(len(changed), "label")
+    notes = [f"note: removed the blanks around {count}, such as {label!a}" for label in changed[:1]]
+    return [clean[label] for label in labels], tuple(notes)
+
+
+def refuse_names(names: Sequence[str]) -> None:
+    """Refuse names of classes that are empty, too long, or not different.
+
+    Raises:
+        ValueError: There is such a name.
+    """
+    if len(json.dumps([*names])) > MOST_TEXT:
+        raise ValueError(
+            f"the names of its {len(names):,} classes have more than {MOST_TEXT:,} characters;"
+            " use shorter names or fewer classes"
+        )
+    seen = set[str]()
+    for name in names:
+        if not name:
+            raise ValueError("the name of a class is empty")
+        if len(name) > LONGEST:
+            start = printable(shorten(name, 40))
+            raise ValueError(f"class {start!r} has {len(name):,} characters, at most {LONGEST:,}")
+        if name in seen:
+            raise ValueError(f"two classes have the name {printable(name)!r}")
+        seen.add(name)
+
+
+def names_alike(names: Sequence[str]) -> Pairs:
+    """Return classes whose names differ only in capital letters, width or blanks, in pairs."""
+    folded = [unicodedata.normalize("NFKC", name).casefold() for name in names]
+    return _same(names, [" ".join(name.split()) for name in folded])
+
+
+def notes_on_names(names: Sequence[str]) -> list[str]:
+    """Return notes on names that may stand for one class, or for no label."""
+    numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
+    kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
+    notes = [
+        f"note: the classes {printable(a)!r} and {printable(b)!r} {what}; if they are one class,"
+        f" write one label{f' ({len(pairs):,} such pairs)' if len(pairs) > 1 else ''}"
+        for what, pairs in kinds.items()
+        for a, b in pairs[:1]
+    ]
+    return notes + [
+        f"note: {name!r} is a class; if it means that a picture has no label, remove its pictures"
+        for name in names
+        if name.casefold() in NO_LABEL
+    ]
+
+
+def _same(names: Sequence[str], keys: Sequence[object]) -> Pairs:
+    """Return each name with the first one of the same key."""
+    first = dict(zip(reversed(keys), reversed(names), strict=True))
+    return [(first[key], name) for key, name in zip(keys, names, strict=True) if first[key] != name]
