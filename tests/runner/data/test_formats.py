@@ -224,7 +224,7 @@ def test_labels_mean_the_same_in_each_format(prefix, texts, classes, noted, prob
         return  # no folder has such a name
     name = write_texts(prefix, tmp_path, texts * 6)
     if not classes:
-        with pytest.raises(InputError, match="class|label"):
+        with pytest.raises(InputError, match=r"class|label"):
             load(name)
         return
     told: list[str] = []
