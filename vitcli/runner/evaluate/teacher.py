@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from vitcli.core.spec import ExperimentSpec, TaskSpec
 from vitcli.core.spec.task import TeacherSpec
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, OwnCodeError, UserError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
 
@@ -53,11 +54,12 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
         run, weights, sha256 = _read(asked, spec.seed)
+        theirs = run.spec()
+        code = _code_of(run, theirs, asked)
     except ConfigError:
         if required:
             raise
         return spec
-    theirs = run.spec()
     if any(name.startswith("head_dist.") for name in weights):
         raise ConfigError(
             f"{FIELD}: {run.name} predicts with a distillation token, which a teacher cannot have;"
@@ -70,8 +72,17 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         class_names=theirs.data.class_names if theirs.task.row.classifies else (),
         mean=theirs.data.mean,
         std=theirs.data.std,
+        code=code,
     )
     return spec.replace(task=spec.task.replace(teacher=teacher))
+
+
+def with_teacher_of(run: RunDir, spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec with the teacher that a finished run had, if both name the same one."""
+    asked, known = teacher_of(spec.task), teacher_of(run.spec().task)
+    if asked is None or known is None or asked.run != known.run:
+        return spec
+    return spec.replace(task=spec.task.replace(teacher=known))
 
 
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
@@ -102,6 +113,27 @@ def load_teacher(task: "Task") -> None:
     except RuntimeError as error:
         raise ConfigError(f"{FIELD}: the weights of {run.name} do not fit its model") from error
     move_module(model, next(model.parameters()).device, model.spec)
+
+
+def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[str, str]:
+    """Return the own code of a teacher's model, which is loaded, and is that of its training.
+
+    Raises:
+        ConfigError: The code is not loaded, or is not that of the teacher or of the student's run.
+    """
+    used = own_code.sources_of_model(theirs.model)
+    try:
+        known = theirs.code.keys() >= used  # else other rows stand in for its parts
+        code = own_code.with_imports(used) if known else theirs.code
+        own_code.require({name: theirs.code[name] for name in code}, run.path / own_code.FOLDER)
+    except OwnCodeError as error:
+        raise ConfigError(f"{FIELD}: {run.name}: {error}") from error
+    if asked.code and asked.code != code:
+        raise ConfigError(
+            f"{FIELD}: the code of {run.name} has changed ({', '.join(sorted(code))}); restore the"
+            f" run, or train a new run with it: -s {FIELD}={shlex.quote(asked.run)}"
+        )
+    return dict(code)
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:

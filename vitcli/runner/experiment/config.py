@@ -20,7 +20,7 @@ from vitcli.runner.experiment.family import fit_to_timm, names_other_task, switc
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
-from vitcli.runner.experiment.stand_in import stand_in
+from vitcli.runner.experiment.stand_in import stand_in, without_unknown_teacher
 from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
@@ -282,7 +282,8 @@ def check(
         is_stored: Whether values are allowed that are refused for a new training.
         copies: Folder with copies of the own code of a stored configuration.
     """
-    raw, is_opaque = with_own_code(with_pretraining(raw, place), copies)
+    raw = without_unknown_teacher(with_pretraining(raw, place))
+    raw, is_opaque = with_own_code(raw, copies)
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"

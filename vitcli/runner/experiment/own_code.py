@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
@@ -225,7 +225,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
             raise OwnCodeError(
                 f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
-                + (f", or {copies / name}" if copies and file else "")
+                + (f", or {copies / name}" if copies and (copies / name).is_file() else "")
             )
 
 
@@ -240,9 +240,9 @@ def missing_code(code: Mapping[str, str]) -> list[str]:
     return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
 
 
-def exists_only_here(code: Mapping[str, str]) -> bool:
-    """Return whether own code has a part that no other process can load."""
-    return any(name.startswith(PYTHON) for name in code)
+def exists_only_here(spec: ExperimentSpec) -> bool:
+    """Return whether a training needs a part that no other process can load."""
+    return any(name.startswith(PYTHON) for name in code_to_keep(spec))
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
@@ -303,9 +303,11 @@ def options() -> list[str]:
 
 
 def sources_of(spec: BaseModel) -> set[str]:
-    """Return the files and packages whose parts a spec uses."""
+    """Return the files and packages whose parts a spec uses; those of a teacher do not count."""
     found = set()
     for name, info in type(spec).model_fields.items():
+        if name in getattr(spec, "derived", ()):
+            continue
         value = getattr(spec, name)
         table, choice = table_of(info), choice_of(info)
         if table is not None:
@@ -324,7 +326,22 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 
     That is the files of its parts and of loaded metrics, and the files that these import.
     """
-    names = sources_of(spec) | {row.source for row in METRICS.values() if row.source}
+    return with_imports(sources_of(spec) | {row.source for row in METRICS.values() if row.source})
+
+
+def sources_of_model(spec: ModelSpec) -> set[str]:
+    """Return the files and packages whose parts a model uses."""
+    return (sources_of(spec) | {FAMILIES[spec.family].source}) - {""}
+
+
+def code_to_keep(spec: ExperimentSpec) -> dict[str, str]:
+    """Return the own code that a training runs: that of the experiment and of its teacher."""
+    teacher = getattr(spec.task, "teacher", None)
+    return {**spec.code, **(teacher.code if teacher else {})}
+
+
+def with_imports(names: Iterable[str]) -> dict[str, str]:
+    """Return name -> SHA-256 or version, of files and packages and of what the files import."""
     todo, seen = list(names), set()
     while todo:
         name = todo.pop()
@@ -356,9 +373,10 @@ def save_copies(code: Mapping[str, str], folder: Path) -> None:
             commit(folder / FOLDER / name, state.files[name].content)
 
 
-def texts(code: Mapping[str, str]) -> dict[str, str]:
+def texts(spec: ExperimentSpec) -> dict[str, str]:
     """Return the text of each loaded file, for the other processes of a training."""
-    return {name: state.files[name].content.decode() for name in code if name in state.files}
+    names = code_to_keep(spec).keys() & state.files.keys()
+    return {name: state.files[name].content.decode() for name in sorted(names)}
 
 
 def blame(error: BaseException) -> str:

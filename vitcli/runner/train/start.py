@@ -16,7 +16,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError, UserError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import with_teacher, with_teacher_of
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
@@ -126,9 +126,15 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
-    experiment = dataclasses.replace(experiment, spec=with_teacher(experiment.spec))
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
+    try:
+        spec = with_teacher(experiment.spec)
+    except ConfigError:
+        if request.rerun or run.status()["state"] != "finished":
+            raise
+        spec = with_teacher_of(run, experiment.spec)
+    experiment = dataclasses.replace(experiment, spec=spec)
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
