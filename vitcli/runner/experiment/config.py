@@ -16,7 +16,12 @@ from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.family import fit_to_timm, names_other_task, switch_family
+from vitcli.runner.experiment.family import (
+    fit_to_timm,
+    model_below,
+    names_other_task,
+    switch_family,
+)
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
@@ -206,18 +211,25 @@ def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping laid over another: mappings are merged, but for a task of another name."""
+    """Return a mapping laid over another: mappings are merged, but for a task of another name.
+
+    A model of another family is laid over ``model_below``.
+    """
     out = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
         is_other = both and key == "task" and names_other_task(out[key], value.get("name"))
+        if both and key == "model":
+            out[key] = model_below(out[key], value.get("family"))
         out[key] = merge(out[key], value) if both and not is_other else value
     return out
 
 
 def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``data`` with dotted fields replaced; another task as in ``merge``."""
+    """Return a copy of ``data`` with dotted fields replaced; another task or family as in merge."""
     out = dict(data)
+    if "model.family" in changes:
+        out["model"] = model_below(out.get("model", {}), changes["model.family"])
     if names_other_task(out.get("task"), changes.get("task.name")):
         out["task"] = {}
     for path, value in changes.items():
