@@ -129,6 +129,10 @@ class TimmSpec(ModelSpec):
     has_residual: ClassVar[bool] = True
     min_batch: ClassVar[int] = 2
 
+    @property
+    def is_pretrained(self) -> bool:
+        return self.pretrained
+
     @model_validator(mode="after")
     def _check_name(self) -> Self:
         if not self.name:

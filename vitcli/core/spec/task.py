@@ -30,6 +30,9 @@ class TaskSpec(Spec):
     name: str
     """Training objective; it determines the other fields."""
 
+    has_teacher: ClassVar[bool] = False
+    """Whether a trained model teaches."""
+
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
         """Refuse a model, data or training that the task does not support.
 
@@ -46,6 +49,11 @@ class TaskSpec(Spec):
     def extras(self) -> tuple[str, ...]:
         """Return the keys of ``Images.extra`` that the task needs from a folder of pictures."""
         return ()
+
+    @property
+    def taught_by(self) -> "TeacherSpec | None":
+        """Return the teacher that the task names."""
+        return None
 
     @property
     def row(self) -> "TaskRow":

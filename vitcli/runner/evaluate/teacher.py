@@ -6,7 +6,7 @@ torch is imported only for an experiment with a teacher, because a study file is
 import shlex
 from typing import TYPE_CHECKING
 
-from vitcli.core.spec import ExperimentSpec, TaskSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TeacherSpec
 from vitcli.runner.errors import ConfigError, OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 FIELD = "task.teacher"
 
 
-def teacher_of(task: TaskSpec) -> TeacherSpec | None:
-    """Return the teacher that a task names, if it can have one."""
-    return getattr(task, "teacher", None)
-
-
 def teacher_run(spec: ExperimentSpec) -> str:
     """Return the name of the run that teaches with the spec's seed; empty if there is none."""
-    teacher = teacher_of(spec.task)
+    teacher = spec.task.taught_by
     return teacher.run_for(spec.seed) if teacher else ""
 
 
@@ -42,15 +37,15 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     Raises:
         ConfigError: The teacher is missing, or its weights are not those of the experiment.
     """
-    if spec.pretrain and "teacher" in type(spec.pretrain.task).model_fields:
+    if spec.pretrain and spec.pretrain.task.has_teacher:
         raise ConfigError(
             "pretrain.task: a pre-training has no teacher; train that run first, and start from"
             " it: --init RUN"
         )
-    if "teacher" not in type(spec.task).model_fields:
+    if not spec.task.has_teacher:
         return spec
     try:
-        asked = teacher_of(spec.task)
+        asked = spec.task.taught_by
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
         run, weights, sha256 = _read(asked, spec.seed)
@@ -79,7 +74,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
 
 def with_teacher_of(run: RunDir, spec: ExperimentSpec) -> ExperimentSpec:
     """Return the spec with the teacher that a finished run had, if both name the same one."""
-    asked, known = teacher_of(spec.task), teacher_of(run.spec().task)
+    asked, known = spec.task.taught_by, run.spec().task.taught_by
     if asked is None or known is None or asked.run != known.run:
         return spec
     return spec.replace(task=spec.task.replace(teacher=known))
@@ -87,7 +82,7 @@ def with_teacher_of(run: RunDir, spec: ExperimentSpec) -> ExperimentSpec:
 
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
     """Return the spec with another seed, and with the teacher of that seed if it is at hand."""
-    found, teacher = spec.model_copy(update={"seed": seed}), teacher_of(spec.task)
+    found, teacher = spec.model_copy(update={"seed": seed}), spec.task.taught_by
     if teacher is None or teacher_run(found) == teacher_run(spec):
         return found
     unknown = spec.task.replace(teacher=TeacherSpec(run=teacher.run))
@@ -104,7 +99,7 @@ def load_teacher(task: "Task") -> None:
     """
     from vitcli.runner.machine.device import move_module
 
-    asked, model = teacher_of(task.spec.task), task.teacher
+    asked, model = task.spec.task.taught_by, task.teacher
     if model is None or asked is None or asked.sha256 is None:
         return
     run, weights, _ = _read(asked, task.spec.seed)

@@ -383,8 +383,8 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     corrections, is used. Of a teacher, its name is used, as of ``train.init``.
     """
     data = _changed_fields(spec)
-    if teacher := data.get("task", {}).get("teacher"):
-        data["task"]["teacher"] = {"run": teacher["run"]}
+    if teacher := spec.task.taught_by:
+        data["task"]["teacher"] = {"run": teacher.run}
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:

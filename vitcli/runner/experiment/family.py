@@ -34,7 +34,7 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
         " 'vitcli train --dry-run' shows all fields"
     )
     new = dict(raw) | {"model": _small_model(model, name)}
-    if changes.get("model.pretrained"):
+    if changes.get("model.pretrained") and FAMILIES[name].spec is TimmSpec:
         for part, dropped in {"data": ("mean", "std", "resize"), "train": ("init",)}.items():
             fields = new.get(part) or {}
             new[part] = {key: value for key, value in fields.items() if key not in dropped}

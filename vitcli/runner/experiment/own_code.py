@@ -336,7 +336,7 @@ def sources_of_model(spec: ModelSpec) -> set[str]:
 
 def code_to_keep(spec: ExperimentSpec) -> dict[str, str]:
     """Return the own code that a training runs: that of the experiment and of its teacher."""
-    teacher = getattr(spec.task, "teacher", None)
+    teacher = spec.task.taught_by
     return {**spec.code, **(teacher.code if teacher else {})}
 
 
