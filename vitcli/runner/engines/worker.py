@@ -102,10 +102,12 @@ def run_trial(
     except UserError as error:
         stage = "data" if load.has_failed else "training"
         send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
-    except Exception as error:
+    except BaseException as error:
         if reason := own_code.blame(error):
             send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))
             return
+        if not isinstance(error, Exception):
+            raise
         traceback.print_exc()
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
 

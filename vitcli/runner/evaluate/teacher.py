@@ -72,12 +72,21 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     return spec.replace(task=spec.task.replace(teacher=teacher))
 
 
-def with_teacher_of(run: RunDir, spec: ExperimentSpec) -> ExperimentSpec:
-    """Return the spec with the teacher that a finished run had, if both name the same one."""
-    asked, known = spec.task.taught_by, run.spec().task.taught_by
-    if asked is None or known is None or asked.run != known.run:
-        return spec
-    return spec.replace(task=spec.task.replace(teacher=known))
+def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSpec:
+    """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it.
+
+    Raises:
+        ConfigError: As in ``with_teacher``, if the run is to be trained.
+    """
+    try:
+        return with_teacher(spec)
+    except ConfigError:
+        if run is None or run.status()["state"] != "finished":
+            raise
+        asked, known = spec.task.taught_by, run.spec().task.taught_by
+        if asked is None or known is None or asked.run != known.run:
+            raise
+        return spec.replace(task=spec.task.replace(teacher=known))
 
 
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
