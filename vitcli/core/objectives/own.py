@@ -1,7 +1,7 @@
 """Objectives from a user's own code: a loss function, or a class."""
 
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor
 
@@ -13,6 +13,8 @@ from vitcli.core.spec.own import check_options, options_of_signature
 
 class OwnTaskSpec(TaskSpec):
     """Fields of every objective from own code."""
+
+    is_own: ClassVar[bool] = True
 
     def check(self, model: Any, data: Any, train: Any) -> None:
         if train.label_smoothing:

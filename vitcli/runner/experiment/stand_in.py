@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -20,10 +20,12 @@ class _AnyOptions(Spec):
 
 class _AnyModel(ModelSpec):
     model_config = ConfigDict(extra="allow")
+    is_own: ClassVar[bool] = True
 
 
 class _AnyTask(TaskSpec):
     model_config = ConfigDict(extra="allow")
+    is_own: ClassVar[bool] = True
 
 
 FACTS: dict[str, dict[str, Any]] = {
@@ -70,7 +72,7 @@ def without_unknown_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     teacher = value_at(raw, "task.teacher")
     names = {field: name_in(value_at(teacher, field)) for field in FIELDS}
-    if all(name is None or name in FIELDS[field] for field, name in names.items()):
+    if all(name is None or name in FIELDS[field].keys() for field, name in names.items()):  # noqa: SIM118 (no stand-ins)
         return raw
     known = {key: value for key, value in teacher.items() if key != "model"}
     return {**raw, "task": {**raw["task"], "teacher": known}}
