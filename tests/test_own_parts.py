@@ -24,7 +24,6 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.run import folder as run_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train import check_code
 from vitcli.runner.train.start import Request, start
@@ -109,7 +108,7 @@ def test_the_tutorial_runs_and_a_changed_part_makes_its_trials_stale(
             vitcli(f"{command} --epochs 1" if command.startswith(f"train {tiny}") else command)
     assert json.loads(Path("runs/poly1/result.json").read_text())["test_accuracy"] >= 0
     results = json.loads(Path("runs/cosine-study/results.json").read_text())
-    assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1]
+    assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1, 1]
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
     shown = vitcli("runs show cosine-study/cosine/seed0")
     (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()

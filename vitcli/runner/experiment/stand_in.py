@@ -71,8 +71,8 @@ def without_unknown_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     Only a training needs this model, and takes it from the run of the teacher.
     """
     teacher = value_at(raw, "task.teacher")
-    names = {field: name_in(value_at(teacher, field)) for field in FIELDS}
-    if all(name is None or name in FIELDS[field].keys() for field, name in names.items()):  # noqa: SIM118 (no stand-ins)
+    named = {field: name_in(value_at(teacher, field)) for field in FIELDS}
+    if all(name in {None, *FIELDS[field]} for field, name in named.items()):
         return raw
     known = {key: value for key, value in teacher.items() if key != "model"}
     return {**raw, "task": {**raw["task"], "teacher": known}}
