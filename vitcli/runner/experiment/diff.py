@@ -59,7 +59,7 @@ def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
     if type(one) is type(other) or not is_own:
         return {*_names(one), *_names(other)}
     base = next(kind for kind in type(one).__mro__ if isinstance(other, kind))
-    return base.model_fields  # type: ignore[attr-defined,no-any-return]
+    return base.model_fields  # type: ignore[attr-defined]
 
 
 def _names(spec: BaseModel) -> list[str]:
