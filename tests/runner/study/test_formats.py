@@ -34,6 +34,12 @@ def all_notes(doc: StudyResult) -> str:
     return "\n".join(build(doc).notes)
 
 
+def test_rows_without_native_kernels_are_said_to_be_slower():
+    for kernels in (("native",), ("torch",), ("native", "torch")):
+        text = all_notes(DOC.replace(kernels=kernels))
+        assert ("own part" in text) == (len(kernels) == 2)
+
+
 def test_incomplete_rows_name_their_open_trials():
     assert cell(DOC, "single-head", "not finished") == "2 of 3 missing"
     assert cell(DOC, "wide", "not finished") == "1 of 3 failed, 2 running"

@@ -271,7 +271,12 @@ def _environment(doc: StudyResult) -> str:
         f"continued, not bit-identical: {', '.join(doc.inexact)}" if doc.inexact else "",
         doc.date,
     ]
-    return f"Run: {'; '.join(fact for fact in facts if fact)}."
+    slower = (
+        " Rows with a part without native kernels, such as an own part, take longer for the same"
+        " operations."
+    )
+    found = f"Run: {'; '.join(fact for fact in facts if fact)}."
+    return found + (slower if {"native", "torch"} <= {*doc.kernels} else "")
 
 
 def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
