@@ -361,6 +361,8 @@ def pretrain(
     """
     spec = experiment.spec.pretraining
     assert spec is not None
+    if experiment.spec.code and (code := own_code.code_of(spec)):
+        spec = spec.replace(code=code)
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
     with suppress(UserError):
