@@ -1,7 +1,9 @@
 """Parts from a user's own file: the tutorial as it stands, and what each part must satisfy."""
 
+import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from vitcli import parts
 from vitcli.core.models.image_model import build_model
-from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.task import TASKS
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.evaluate.weights import load_model
@@ -37,6 +39,8 @@ RESULTS = {
     "Elsewhere": ("v.to('meta')", "Elsewhere returned a tensor on meta, not cpu"),
     "Draws": ("v * random.random()", "the same batch gave other numbers"),
     "Nothing": ("None", "Nothing returned NoneType, not a tensor"),
+    "Double": ("v.double()", r"Double returned torch\.float64, needed torch\.float32"),
+    "Ends": ("exit(0)", "in forward: SystemExit: 0"),
     "Counts": ("v * (1 + 0.1 * self.count())", "a resumed training ends with other numbers"),
 }
 """Bad attention -> what it returns, and its problem."""
@@ -104,7 +108,7 @@ def test_the_tutorial_runs_and_a_changed_part_makes_its_trials_stale(
             vitcli(f"{command} --epochs 1" if command.startswith(f"train {tiny}") else command)
     assert json.loads(Path("runs/poly1/result.json").read_text())["test_accuracy"] >= 0
     results = json.loads(Path("runs/cosine-study/results.json").read_text())
-    assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1]
+    assert [len(row["trials"]) for row in results["rows"]] == [1, 1, 1, 1, 1]
     assert Path("runs/cosine-study/code/cosine.py").read_bytes() == Path("cosine.py").read_bytes()
     shown = vitcli("runs show cosine-study/cosine/seed0")
     (digest,) = RunDir(Path("runs/cosine-study/cosine/seed0")).spec().code.values()
@@ -263,13 +267,27 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     Path("bad.py").write_text(BAD)
     Path("bad.yaml").write_text(
         f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
-        "variants: {fine: {}, fails: {model.attention: Fails}}\n"
+        "variants: {ends: {model.attention: Ends}, fine: {}, fails: {model.attention: Fails}}\n"
     )
     talk = vitcli("ablate ./bad.yaml -j 1", 3)
     assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
-    states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails")}
+    assert f"code/bad.py:{line_of('Ends') + 2}: in forward: SystemExit" in talk
+    states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails", "ends")}
     assert states["fine"].status()["state"] == "finished"
-    assert not states["fails"].exists or states["fails"].status()["state"] == "failed"
+    for name in ("fails", "ends"):
+        assert not states[name].exists or states[name].status()["state"] == "failed"
+
+
+def test_a_part_that_ends_python_ends_a_training_with_2_and_leaves_no_folder(tiny):
+    Path("bad.py").write_text(BAD)
+    words = f"train {tiny} --code bad.py -s model.attention=Ends --epochs 1 --name ends"
+    assert f"bad.py:{line_of('Ends') + 2}: in forward: SystemExit" in vitcli(words, 2)
+    assert not Path("runs/ends").exists()
+    later = "if self.count() > 2:\n            exit(0)\n        return v"
+    Path("bad.py").write_text(BAD.replace("return exit(0)", later))
+    as_new_process()
+    assert "in forward: SystemExit" in vitcli(words, 2)
+    assert RunDir(Path("runs/ends")).status()["state"] == "failed"
 
 
 def test_options_are_checked_like_fields_and_parts_are_in_the_schema(tiny, every):
@@ -333,6 +351,98 @@ def test_an_own_attention_gets_all_queries_although_the_head_reads_cls_only(here
     model: Any = build_model(model_spec(attention="Uniform", pool="cls", **sizes), 0)
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(model.features(images), model.forward_features(images)[:, 0])
+
+
+FIELDS = sorted({name for row in FAMILIES.values() for name in row.spec.model_fields})
+OPTIONS = [name for name in FIELDS if name not in ModelSpec.model_fields]
+"""Options with the names of all fields of all families."""
+ARGUMENTS = ", ".join(f"{name}: str = 'x'" for name in OPTIONS)
+ODD = f"""
+from torch import nn
+from vitcli.parts import model
+
+@model
+class Odd(nn.Module):
+    def __init__(self, *, img_size, in_chans, num_classes, {ARGUMENTS}):
+        super().__init__()
+        self.body = nn.Conv2d(in_chans, 4, 3, padding=1)
+        self.head = nn.Linear(4, num_classes)
+    def forward(self, images):
+        return self.head(self.body(images).mean((2, 3)))
+"""
+
+
+@pytest.fixture
+def taught(tiny, without_workers) -> None:
+    """A study of an own model whose trials teach another study, in another folder without code."""
+    Path("odd.py").write_text(ODD)
+    head = f"code: [odd.py]\nbase: {tiny}\nseeds: [0, 1]\ntrain: {{epochs: 1, limit_batches: 1}}\n"
+    odd = "{model.family: Odd}, deep: {model: {family: Odd, depth: deep, patch_size: wide}}"
+    Path("first.yaml").write_text(f"{head}variants: {{vit: {{}}, odd: {odd}}}\n")
+    teacher = "name: distil, teacher: 'first/odd/seed{seed}'"
+    part = "kind: features, layers: [1], teacher_layers: [net.body]"
+    Path("second.yaml").write_text(
+        f"{head}variants: {{alone: {{}}, logits: {{task: {{{teacher}}}}},"
+        f" features: {{task: {{{teacher}, {part}}}}}}}\n"
+    )
+    missing = "task.teacher: no run is called 'first/odd/seed0'"
+    assert missing in vitcli("ablate ./second.yaml --dry-run", 2), "as the run would say"
+    vitcli("ablate ./first.yaml -j 1")
+    vitcli("ablate ./second.yaml -j 1")
+    as_new_process()
+
+
+def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code(
+    taught, monkeypatch
+):
+    digest = hashlib.sha256(ODD.encode()).hexdigest()
+    student = RunDir(Path("runs/second/logits/seed1"))
+    teacher = student.spec().task.taught_by
+    assert teacher is not None
+    assert (student.spec().code, teacher.code) == ({}, {"odd.py": digest})
+    assert (student.path / "code/odd.py").read_text() == ODD
+    Path("moved").mkdir()
+    shutil.move("runs", "moved/runs")
+    monkeypatch.chdir("moved")
+    for code in Path("runs").glob("*/code"):
+        shutil.rmtree(code)
+    rows = json.loads(vitcli("runs ls --json"))
+    assert [row["state"] for row in rows] == ["finished"] * 12
+    for row in rows:
+        vitcli(f"runs verify {row['name']}")
+    shown = vitcli("runs show first/deep/seed0")
+    assert re.search(r"^ +model\.family +Odd$", shown, re.M)
+    assert re.search(r"^ +model\.depth +deep$", shown, re.M)
+    changed = vitcli("runs diff first/odd/seed0 first/deep/seed0")
+    assert re.search(r"^model\.patch_size +x +wide$", changed, re.M)
+    vitcli("runs diff first/deep/seed0 second/logits/seed0")
+    for command in ("runs page", "runs export -o table"):
+        vitcli(command)
+    assert "own code is needed: odd.py" in vitcli("eval first/odd/seed0", 2)
+
+
+def test_only_a_training_needs_the_code_of_a_teacher(taught, tiny):
+    for kind in ("logits", "features"):
+        vitcli(f"eval second/{kind}/seed0")
+        vitcli(f"export second/{kind}/seed0 --format safetensors -o {kind}.safetensors")
+        vitcli(f"train --resume second/{kind}/seed0")
+    config = Path("runs/second/logits/seed1/config.yaml")
+    old, count = re.subn("    code:\n      odd.py: \\w+\n", "", config.read_text())
+    config.write_text(old)
+    assert count == 1
+    vitcli("eval second/logits/seed1")  # as 1.0.0 wrote it
+    words = f"train {tiny} -s task.name=distil -s task.teacher=first/odd/seed0 --epochs 1 -o new"
+    needed = "task.teacher: own code is needed: odd.py; type --code odd.py, or --trust-code"
+    assert needed in vitcli(words, 2)
+    vitcli(f"{words.replace('--epochs 1', '--stop-after 1')} --code odd.py")
+    as_new_process()
+    assert needed in vitcli("train --resume new", 2)
+    Path("odd.py").write_text(ODD + "# changed\n")
+    assert "odd.py: differs from the odd.py of the run" in vitcli(
+        "train --resume new --code odd.py", 2
+    )
+    as_new_process()
+    vitcli("train --resume new --trust-code")
 
 
 def test_a_metric_is_measured_and_the_copy_of_the_code_is_removed_with_its_run(tiny, every):

@@ -301,10 +301,11 @@ def model(
 
     def add(build: Part) -> Part:
         own = name or build.__name__
-        fields = options_of_signature(build, 0, ("img_size", "in_chans", "num_classes"))
+        sizes, taken = ("img_size", "in_chans", "num_classes"), {"family", *dir(ModelSpec)}
+        fields = options_of_signature(build, 0, sizes, taken)
         fields["family"] = (Literal[own], own)
         spec = _new_spec(build.__name__, __base__=ModelSpec, **fields)
-        spec.has_blocks, spec.is_convolutional = False, has_batch_norm
+        spec.is_own, spec.has_blocks, spec.is_convolutional = True, False, has_batch_norm
         options = tuple(field for field in fields if field != "family")
         row = FamilyRow(
             about=about or first_line(build),

@@ -90,7 +90,7 @@ class Commands(TyperGroup):
             refuse(error, ctx)
         except KeyboardInterrupt as error:
             stop(error)
-        except Exception as error:
+        except BaseException as error:  # SystemExit of own code, too
             found = error if isinstance(error, UserError) else as_user_error(error)
             if found is None:
                 raise
@@ -110,7 +110,7 @@ def require_working_folder() -> None:
         raise InputError("the folder that you are in was deleted; change to another one") from error
 
 
-def as_user_error(error: Exception) -> UserError | None:
+def as_user_error(error: BaseException) -> UserError | None:
     """Return what an error says about own code, a file, memory or a GPU; None for a bug."""
     code = sys.modules.get("vitcli.runner.experiment.own_code")
     if code and not os.environ.get("VITCLI_TRACEBACK") and (text := code.blame(error)):

@@ -10,7 +10,7 @@ import pytest
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment import own_code, torch_state
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 
@@ -64,6 +64,29 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         assert "own code is needed: far.py; type --code far.py, or --trust-code" in talk, command
         assert not Path("canary").exists(), command
         as_new_process()
+
+
+def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny):
+    loss = (
+        "@objective\ndef poly(logits, targets, *, teacher: str = 'x'):\n    return logits.mean()\n"
+    )
+    net = (
+        "@model\nclass Net(nn.Module):\n    def __init__(s, *, img_size, in_chans, num_classes):\n"
+    )
+    net += "        super().__init__()\n        s.head = nn.Linear(in_chans, num_classes)\n"
+    net += "    def forward(s, x):\n        return s.head(x.mean((2, 3)))\n"
+    Path("own.py").write_text(f"{EVERY}from vitcli.parts import *\n{loss}{net}")
+    few = "train: {epochs: 1, limit_batches: 1, batch_size: 16}"
+    part = f"task: {{name: poly, teacher: y}}, augment: {{policy: {{name: dim}}}}, {few}"
+    Path("e.yaml").write_text(
+        f"code: [own.py]\nbase: {tiny}\npretrain: {{{part}}}\n{few}\nmodel: {{family: Net}}\n"
+    )
+    vitcli("train ./e.yaml --name own")
+    as_new_process()
+    Path("own.py").unlink()
+    assert [row["state"] for row in json.loads(vitcli("runs ls --json"))] == ["finished"] * 2
+    vitcli("runs verify own")
+    assert "pretrain.task.name" in vitcli("runs show own")
 
 
 def test_code_is_trusted_or_named_again(downloaded):
@@ -124,6 +147,13 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
 
 
 PART = "from vitcli.parts import schedule\n@schedule"
+MODEL = "import torch\nfrom vitcli.parts import *\n@%s\nclass A(%s):\n    "
+TAKEN = [
+    *(("model", "def __init__(s, *, %s: int = 1): ..."),),
+    *(("attention", "def __init__(s, shape, *, %s: int = 1): ..."),),
+    *(("objective", "%s: int = 1"),),
+]
+"""Decorator and body of a class with an option."""
 TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
 
 
@@ -142,14 +172,87 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
         ("untyped.py", f"{PART}\ndef s(p, steps): ...\n", "'steps' of s needs a type or a default"),
+        ("base.py", "class E(BaseException): ...\nraise E('x')\n", "base.py:2: in <module>: E: x"),
+        ("leaves.py", "raise GeneratorExit\n", "leaves.py:1: in <module>: GeneratorExit"),
+        (
+            "silent.py",
+            "class E(Exception):\n    __str__ = None\nraise E\n",
+            "silent.py:3: in <module>: E$",
+        ),
+        ("chain.py", "x = a" + ".b" * 20_000, "chain.py.* too deeply"),
+        ("signs.py", "x = " + "-" * 100_000 + "1", "signs.py.* too deeply"),
+        ("latin.py", "# 1\n# 2\n# caf\udce9\n", "latin.py:3: not utf-8"),
+        ("coded.py", "# coding: klingon\n", "coded.py:1: .*klingon"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     Path("helper.py").write_text("x = 1\n")
     if body is not None:
-        Path(name).write_text(body)
-    assert re.search(problem, vitcli(f"experiments check --code {name}", 2))
+        Path(name).write_text(body, errors="surrogateescape")
+    (line,) = vitcli(f"experiments check --code {name}", 2).splitlines()
+    assert re.search(problem, line)
     assert not own_code.state.files
+
+
+def test_a_file_may_declare_another_encoding(here):
+    Path("far.py").write_bytes(f"# coding: latin-1\n# caf\xe9\n{EVERY}".encode("latin-1"))
+    vitcli("experiments schema --code far.py")
+    own_code.load([Path("far.py")])
+
+
+@pytest.mark.parametrize(
+    ("decorator", "body", "name"),
+    [
+        *(("model", TAKEN[0][1], name) for name in ("family", "copy", "min_batch", "has_blocks")),
+        *(("attention", TAKEN[1][1], name) for name in ("name", "json", "replace")),
+        *(("objective", TAKEN[2][1], name) for name in ("name", "row", "losses", "has_teacher")),
+    ],
+)
+def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, body, name):
+    base = "Classify" if decorator == "objective" else "torch.nn.Module"
+    Path("own.py").write_text(MODEL % (decorator, base) + body % name)
+    assert f"A: vitcli itself uses the name {name!r}" in vitcli(
+        "experiments schema --code own.py", 2
+    )
+
+
+CHANGES = {
+    "torch.set_default_dtype(torch.float64)": "torch.set_default_dtype",
+    "torch.set_default_device('meta')": "torch.set_default_device",
+    "torch.set_grad_enabled(False)": "torch.set_grad_enabled",
+    "torch.use_deterministic_algorithms(True)": "torch.use_deterministic_algorithms",
+    "torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark": "torch.backends.cudnn",
+    "torch.set_num_threads(torch.get_num_threads() + 1)": "torch.set_num_threads",
+    "torch.manual_seed = lambda seed: None": "torch.manual_seed",
+    "f.cross_entropy = lambda *a, **k: 0": "torch.nn.functional.cross_entropy",
+    "f.cross_entropy = f.nll_loss": "torch.nn.functional.cross_entropy",
+    "torch.nn.Linear.forward = lambda self, x: x": "Linear.forward",
+    "torch.Tensor.backward = lambda self: None": "Tensor.backward",
+}
+"""A line of own code -> what it changes for the whole process."""
+
+
+@pytest.mark.parametrize("line", CHANGES)
+def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line):
+    def state() -> tuple[object, ...]:
+        settings = {name: value for name, (value, _) in torch_state._settings().items()}
+        return settings, torch_state._functions()
+
+    before, start = state(), "import torch.nn.functional as f\n" + EVERY
+    Path("own.py").write_text(f"{start}{line}\n")
+    problem = f"own.py: changes torch for the whole process ({CHANGES[line]})"
+    assert problem in vitcli("experiments schema --code own.py", 2)
+    assert state() == before, "the change was undone"
+    if line in [*CHANGES][::5]:
+        Path("own.py").write_text(start.replace("self.share = share", line))
+        words = f"train {tiny} --code own.py -s model.attention=Uniform --dry-run"
+        assert problem in vitcli(words, 2)
+        assert state() == before
+
+
+def test_own_code_may_import_and_seed(here):
+    Path("own.py").write_text(f"{EVERY}import torch._dynamo, torchvision\ntorch.manual_seed(1)\n")
+    vitcli("experiments schema --code own.py")
 
 
 def test_own_code_may_lie_in_a_clone(tiny):

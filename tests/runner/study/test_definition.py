@@ -1,12 +1,14 @@
 """Study files: what they mean, and which mistakes are refused before training."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.own_code import forget
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.experiment.config import config_hash, load_experiment, merge
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command, read_results
@@ -15,6 +17,8 @@ from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import default_root, model_sizes
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.train.estimate import training_flops, whole_training_flops
+
+__all__ = ["forget"]
 
 STUDY = """
 base: quickstart
@@ -283,6 +287,51 @@ def test_what_is_typed_means_the_same_as_in_a_training(here, typed):
     path = study(SAME, here)
     trained = outcome(lambda: load_experiment("quickstart", typed).spec)
     assert outcome(lambda: load_study(path, typed=typed).baseline.spec) == trained
+
+
+NET = """
+from torch import nn
+from vitcli.parts import model
+@model
+class Net(nn.Module):
+    def __init__(self, *, img_size, in_chans, num_classes, depth: int = 9, width: int = 8): ...
+"""
+OTHERS = [
+    ({"model.family": "Net", "optim.name": "adamw"}, {"depth": 9, "width": 8}),
+    ({"model.family": "Net", "model.width": 4, "optim.name": "adamw"}, {"depth": 9, "width": 4}),
+    ({"model.family": "swin"}, {"depths": (2, 4), "embed_dim": 48}),
+    ({"model.family": "swin", "model.depths": [1, 1]}, {"depths": (1, 1), "embed_dim": 48}),
+    ({"model.family": "resnet18", "optim.name": "adamw"}, {}),
+    ({"model.family": "timm", "model.name": "resnet18", "optim.name": "adamw"}, {}),
+]
+"""Changes of quickstart, whose model has a depth -> fields of the model."""
+
+
+@pytest.mark.parametrize(("changes", "fields"), OTHERS, ids=str)
+def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, fields):
+    (here / "net.py").write_text(NET)
+    own_code.load([here / "net.py"])
+    typed = load_experiment("quickstart", changes).spec
+    assert {name: getattr(typed.model, name) for name in fields} == fields
+    nested = merge({}, {})
+    for field, value in changes.items():
+        part, _, name = field.partition(".")
+        nested = merge(nested, {part: {name: value}})
+    for variant in (changes, nested):
+        text = json.dumps({"base": "quickstart", "seeds": [0], "variants": {"a": {}, "b": variant}})
+        assert load_study(study(text, here)).variants[1].spec == typed
+    text = json.dumps({"base": "quickstart", **nested})
+    assert load_experiment(study(text, here)).spec == typed
+    back = {"base": study(text, here, "other"), "model": {"family": "vit", "depth": 2}}
+    assert load_experiment(study(json.dumps(back), here)).spec.model.depth == 2
+
+
+def test_a_family_takes_the_fields_of_its_base_that_all_suit_it_as_in_1_0(here):
+    text = "model: {embed_dim: 48, num_heads: 3, drop_path: 0.1, pool: mean}\n"
+    base = study(text, here, "base")
+    model = "{family: swin, depths: [1, 1], pos_embed: relative}"
+    found = load_experiment(study(f"base: {base}\nmodel: {model}\n", here)).spec.model
+    assert (found.drop_path, found.embed_dim, found.patch_size) == (0.1, 48, 4)
 
 
 def test_another_family_is_that_of_all_variants_that_name_none(here):

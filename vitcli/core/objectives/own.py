@@ -1,24 +1,29 @@
 """Objectives from a user's own code: a loss function, or a class."""
 
 from operator import attrgetter
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor
 
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import TaskSpec
-from vitcli.core.spec.own import check_defaults, options_of_signature
+from vitcli.core.spec.own import check_options, options_of_signature
 
 
 class OwnTaskSpec(TaskSpec):
     """Fields of every objective from own code."""
+
+    is_own: ClassVar[bool] = True
 
     def check(self, model: Any, data: Any, train: Any) -> None:
         if train.label_smoothing:
             raise ValueError(
                 "train.label_smoothing: your own objective does not read it; set it to 0"
             )
+
+
+TAKEN = {"name", *dir(OwnTaskSpec)}
 
 
 def is_ours(kind: type) -> bool:
@@ -35,11 +40,12 @@ def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
             each: hints[each] for kind in kinds for each in vars(kind).get("__annotations__", {})
         }
         fields = {each: (kind, getattr(build, each, ...)) for each, kind in own.items()}
-        check_defaults(build.__name__, fields)
+        methods = {each for kind in build.__mro__ if is_ours(kind) for each in vars(kind)}
+        check_options(build.__name__, fields, TAKEN | methods)
         for each in fields:  # an attribute of the instance is the value in the experiment
             setattr(build, each, property(attrgetter(f"spec.task.{each}")))
         return build, fields
-    options = options_of_signature(build, 2)
+    options = options_of_signature(build, 2, taken=TAKEN)
 
     class OwnLoss(Classify):
         def class_losses(

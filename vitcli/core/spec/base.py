@@ -1,6 +1,6 @@
 """The base class of all specs, and field types that several specs share."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -11,6 +11,9 @@ class Spec(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+    is_own: ClassVar[bool] = False
+    """Whether own code states the fields, so that a name of another spec has another meaning."""
 
     def replace(self, **changes: Any) -> Self:
         """Return a validated copy with some fields changed."""

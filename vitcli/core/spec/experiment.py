@@ -143,7 +143,7 @@ class ExperimentSpec(Spec):
         for name, is_used in by_layer.items():
             if is_used and not self.model.has_blocks:
                 raise ValueError(f"{name}: family {self.model.family!r} has no blocks to count")
-        begun = self.train.init or self.pretrain or getattr(self.model, "pretrained", False)
+        begun = self.train.init or self.pretrain or self.model.is_pretrained
         if self.train.init_head == "probe" and not begun:
             raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:

@@ -129,6 +129,10 @@ class TimmSpec(ModelSpec):
     has_residual: ClassVar[bool] = True
     min_batch: ClassVar[int] = 2
 
+    @property
+    def is_pretrained(self) -> bool:
+        return self.pretrained
+
     @model_validator(mode="after")
     def _check_name(self) -> Self:
         if not self.name:
@@ -221,20 +225,22 @@ DEFAULTS: dict[str, Any] = {
     for row in FAMILIES.values()
     for name, field in row.spec.model_fields.items()
 }
-"""Default values of the fields of all families. Complete configurations of 0.7.0 have them all."""
+"""Default values of the fields of all built-in families. Complete configurations of 0.7.0 have them
+all."""
 
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without fields of other families that have their defaults.
+    """Return the fields without fields of other built-in families that have their defaults.
 
     Raises:
         ValueError: A field of another family has another value.
     """
-    known = {name for row in FAMILIES.values() for name in row.spec.model_fields}
-    foreign = [name for name in fields if name in known - spec.model_fields.keys()]
+    if spec.model_config.get("extra") == "allow":  # of own code that is not loaded
+        return dict(fields)
+    foreign = [name for name in fields if name in DEFAULTS.keys() - spec.model_fields.keys()]
     family = spec.model_fields["family"].default
     for name in foreign:
-        default = DEFAULTS.get(name)
+        default = DEFAULTS[name]
         if fields[name] != default:
             hint = "leave it out" + ("" if default is None else f" or set it to {default}")
             raise ValueError(f"family {family!r} has no {name}; {hint}")

@@ -44,6 +44,16 @@ class ModelSpec(Spec):
     """Minimum number of images in a training batch."""
 
     @property
+    def is_pretrained(self) -> bool:
+        """Return whether the family itself brings trained weights."""
+        return False
+
+    @property
+    def patch_side(self) -> int:
+        """Return the side of a patch in pixels, of which the sides of an image are multiples."""
+        return 1
+
+    @property
     def has_batch_norm(self) -> bool:
         """Return whether batch norm makes an image's training output depend on its batch."""
         return self.is_convolutional
@@ -119,6 +129,10 @@ class TokenSpec(ModelSpec):
         """Return the chosen row of a slot; a family without the slot has its table's first row."""
         table = SLOTS[slot]
         return table[getattr(self, slot, next(iter(table)))]
+
+    @property
+    def patch_side(self) -> int:
+        return self.patch_size
 
     @property
     def num_prefix_tokens(self) -> int:

@@ -3,13 +3,13 @@
 import ast
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from vitcli.core.spec.base import AcceptsList
+from vitcli.core.spec.base import AcceptsList, Spec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
@@ -32,6 +32,8 @@ FIELDS: dict[str, Rows[Any]] = {
     "data.augment.policy": POLICIES,
 }
 """Field of an experiment that may name an own part -> the table of its rows."""
+NAME_AND_METHODS = {"name", *dir(Spec)}
+"""Names that no option beside the name of a part can have."""
 NEEDS_CODE = "; own parts need --code FILE.py"
 PYTHON = "python:"
 """Begins the source of a part that is defined neither in a file that Python imports by its name
@@ -95,12 +97,17 @@ def registering(source: str) -> Iterator[None]:
 
 
 def options_of_signature(
-    build: Callable[..., Any], skip: int, reserved: Mapping[str, str] | tuple[str, ...] = ()
+    build: Callable[..., Any],
+    skip: int,
+    reserved: Mapping[str, str] | tuple[str, ...] = (),
+    taken: Collection[str] = NAME_AND_METHODS,
 ) -> dict[str, Any]:
     """Return the fields of a spec: name -> (type, default), for the parameters after ``skip``.
 
+    ``taken`` are names that no option can have.
+
     Raises:
-        TypeError: A parameter has neither an annotation nor a default.
+        TypeError: A parameter has neither an annotation nor a default, or a taken name.
     """
     target = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
     hints = get_type_hints(target, include_extras=True)
@@ -115,17 +122,19 @@ def options_of_signature(
         kind = hints.get(each.name, type(each.default))
         kind = Annotated[kind, AcceptsList] if get_origin(kind) is tuple else kind
         fields[each.name] = (kind, ... if each.default is each.empty else each.default)
-    check_defaults(build.__name__, fields)
+    check_options(build.__name__, fields, taken)
     return fields
 
 
-def check_defaults(name: str, fields: Mapping[str, Any]) -> None:
-    """Refuse a default that its own type does not allow.
+def check_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> None:
+    """Refuse an option with a taken name, or with a default of another type.
 
     Raises:
-        TypeError: A default is of another type.
+        TypeError: There is such an option.
     """
     for field, (kind, default) in fields.items():
+        if field in taken or field.startswith("_"):
+            raise TypeError(f"{name}: vitcli itself uses the name {field!r}; rename this option")
         try:
             if default is not ...:
                 TypeAdapter(kind).validate_python(default, strict=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
@@ -214,8 +214,10 @@ class SpecOf:
             ValidationError: No row has the name, or a field is invalid.
         """
         if not isinstance(value, Mapping):
-            if isinstance(value, tuple({row.spec_class for row in self.table.values()})):
-                return cast(BaseModel, value)
+            name = getattr(value, self.key, None)
+            row = self.table[name] if isinstance(name, str) and name in self.table else None
+            if row and isinstance(value, row.spec_class):
+                return value
             raise PydanticKnownError("dict_type")
         name = value.get(self.key, self.default)
         if not isinstance(name, str) or name not in self.table:

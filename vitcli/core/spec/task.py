@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.base import AcceptsList, Channels, Spec
+from vitcli.core.spec.base import AcceptsList, Channels, Frozen, FrozenMapping, Spec
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.metrics import (
@@ -30,6 +30,9 @@ class TaskSpec(Spec):
     name: str
     """Training objective; it determines the other fields."""
 
+    has_teacher: ClassVar[bool] = False
+    """Whether a trained model teaches."""
+
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
         """Refuse a model, data or training that the task does not support.
 
@@ -48,6 +51,11 @@ class TaskSpec(Spec):
         return ()
 
     @property
+    def taught_by(self) -> "TeacherSpec | None":
+        """Return the teacher that the task names."""
+        return None
+
+    @property
     def row(self) -> "TaskRow":
         """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]
@@ -56,7 +64,7 @@ class TaskSpec(Spec):
 class TeacherSpec(Spec):
     """A trained model whose outputs another model imitates. vitcli fills in all but ``run``."""
 
-    derived: ClassVar = ("model", "class_names", "mean", "std")
+    derived: ClassVar = ("model", "class_names", "mean", "std", "code")
     """Fields that follow from the weights, so that comparisons leave them out."""
 
     run: str = ""
@@ -72,6 +80,8 @@ class TeacherSpec(Spec):
     """Mean of each channel of the images that the teacher was trained on."""
     std: Channels | None = None
     """Standard deviation of each channel of these images."""
+    code: FrozenMapping = Field(default_factory=Frozen)
+    """Own code of the teacher's model: name of a file -> its SHA-256. Only a training needs it."""
 
     def run_for(self, seed: int) -> str:
         """Return the run that teaches a student with this seed."""

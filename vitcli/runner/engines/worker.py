@@ -10,6 +10,7 @@ stdin ends, so it never outlives the process that feeds it.
 """
 
 import contextlib
+import io
 import json
 import os
 import queue
@@ -18,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +103,12 @@ def run_trial(
     except UserError as error:
         stage = "data" if load.has_failed else "training"
         send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
-    except Exception as error:
+    except BaseException as error:
         if reason := own_code.blame(error):
             send(Ended(state="failed", reason=reason, exit=ConfigError.exit_code))
             return
+        if not isinstance(error, Exception):
+            raise
         traceback.print_exc()
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
 
@@ -172,9 +175,9 @@ class SharedData:
         return data
 
 
-def read_jobs(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
+def read_jobs(lines: Iterable[str], jobs: "queue.Queue[dict[str, Any] | None]") -> None:
     """Read jobs from stdin. At the end of stdin, stop the running trial as the driver would."""
-    for line in sys.stdin:
+    for line in lines:
         jobs.put(json.loads(line))
     is_busy = jobs.unfinished_tasks > 0  # true also for a job that no trial has begun
     jobs.put(None)
@@ -187,7 +190,9 @@ def read_jobs(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
 def jobs_from_stdin() -> Iterator[dict[str, Any]]:
     """Yield the jobs from stdin."""
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=read_jobs, args=(jobs,), daemon=True).start()
+    # Python's exit() closes sys.stdin, and would wait for the thread that reads it.
+    lines, sys.stdin = sys.stdin, io.StringIO()
+    threading.Thread(target=read_jobs, args=(lines, jobs), daemon=True).start()
     while (job := jobs.get()) is not None:
         yield job
         jobs.task_done()

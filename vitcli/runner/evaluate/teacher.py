@@ -6,9 +6,10 @@ torch is imported only for an experiment with a teacher, because a study file is
 import shlex
 from typing import TYPE_CHECKING
 
-from vitcli.core.spec import ExperimentSpec, TaskSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TeacherSpec
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, OwnCodeError, UserError
+from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
 
@@ -20,14 +21,9 @@ if TYPE_CHECKING:
 FIELD = "task.teacher"
 
 
-def teacher_of(task: TaskSpec) -> TeacherSpec | None:
-    """Return the teacher that a task names, if it can have one."""
-    return getattr(task, "teacher", None)
-
-
 def teacher_run(spec: ExperimentSpec) -> str:
     """Return the name of the run that teaches with the spec's seed; empty if there is none."""
-    teacher = teacher_of(spec.task)
+    teacher = spec.task.taught_by
     return teacher.run_for(spec.seed) if teacher else ""
 
 
@@ -41,23 +37,24 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     Raises:
         ConfigError: The teacher is missing, or its weights are not those of the experiment.
     """
-    if spec.pretrain and "teacher" in type(spec.pretrain.task).model_fields:
+    if spec.pretrain and spec.pretrain.task.has_teacher:
         raise ConfigError(
             "pretrain.task: a pre-training has no teacher; train that run first, and start from"
             " it: --init RUN"
         )
-    if "teacher" not in type(spec.task).model_fields:
+    if not spec.task.has_teacher:
         return spec
     try:
-        asked = teacher_of(spec.task)
+        asked = spec.task.taught_by
         if asked is None:
             raise ConfigError(f"{FIELD}: name the run that teaches: -s {FIELD}=RUN")
         run, weights, sha256 = _read(asked, spec.seed)
+        theirs = run.spec()
+        code = _code_of(run, theirs, asked)
     except ConfigError:
         if required:
             raise
         return spec
-    theirs = run.spec()
     if any(name.startswith("head_dist.") for name in weights):
         raise ConfigError(
             f"{FIELD}: {run.name} predicts with a distillation token, which a teacher cannot have;"
@@ -70,13 +67,31 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
         class_names=theirs.data.class_names if theirs.task.row.classifies else (),
         mean=theirs.data.mean,
         std=theirs.data.std,
+        code=code,
     )
     return spec.replace(task=spec.task.replace(teacher=teacher))
 
 
+def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSpec:
+    """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it.
+
+    Raises:
+        ConfigError: As in ``with_teacher``, if the run is to be trained.
+    """
+    try:
+        return with_teacher(spec)
+    except ConfigError:
+        if run is None or run.status()["state"] != "finished":
+            raise
+        asked, known = spec.task.taught_by, run.spec().task.taught_by
+        if asked is None or known is None or asked.run != known.run:
+            raise
+        return spec.replace(task=spec.task.replace(teacher=known))
+
+
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
     """Return the spec with another seed, and with the teacher of that seed if it is at hand."""
-    found, teacher = spec.model_copy(update={"seed": seed}), teacher_of(spec.task)
+    found, teacher = spec.model_copy(update={"seed": seed}), spec.task.taught_by
     if teacher is None or teacher_run(found) == teacher_run(spec):
         return found
     unknown = spec.task.replace(teacher=TeacherSpec(run=teacher.run))
@@ -93,7 +108,7 @@ def load_teacher(task: "Task") -> None:
     """
     from vitcli.runner.machine.device import move_module
 
-    asked, model = teacher_of(task.spec.task), task.teacher
+    asked, model = task.spec.task.taught_by, task.teacher
     if model is None or asked is None or asked.sha256 is None:
         return
     run, weights, _ = _read(asked, task.spec.seed)
@@ -102,6 +117,27 @@ def load_teacher(task: "Task") -> None:
     except RuntimeError as error:
         raise ConfigError(f"{FIELD}: the weights of {run.name} do not fit its model") from error
     move_module(model, next(model.parameters()).device, model.spec)
+
+
+def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[str, str]:
+    """Return the own code of a teacher's model, which is loaded, and is that of its training.
+
+    Raises:
+        ConfigError: The code is not loaded, or is not that of the teacher or of the student's run.
+    """
+    used = own_code.sources_of_model(theirs.model)
+    try:
+        known = theirs.code.keys() >= used  # else other rows stand in for its parts
+        code = own_code.with_imports(used) if known else theirs.code
+        own_code.require({name: theirs.code[name] for name in code}, run.path / own_code.FOLDER)
+    except OwnCodeError as error:
+        raise ConfigError(f"{FIELD}: {run.name}: {error}") from error
+    if asked.code and asked.code != code:
+        raise ConfigError(
+            f"{FIELD}: the code of {run.name} has changed ({', '.join(sorted(code))}); restore the"
+            f" run, or train a new run with it: -s {FIELD}={shlex.quote(asked.run)}"
+        )
+    return dict(code)
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:

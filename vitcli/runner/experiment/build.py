@@ -9,6 +9,7 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.torch_state import unchanged
 
 
 def new_module(spec: ExperimentSpec) -> nn.Module:
@@ -21,7 +22,10 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             # Layers of a task that draw from torch's own generator depend on the seed, too.
             torch.manual_seed(spec.seed)
-            return task_class(spec).make_module(spec)
+            if not spec.code:
+                return task_class(spec).make_module(spec)
+            with unchanged(", ".join(sorted(spec.code))):
+                return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
     except TypeError as error:  # an own part that takes other arguments

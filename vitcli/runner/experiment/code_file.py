@@ -5,7 +5,7 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 
 from vitcli.runner.errors import OwnCodeError
@@ -37,10 +37,15 @@ def check_file(path: Path, content: bytes, names: set[str]) -> CodeFile:
         OwnCodeError: It is not Python, or imports an unlisted file beside it.
     """
     try:
-        tree = ast.parse(content, str(path))
+        tree = ast.parse(decode_source(content), str(path))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise OwnCodeError(f"{path}:{line}: not {error.encoding}; save it as UTF-8") from error
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
+    except (RecursionError, MemoryError) as error:
+        raise OwnCodeError(f"{path}: an expression is nested too deeply for Python") from error
     used = set()
     for line, module in _imports(tree):
         beside = path.parent / module

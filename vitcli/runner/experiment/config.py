@@ -16,11 +16,16 @@ from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.family import fit_to_timm, names_other_task, switch_family
+from vitcli.runner.experiment.family import (
+    fit_to_timm,
+    model_below,
+    names_other_task,
+    switch_family,
+)
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
-from vitcli.runner.experiment.stand_in import stand_in
+from vitcli.runner.experiment.stand_in import stand_in, without_unknown_teacher
 from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
@@ -217,18 +222,25 @@ def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping laid over another: mappings are merged, but for a task of another name."""
+    """Return a mapping laid over another: mappings are merged, but for a task of another name.
+
+    A model of another family is laid over ``model_below``.
+    """
     out = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
         is_other = both and key == "task" and names_other_task(out[key], value.get("name"))
+        if both and key == "model":
+            out[key] = model_below(out[key], value.get("family"))
         out[key] = merge(out[key], value) if both and not is_other else value
     return out
 
 
 def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``data`` with dotted fields replaced; another task as in ``merge``."""
+    """Return a copy of ``data`` with dotted fields replaced; another task or family as in merge."""
     out = dict(data)
+    if "model.family" in changes:
+        out["model"] = model_below(out.get("model", {}), changes["model.family"])
     if names_other_task(out.get("task"), changes.get("task.name")):
         out["task"] = {}
     for path, value in changes.items():
@@ -293,7 +305,8 @@ def check(
         is_stored: Whether values are allowed that are refused for a new training.
         copies: Folder with copies of the own code of a stored configuration.
     """
-    raw, is_opaque = with_own_code(with_pretraining(raw, place), copies)
+    raw = without_unknown_teacher(with_pretraining(raw, place))
+    raw, is_opaque = with_own_code(raw, copies)
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
@@ -381,8 +394,8 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     corrections, is used. Of a teacher, its name is used, as of ``train.init``.
     """
     data = _changed_fields(spec)
-    if teacher := data.get("task", {}).get("teacher"):
-        data["task"]["teacher"] = {"run": teacher["run"]}
+    if teacher := spec.task.taught_by:
+        data["task"]["teacher"] = {"run": teacher.run}
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:

@@ -1,5 +1,6 @@
 """Differences between configurations."""
 
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,13 +25,21 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
 
     If only one of the two model families has a field, the field differs unless it has its default
     value. The other family's value is None. The same holds for the fields of a part that only one
-    configuration has, such as ``pretrain``.
+    configuration has, such as ``pretrain``, and for the options of own code, whatever their names.
     """
     found: dict[str, Change] = {}
     if one == other:
         return found
+    shared = _shared_names(one, other)
     for name in dict.fromkeys((*_names(one), *_names(other))):
         left, right = getattr(one, name, None), getattr(other, name, None)
+        if name not in shared:
+            pair = (
+                (None if _is_default(one, name) else left),
+                (None if _is_default(other, name) else right),
+            )
+            found |= {} if pair == (None, None) else {f"{prefix}{name}": pair}
+            continue
         if _is_unset(one, name, other) or _is_unset(other, name, one):
             continue
         if isinstance(left, BaseModel) and isinstance(right, BaseModel):
@@ -42,6 +51,15 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
         elif left != right:
             found |= _differing_choices(left, right, prefix + name)
     return found
+
+
+def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
+    """Return the fields that mean the same in both specs."""
+    is_own = getattr(one, "is_own", False) or getattr(other, "is_own", False)
+    if type(one) is type(other) or not is_own:
+        return {*_names(one), *_names(other)}
+    base = next(kind for kind in type(one).__mro__ if isinstance(other, kind))
+    return base.model_fields  # type: ignore[attr-defined]
 
 
 def _names(spec: BaseModel) -> list[str]:
@@ -74,9 +92,13 @@ def _fields(part: BaseModel, name: str) -> list[tuple[str, Any]]:
 def _is_unset(one: BaseModel, name: str, other: BaseModel) -> bool:
     """Return whether only ``one`` has the field, and has it at its default."""
     fields = type(one).model_fields
-    if name not in fields or name in type(other).model_fields:
-        return False
-    return bool(getattr(one, name) == fields[name].get_default(call_default_factory=True))
+    return name in fields and name not in type(other).model_fields and _is_default(one, name)
+
+
+def _is_default(spec: BaseModel, name: str) -> bool:
+    field = type(spec).model_fields.get(name)
+    default = field.get_default(call_default_factory=True) if field else None
+    return bool(getattr(spec, name, None) == default)
 
 
 def with_data_defaults(

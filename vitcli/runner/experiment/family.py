@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, TimmSpec, TrainSpec
-from vitcli.core.spec.families import FAMILY
+from vitcli.core.spec.families import DEFAULT_FAMILY, DEFAULTS, FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import did_you_mean, join_words
@@ -28,18 +28,41 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
     model, name = raw.get("model"), changes.get(FIELD)
     if not isinstance(name, str) or name not in FAMILIES or name == FAMILY.name_of(model):
         return dict(raw), ""
-    small = FAMILIES[name].small
-    sizes = {field: value for field, value in dict(model or {}).items() if field in SIZES}
+    small = "small " if FAMILIES[name].small else ""
     note = (
-        f"{FIELD}={name} replaces the experiment's model by a {'small ' if small else ''}{name};"
+        f"{FIELD}={name} replaces the experiment's model by a {small}{name};"
         " 'vitcli train --dry-run' shows all fields"
     )
-    new = dict(raw) | {"model": {**small, **sizes}}
-    if changes.get("model.pretrained"):
+    new = dict(raw) | {"model": _small_model(model, name)}
+    if changes.get("model.pretrained") and FAMILIES[name].spec is TimmSpec:
         for part, dropped in {"data": ("mean", "std", "resize"), "train": ("init",)}.items():
             fields = new.get(part) or {}
             new[part] = {key: value for key, value in fields.items() if key not in dropped}
     return new, note
+
+
+def _small_model(model: Any, name: str) -> dict[str, Any]:
+    small = FAMILIES[name].small if name in FAMILIES else {}
+    return {
+        **small,
+        **{field: value for field, value in dict(model or {}).items() if field in SIZES},
+    }
+
+
+def model_below(model: Any, name: Any) -> Any:
+    """Return the fields that a file or a variant with the family ``name`` is laid over.
+
+    These are the fields of ``model``, whose family may be another one, if they all suit a built-in
+    family, as in files of 1.0.0; else those of its small model, as in ``switch_family``.
+    """
+    is_mapping = isinstance(model, Mapping) and isinstance(name, str)
+    if not is_mapping or name == model.get(FAMILY.key, DEFAULT_FAMILY):
+        return model
+    row = FAMILIES.get(name)
+    known = row.spec.model_fields if row and not row.source else {}
+    if known and all(key in known or DEFAULTS.get(key, ...) == model[key] for key in model):
+        return model
+    return _small_model(model, name)
 
 
 def names_other_task(task: Any, name: Any) -> bool:

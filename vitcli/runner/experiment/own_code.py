@@ -13,27 +13,29 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points, version
-from importlib.util import spec_from_loader
+from importlib.util import decode_source, spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
+from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import commit, make_folder, read_bounded
 from vitcli.runner.text import printable
+from vitcli.version import PACKAGE
 
 FOLDER = "code"
 """Folder inside a run folder with the copies."""
@@ -84,6 +86,7 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
     for name, (path, content) in contents.items():
         old = state.files.get(name)
         if _is_imported(path):
+            check_file(path, content, {*contents, *state.files})
             _refuse_later_change(path, content)
         elif old and old.content != content:
             raise OwnCodeError(
@@ -116,7 +119,7 @@ def _is_imported(path: Path) -> bool:
 
 def _refuse_later_change(path: Path, content: bytes) -> None:
     imported = TEXTS.get(path.name, "").splitlines()
-    if imported and imported != content.decode(errors="replace").splitlines():
+    if imported and imported != decode_source(content).splitlines():
         raise OwnCodeError(
             f"{path} was changed after it was imported; type importlib.reload({path.stem})"
         )
@@ -151,7 +154,8 @@ class _Finder(MetaPathFinder, SourceLoader):  # type: ignore[misc]  # as in impo
         return state.files[Path(os.fsdecode(path)).name].content
 
     def exec_module(self, module: ModuleType) -> None:
-        with registering(f"{module.__name__}.py"):
+        place = self.get_filename(module.__name__)
+        with unchanged(place), registering(f"{module.__name__}.py"):
             super().exec_module(module)
 
 
@@ -172,13 +176,14 @@ def _import(name: str) -> None:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
         sys.addaudithook(_refuse_chdir)
-    stem = Path(name).stem
     try:
-        __import__(stem)
-    except OwnCodeError:
+        __import__(Path(name).stem)
+    except (OwnCodeError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise OwnCodeError(blame(error) or f"{name}: {type(error).__name__}: {error}") from error
+    except BaseException as error:
+        if not (found := blame(error)) and not isinstance(error, Exception):  # a signal
+            raise
+        raise OwnCodeError(found or f"{name}: {describe_error(error)}") from error
 
 
 def load_packages() -> bool:
@@ -189,11 +194,13 @@ def load_packages() -> bool:
     for point in entry_points(group=GROUP):
         name = point.dist.name if point.dist else point.name
         try:
-            with registering(name):
+            with unchanged(f"package {name}"), registering(name):
                 point.load()
+        except OwnCodeError:
+            raise
         except Exception as error:
             raise OwnCodeError(
-                f"package {name}: its parts cannot be loaded: {type(error).__name__}: {error}"
+                f"package {name}: its parts cannot be loaded: {describe_error(error)}"
             ) from error
         state.packages.add(name)
     return bool(state.packages)
@@ -225,7 +232,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
             raise OwnCodeError(
                 f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
                 f" {digest[:12]}); name the version that it was trained with"
-                + (f", or {copies / name}" if copies and file else "")
+                + (f", or {copies / name}" if copies and (copies / name).is_file() else "")
             )
 
 
@@ -240,9 +247,9 @@ def missing_code(code: Mapping[str, str]) -> list[str]:
     return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
 
 
-def exists_only_here(code: Mapping[str, str]) -> bool:
-    """Return whether own code has a part that no other process can load."""
-    return any(name.startswith(PYTHON) for name in code)
+def exists_only_here(spec: ExperimentSpec) -> bool:
+    """Return whether a training needs a part that no other process can load."""
+    return any(name.startswith(PYTHON) for name in code_to_keep(spec))
 
 
 def needed(missing: Sequence[str], copies: Path | None) -> str:
@@ -303,9 +310,11 @@ def options() -> list[str]:
 
 
 def sources_of(spec: BaseModel) -> set[str]:
-    """Return the files and packages whose parts a spec uses."""
+    """Return the files and packages whose parts a spec uses; those of a teacher do not count."""
     found = set()
     for name, info in type(spec).model_fields.items():
+        if name in getattr(spec, "derived", ()):
+            continue
         value = getattr(spec, name)
         table, choice = table_of(info), choice_of(info)
         if table is not None:
@@ -324,7 +333,22 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 
     That is the files of its parts and of loaded metrics, and the files that these import.
     """
-    names = sources_of(spec) | {row.source for row in METRICS.values() if row.source}
+    return with_imports(sources_of(spec) | {row.source for row in METRICS.values() if row.source})
+
+
+def sources_of_model(spec: ModelSpec) -> set[str]:
+    """Return the files and packages whose parts a model uses."""
+    return (sources_of(spec) | {FAMILIES[spec.family].source}) - {""}
+
+
+def code_to_keep(spec: ExperimentSpec) -> dict[str, str]:
+    """Return the own code that a training runs: that of the experiment and of its teacher."""
+    teacher = spec.task.taught_by
+    return {**spec.code, **(teacher.code if teacher else {})}
+
+
+def with_imports(names: Iterable[str]) -> dict[str, str]:
+    """Return name -> SHA-256 or version, of files and packages and of what the files import."""
     todo, seen = list(names), set()
     while todo:
         name = todo.pop()
@@ -356,21 +380,37 @@ def save_copies(code: Mapping[str, str], folder: Path) -> None:
             commit(folder / FOLDER / name, state.files[name].content)
 
 
-def texts(code: Mapping[str, str]) -> dict[str, str]:
-    """Return the text of each loaded file, for the other processes of a training."""
-    return {name: state.files[name].content.decode() for name in code if name in state.files}
+def texts(spec: ExperimentSpec) -> dict[str, str]:
+    """Return the bytes of each loaded file as Latin-1, for the other processes of a training."""
+    names = code_to_keep(spec).keys() & state.files.keys()
+    return {name: state.files[name].content.decode("latin-1") for name in sorted(names)}
 
 
 def blame(error: BaseException) -> str:
-    """Return file, line and text of an error inside own code; empty if it is not from there."""
+    """Return file, line and text of an error inside own code; empty if it is not from there.
+
+    Ctrl-C, and the end of the process by another signal, are not from there.
+    """
+    stack = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(stack) and Path(stack[-1].filename).is_relative_to(PACKAGE)
+    if isinstance(error, KeyboardInterrupt) or (is_ours and not isinstance(error, Exception)):
+        return ""
     paths = {str(file.path) for file in state.files.values()}
     paths |= {place_of(part).rpartition(":")[0] for part in PARTS}
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in paths]
+    frames = [frame for frame in stack if frame.filename in paths]
     if not frames:
         return ""
     last = frames[-1]
-    text = printable(str(error)).partition("\n")[0]
-    return f"{last.filename}:{last.lineno}: in {last.name}: {type(error).__name__}: {text}"
+    return f"{last.filename}:{last.lineno}: in {last.name}: {describe_error(error)}"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the class and the first line of an error, whose own ``__str__`` may fail."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {printable(text).partition(chr(10))[0]}".removesuffix(": ")
 
 
 def place_of(part: Any) -> str:

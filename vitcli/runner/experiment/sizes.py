@@ -59,7 +59,7 @@ def fitting_sizes(model: ModelSpec, size: tuple[int, int]) -> list[tuple[int, in
     The size from below has at least one patch. If ``size`` itself has whole patches, it is the only
     one. No side from above exceeds ``MAX_SIDE``.
     """
-    patch = getattr(model, "patch_size", 1)
+    patch = model.patch_side
     height, width = (max(patch, side - side % patch) for side in size)
     above = (-(-size[0] // patch) * patch, -(-size[1] // patch) * patch)
     return [

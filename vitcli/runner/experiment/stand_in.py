@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -20,10 +20,12 @@ class _AnyOptions(Spec):
 
 class _AnyModel(ModelSpec):
     model_config = ConfigDict(extra="allow")
+    is_own: ClassVar[bool] = True
 
 
 class _AnyTask(TaskSpec):
     model_config = ConfigDict(extra="allow")
+    is_own: ClassVar[bool] = True
 
 
 FACTS: dict[str, dict[str, Any]] = {
@@ -45,19 +47,41 @@ def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | Non
     def refuse(*_: Any, **__: Any) -> Any:
         raise OwnCodeError(needed(missing, copies))
 
-    def add(table: Rows[Any], name: Any, like: str, **facts: Any) -> None:
-        name = name.get("name") if isinstance(name, Mapping) else name
-        if isinstance(name, str) and name not in table:
+    def add(table: Rows[Any], value: Any, like: str, **facts: Any) -> None:
+        if (name := name_in(value)) and name not in table:
             facts = {"own": _AnyOptions, **facts}
             table.unlisted[name] = replace(
                 table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
             )
 
-    for field, table in FIELDS.items():
-        add(table, value_at(raw, field), LIKE.get(field, next(iter(table))), **FACTS.get(field, {}))
+    first = value_at(raw, "pretrain")
+    augment = {"data": {"augment": value_at(first, "augment")}}
+    for fields in (raw, first, augment):
+        for field, table in FIELDS.items():
+            like = LIKE.get(field, next(iter(table)))
+            add(table, value_at(fields, field), like, **FACTS.get(field, {}))
     prefix = str(value_at(raw, "data.name")).partition(":")
     if prefix[1]:
         add(DATA_READERS, prefix[0], "hf", own=None, packages=())
+
+
+def without_unknown_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields without a teacher's model that has a part whose code is not loaded.
+
+    Only a training needs this model, and takes it from the run of the teacher.
+    """
+    teacher = value_at(raw, "task.teacher")
+    named = {field: name_in(value_at(teacher, field)) for field in FIELDS}
+    if all(name in {None, *FIELDS[field]} for field, name in named.items()):
+        return raw
+    known = {key: value for key, value in teacher.items() if key != "model"}
+    return {**raw, "task": {**raw["task"], "teacher": known}}
+
+
+def name_in(value: Any) -> str | None:
+    """Return the name of a part, beside which options may stand; None if there is none."""
+    name = value.get("name") if isinstance(value, Mapping) else value
+    return name if isinstance(name, str) else None
 
 
 def value_at(raw: Any, field: str) -> Any:

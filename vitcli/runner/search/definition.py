@@ -12,7 +12,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.evaluate.teacher import teacher_of, with_teacher
+from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -100,7 +100,7 @@ class Search:
         for field in ("task.teacher", "task.teacher.run"):
             choices = getattr(self.space.parameters.get(field), "values", ())
             specs += [self.spec({field: value}) for value in choices]
-        return [teacher.sha256 for each in specs if (teacher := teacher_of(each.task))]
+        return [teacher.sha256 for each in specs if (teacher := each.task.taught_by)]
 
     def excluded(self, point: Point) -> bool:
         """Return whether the rules leave a point out."""

@@ -111,7 +111,7 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
         ConfigError: Several workers cannot train, because a part exists in this process only.
     """
     names = tuple(variant.name for variant in study.variants)
-    is_here = any(own_code.exists_only_here(each.spec.code) for each in study.variants)
+    is_here = any(own_code.exists_only_here(each.spec) for each in study.variants)
     if is_here and options.jobs and options.jobs > 1:
         raise ConfigError(
             f"{CALL}: workers={options.jobs}: a part is defined in this process only, which trains"

@@ -129,7 +129,7 @@ def _set_up(
         pin = options.pin and pick_device(options.device).type == "cpu"
     return Setup(
         threads=plan.study.threads,
-        in_process=any(own_code.exists_only_here(t.spec.code) for t in plan.trials),
+        in_process=any(own_code.exists_only_here(t.spec) for t in plan.trials),
         count=count,
         pin=pin,
         request=options.request(),
@@ -253,7 +253,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         "rerun": list(plan.rerun),
     }
     for variant in study.variants:
-        own_code.save_copies(variant.spec.code, plan.root)
+        own_code.save_copies(own_code.code_to_keep(variant.spec), plan.root)
     commit_json(plan.root / PLAN, content)
 
 

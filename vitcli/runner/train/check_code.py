@@ -84,7 +84,7 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
             step(built)
     except UserError as error:
         problem = str(error)
-    except Exception as error:
+    except BaseException as error:
         problem = own_code.blame(error)
         if not problem:
             raise

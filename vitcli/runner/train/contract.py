@@ -15,6 +15,7 @@ from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.own_code import blame, place_of
+from vitcli.runner.experiment.torch_state import unchanged
 
 Shape = tuple[int, ...]
 
@@ -98,6 +99,8 @@ def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
                     )
                 if out.device != device:
                     raise OwnCodeError(f"{where} returned a tensor on {out.device}, not {device}")
+                if out.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+                    raise OwnCodeError(f"{where} returned {out.dtype}, needed torch.float32")
                 if not out.isfinite().all():
                     raise OwnCodeError(f"{where} returned NaN or infinity for the first batch")
                 seen.append(out.detach().float())
@@ -140,7 +143,8 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     for _ in range(2):
         seed_step(batch["images"].device, seed, 0)
         seen: list[Tensor] = []
-        with watched(task, seen), errors_are_named(task):
+        files = ", ".join(sorted(task.spec.code))
+        with unchanged(files), watched(task, seen), errors_are_named(task):
             numbers = task.losses(batch)
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
@@ -151,7 +155,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
         for one, other in zip(*passes, strict=True)
     ):
         raise OwnCodeError(
-            f"{', '.join(sorted(task.spec.code))}: the same batch gave other numbers the second"
+            f"{files}: the same batch gave other numbers the second"
             " time; take random numbers from torch, whose generator vitcli seeds before each step"
         )
 

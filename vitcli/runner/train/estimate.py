@@ -19,6 +19,7 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
+from vitcli.core.spec.model import TokenSpec
 from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
@@ -306,9 +307,9 @@ def warn_of_patches(
         spec: Its resolved spec.
         on_message: Receives the note.
     """
-    patch = getattr(spec.model, "patch_size", None)
+    patch = spec.model.patch_side
     height, width = spec.model.img_size or (0, 0)
-    if patch is None or experiment.variant is not None:
+    if not isinstance(spec.model, TokenSpec) or experiment.variant is not None:
         return
     count = (height // patch) * (width // patch)
     if count <= MANY_PATCHES:

@@ -12,7 +12,7 @@ from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_thres
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.runner.evaluate.teacher import teacher_of, teacher_run
+from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
@@ -177,7 +177,7 @@ def describe_start(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[st
 
 def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
     """Return the name and the cost of the teacher, if there is one, for meta.json."""
-    teacher = teacher_of(spec.task)
+    teacher = spec.task.taught_by
     if teacher is None:
         return {}
     run = find_run(teacher_run(spec))

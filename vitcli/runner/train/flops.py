@@ -149,7 +149,7 @@ def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
     while 2 * image_flops(spec) > QUICK_FLOPS:
         height, width = spec.model.img_size or (0, 0)
         sides = fitting_sizes(spec.model, (height // 2, width // 2))[0]
-        if min(sides) < PROBE_PATCHES * getattr(spec.model, "patch_size", 1):
+        if min(sides) < PROBE_PATCHES * spec.model.patch_side:
             return spec
         try:
             smaller = spec.replace(model=spec.model.replace(img_size=sides))

@@ -39,7 +39,7 @@ def read_images(
         return spec, data
     (height, width), size = data.img_size, fitted.data.resize
     on_message(
-        f"note: patches of {getattr(spec.model, 'patch_size', 1)} pixels do not divide"
+        f"note: patches of {spec.model.patch_side} pixels do not divide"
         f" {height}x{width}; the pictures are resized to {size[0]}x{size[1]}"
         f" ({resize_setting(size)})"
     )

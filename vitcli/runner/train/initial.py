@@ -211,7 +211,7 @@ def _with_own_grid(
         return weights
     spec = source.spec().model
     height, width = spec.img_size or (0, 0)
-    patch = getattr(spec, "patch_size", 1)
+    patch = spec.patch_side
     old = height // patch, width // patch
     prefix = table.shape[1] - old[0] * old[1]
     if old == model.grid_size or prefix != own.shape[1] - model.num_patches:

@@ -114,7 +114,7 @@ class TorchrunProcesses(Processes, RankNotes):
         refuse_parts(spec, self.size)
         self._number += 1
         order: Facts = {"spec": spec.model_dump_json(), "run": str(run.path)}
-        order |= {"resume_command": resume_command, "code": own_code.texts(spec.code)} | facts
+        order |= {"resume_command": resume_command, "code": own_code.texts(spec)} | facts
         self._set(f"order/{self._number}", order)
         self.on_message(describe_parts(spec, self.size))
         self._assemble()

@@ -16,7 +16,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError, UserError
-from vitcli.runner.evaluate.teacher import with_teacher
+from vitcli.runner.evaluate.teacher import with_known_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
@@ -126,9 +126,10 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
-    experiment = dataclasses.replace(experiment, spec=with_teacher(experiment.spec))
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
+    spec = with_known_teacher(experiment.spec, None if request.rerun else run)
+    experiment = dataclasses.replace(experiment, spec=spec)
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
@@ -157,10 +158,14 @@ def start(
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
             raise
-        except Exception as error:
+        except BaseException as error:
+            reason = own_code.blame(error)
+            if not (reason or isinstance(error, Exception)):
+                raise  # a signal
             if run.exists:
-                reason = own_code.blame(error) or f"{type(error).__name__}: {error}"
-                run.set_status("failed", run.last_step(), reason)
+                run.set_status("failed", run.last_step(), reason or own_code.describe_error(error))
+            else:
+                remove_empty_folders(run.path)
             raise
 
 
@@ -357,6 +362,8 @@ def pretrain(
     """
     spec = experiment.spec.pretraining
     assert spec is not None
+    if experiment.spec.code and (code := own_code.code_of(spec)):
+        spec = spec.replace(code=code)
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
     with suppress(UserError):

@@ -131,7 +131,8 @@ class Distil(Classify):
 
     def check_data(self, data: DataSet) -> None:
         """Refuse a teacher of other classes or channels than those of the data set."""
-        task, teacher, own = distil_spec(self.spec), self.teacher, self.spec.data.class_names
+        task, own = distil_spec(self.spec), self.spec.data.class_names
+        teacher = (task.teacher and task.teacher.model) or self.spec.model
         names = task.teacher.class_names if task.teacher else None
         differs = own is not None and names is not None and names != own
         if task.kind != "features" and (differs or teacher.num_classes != data.num_classes):
@@ -139,9 +140,9 @@ class Distil(Classify):
                 "task.teacher: it knows other classes than the data set has; only task.kind"
                 " 'features' does not compare classes"
             )
-        if teacher.image_shape[0] != data.in_chans:
+        if teacher.in_chans != data.in_chans:
             raise ValueError(
-                f"task.teacher: it takes images of {teacher.image_shape[0]} channels, the data set"
+                f"task.teacher: it takes images of {teacher.in_chans} channels, the data set"
                 f" has {data.in_chans}"
             )
         if task.standardize and data.num_classes < 3:

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,11 @@ class TokenStudent(VisionTransformer):
         return self.forward_head(self.forward_features(images))
 
 
+def drop_projections(module: nn.Module, weights: dict[str, Tensor], *_: Any) -> None:
+    for name in [name for name in weights if name.startswith("projections.")]:
+        del weights[name]
+
+
 class Student(nn.Module):
     """The model to train, and the projections of its layers to the widths of the teacher's."""
 
@@ -70,7 +76,11 @@ class Student(nn.Module):
             self.encoder = TokenStudent(spec.model).initialise(spec.seed)
         else:
             self.encoder = build_model(spec.model, spec.seed)
-        if self.task.kind == "features":
+        asked = self.task.teacher
+        if self.task.kind == "features" and asked and asked.sha256 and not asked.model:
+            # The code of the teacher is not loaded, so the student can only be measured.
+            self.register_load_state_dict_pre_hook(drop_projections)
+        elif self.task.kind == "features":
             self.projections = self._make_projections(spec)
 
     def _make_projections(self, spec: ExperimentSpec) -> nn.ModuleList:

@@ -1,6 +1,6 @@
 """The spec of the task ``distil``."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -21,6 +21,8 @@ def _named(value: Any) -> Any:
 
 class DistilSpec(TaskSpec):
     """Classification that also learns from a trained model, the teacher."""
+
+    has_teacher: ClassVar[bool] = True
 
     name: Literal["distil"] = "distil"
     teacher: Annotated[TeacherSpec | None, BeforeValidator(_named)] = None
@@ -43,6 +45,10 @@ class DistilSpec(TaskSpec):
     only)."""
     teacher_layers: Annotated[tuple[str, ...], AcceptsList] = ()
     """Part of the teacher that each of ``layers`` imitates, such as stages.1 or blocks.3."""
+
+    @property
+    def taught_by(self) -> TeacherSpec | None:
+        return self.teacher
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
