@@ -91,12 +91,11 @@ def detectable_text(study: "Study", planned: int) -> str:
     """Return the smallest difference that the planned seeds of a study can detect, in words."""
     from vitcli.runner.study.looks import level, seeds_needed
     from vitcli.runner.study.mean_error import planned_error
-    from vitcli.runner.study.result import MIN_PAIRS
     from vitcli.runner.study.significance import ALPHA
 
     comparisons = max(1, len(study.variants) - 1)
     folds = study.baseline.spec.data.folds
-    needed = MIN_PAIRS if folds else seeds_needed(comparisons)
+    needed = seeds_needed(comparisons, folds=folds is not None)
     error = planned_error(planned, comparisons, folds, has_test=planned >= needed)
     if error is None:
         return (

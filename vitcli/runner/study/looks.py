@@ -11,6 +11,7 @@ Sources: Lan and DeMets 1983, https://doi.org/10.1093/biomet/70.3.659 (spending)
 Jennison and Turnbull 1991, https://doi.org/10.1093/biomet/78.1.133 (t tests).
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -64,16 +65,26 @@ def looks_at(pairs: int, planned: int) -> list[int]:
     return [*range(first, min(pairs, first + EXACT_LOOKS)), pairs] if pairs >= MIN_PAIRS else []
 
 
-def seeds_needed(num_tests: int) -> int:
-    """Return the fewest planned seeds with which a p-value can find a difference.
+def can_test(pairs: int, planned: int, num_tests: int, *, folds: bool = False) -> bool:
+    """Return whether a p-value can find a difference at a look.
 
-    The smallest p of the sign flips, 2 / 2^seeds, must be at most the level of Holm's first step.
+    The smallest p of the sign flips, 2 / 2^pairs, must be at most the level of Holm's first step.
+    With folds, there are no sign flips.
     """
-    alpha = ALPHA / num_tests
-    seeds = MIN_PAIRS
-    while 2 / 2**seeds > alpha or 2 / 2**seeds > level(seeds, seeds, alpha):
-        seeds += 1
-    return seeds
+    limit = level(pairs, planned, ALPHA / num_tests)
+    return limit > 0 and (folds or 2 / 2**pairs <= limit)
+
+
+def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
+    """Return the fewest planned seeds with which a p-value can find a difference."""
+    counts = itertools.count(MIN_PAIRS)
+    # A level is below its alpha, so smaller numbers need no level, which takes a moment.
+    return next(
+        seeds
+        for seeds in counts
+        if (folds or 2 / 2**seeds <= ALPHA / num_tests)
+        and can_test(seeds, seeds, num_tests, folds=folds)
+    )
 
 
 AnyLook = TypeVar("AnyLook")
@@ -205,8 +216,7 @@ class Look:
     @property
     def has_test(self) -> bool:
         """Return whether a p-value can find a difference."""
-        smallest = 0.0 if self.folds else 2 / 2**self.pairs
-        return smallest <= self.joint and self.joint > 0
+        return can_test(self.pairs, self.planned, self.num_tests, folds=self.folds)
 
     @property
     def deciding(self) -> MeanError | None:

@@ -128,9 +128,12 @@ def plan_note(doc: StudyResult) -> str:
     if len(doc.rows) < 2:
         return ""
     planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
-    known = "" if doc.plan else " (no plan is recorded, so these are the seeds of the table)"
+    assumed = ""
+    if not doc.plan:
+        option = "; --plan N says otherwise" if doc.origin else ""
+        assumed = f" (assumed: those of the table, from before the first result{option})"
     text = (
-        f"Planned: {quantity(planned, 'seed')}{known}. Verdicts hold however often you look: at"
+        f"Planned: {quantity(planned, 'seed')}{assumed}. Verdicts hold however often you look: at"
         " most 5 % of such tables ever show a false one."
     )
     if len(seeds) > planned:

@@ -25,9 +25,9 @@ from vitcli.runner.study.judgement import (
     judge_difference,
     withheld,
 )
-from vitcli.runner.study.looks import NOTHING, Look, level, looks_at, seeds_needed
+from vitcli.runner.study.looks import NOTHING, Look, can_test, level, looks_at, seeds_needed
 from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
-from vitcli.runner.study.result import MIN_PAIRS, StudyResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.significance import (
     ALPHA,
     holm,
@@ -227,10 +227,11 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
     # folds, a p-value decides with any number of seeds, so none is pooled.
     is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
     pools: dict[int, SeedVariance | None] = {}
+    planned, m = doc.planned_seeds, num_tests(doc)
     looks: list[list[Look]] = []
     for row, values in zip(variants, differences, strict=True):
         looks.append([])
-        for pairs in looks_at(len(values), doc.planned_seeds):
+        for pairs in looks_at(len(values), planned):
             first = values[:pairs]
             if doc.folds and len({*first}) == 1:
                 continue  # equal differences do not tell how much those of other images vary
@@ -245,8 +246,8 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
                         differences=first,
                         own=own,
                         pooled=pooled,
-                        planned=doc.planned_seeds,
-                        num_tests=num_tests(doc),
+                        planned=planned,
+                        num_tests=m,
                         folds=doc.folds is not None,
                     )
                 )
@@ -325,19 +326,14 @@ def _compare_row(
 
 def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> tuple[int | None, int | None]:
     """Return what a row lacks for a p-value: seeds of the plan, or a plan of so many seeds."""
-    m, planned = num_tests(doc), doc.planned_seeds
-    needed = MIN_PAIRS if doc.folds else seeds_needed(m)
-
-    def has_test(count: int) -> bool:
-        limit = level(count, planned, ALPHA / m)
-        return limit > 0 and (doc.folds is not None or 2 / 2**count <= limit)
-
-    if not _is_valid(row, doc) or has_test(pairs):
+    m, planned, folds = num_tests(doc), doc.planned_seeds, doc.folds is not None
+    if not _is_valid(row, doc) or can_test(pairs, planned, m, folds=folds):
         return None, None
+    needed = seeds_needed(m, folds=folds)
     if planned < needed:
         return None, needed
-    after = (count for count in itertools.count(max(planned, pairs + 1)) if has_test(count))
-    return next(after) - pairs, None
+    later = itertools.count(max(planned, pairs + 1))
+    return next(n for n in later if can_test(n, planned, m, folds=folds)) - pairs, None
 
 
 def _with_intervals(
