@@ -33,7 +33,7 @@ MOST_PAIRS = 100_000_000
 """Number of pairs above which pictures are not compared, because it takes minutes."""
 MOST_ALIKE = 1_000_000
 """Largest number of pairs that are returned: more do not fit into memory."""
-AT_ONCE, AVERAGED, HASHED = 2000, 100, 256
+AT_ONCE, AVERAGED, HASHED, PAIRS = 2000, 100, 256, 10_000
 Named = Iterable[tuple[bytes, str]]
 """The digest of the pixels and the name of each image."""
 
@@ -88,20 +88,24 @@ def _similarities(
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
     for grey in greys:
         mine, theirs = map(_gradients, grey)
-        colour = next(colours) if colours else None
+        colour = [(_gradients(each), _tint(each)) for each in next(colours)] if colours else None
         for start in range(0, len(mine), AT_ONCE):
             similarities = mine[start : start + AT_ONCE] @ theirs.T
-            rows = (similarities > LEAST).any(1).nonzero().flatten()
-            if colour and len(rows):
-                same = _have_same_colours(colour[0][start + rows], colour[1])
-                similarities[rows] = similarities[rows].where(same, 0.0)
+            for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():
+                rows, columns = pairs.T
+                (gradients, tints), (other_gradients, other_tints) = colour
+                same = _have_same_colours(
+                    (gradients[start + rows], tints[start + rows]),
+                    (other_gradients[columns], other_tints[columns]),
+                )
+                similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
 
 
-def _have_same_colours(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Return which small pictures (n, C, H, W) have the colours of (M, C, H, W): (n, M) bool."""
-    correlations = _gradients(mine) @ _gradients(theirs).T
-    differences = torch.cdist(_tint(mine), _tint(theirs), p=torch.inf)
+def _have_same_colours(mine: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> Tensor:
+    """Return which pairs have the same colours, by their gradients (n, F) and tints (n, C)."""
+    correlations = (mine[0] * theirs[0]).sum(1)
+    differences = (mine[1] - theirs[1]).abs().amax(1)
     return (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
 
 

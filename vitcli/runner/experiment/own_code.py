@@ -198,7 +198,7 @@ def load_packages() -> bool:
                 point.load()
         except OwnCodeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             raise OwnCodeError(
                 f"package {name}: its parts cannot be loaded: {describe_error(error)}"
             ) from error

@@ -79,6 +79,16 @@ _parsed_before: dict[tuple[bytes, bytes], ExperimentSpec] = {}
 """What stands before and after the seed in a config.yaml -> its experiment."""
 
 
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise InputError(
+            f"{path} is a link, and a run writes no file elsewhere; put a copy of"
+            f" {printable(os.readlink(path))} in its place"
+        )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: not a regular file; remove it")
+
+
 class RunDir:
     """One run: the paths and records in its folder."""
 
@@ -144,19 +154,14 @@ class RunDir:
         Raises:
             InputError: A file or folder of the run is a link, a pipe or a device.
         """
-        folders = [self.checkpoints, *self.checkpoints.glob("*"), self.path / own_code.FOLDER]
-        files = [self.path / name for name in FILES]
-        files += [path / name for path in folders[:-1] for name in CHECKPOINT_FILES]
-        files += folders[-1].rglob("*")
-        for path in [*folders, *files]:
-            if path.is_symlink():
-                raise InputError(
-                    f"{path} is a link, and a run writes no file elsewhere; put a copy of"
-                    f" {printable(os.readlink(path))} in its place"
-                )
-        for path in files:
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise InputError(f"{path}: not a regular file; remove it")
+        code = self.path / own_code.FOLDER
+        for path in (self.checkpoints, code, *(self.path / name for name in FILES)):
+            _refuse_link(path)
+        for path in (*self.checkpoints.glob("*"), *code.rglob("*")):
+            _refuse_link(path)
+        for path in self.checkpoints.glob("*"):
+            for name in CHECKPOINT_FILES:
+                _refuse_link(path / name)
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""

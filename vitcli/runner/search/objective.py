@@ -96,7 +96,8 @@ class Objective:
             if search.fields.repeats:
                 self._again = open_study(search, storage, f"{name}-repeats", writes=writes)
                 self.repeats = self.read(self._again)
-        RunDir(place.root).refuse_links()  # the copies of own code
+        if writes:
+            RunDir(place.root).refuse_links()  # the copies of own code
         if writes and place.save:
             self._require_precision()
         self.open: dict[str, tuple[Trial, Verdict]] = {}

@@ -14,13 +14,14 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
-from vitcli.runner.run.folder import RESULT_STATES
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import Record, State, TrialState, assign_fields
 from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     EARLY_STOPPING,
+    MIN_PAIRS,
     Candidate,
     Margin,
     Plan,
@@ -311,17 +312,23 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
     """Return what the study planned before its first result.
 
     It is recorded in the plan of the study's folder, or beside its saved trials. Until there is a
-    result, the study file counts.
+    result, the study file counts. Results without a record, as of 1.0.0, are their own plan.
     """
     known = read_recorded_plan(root)
     if known is None and saved is not None:
         known = read_recorded_plan(saved.folder / study.name)
     names = tuple(variant.name for variant in study.variants)
-    if known and (known.seeds, known.variants) == (study.planned_seeds, names):
+    asked = Plan(seeds=study.planned_seeds, variants=names, date=date.today().isoformat())
+    if known and (known.seeds, known.variants) == (asked.seeds, asked.variants):
         return known
-    if known and count_results(study, root, saved):
-        return known
-    return Plan(seeds=study.planned_seeds, variants=names, date=date.today().isoformat())
+    seeds = saved.seeds_of(study.name) if saved else set()
+    for folder in [*root.glob("*/seed*"), *root.glob("*/*/seed*")]:
+        number = folder.name.removeprefix("seed")
+        if number.isdecimal() and RunDir(folder).status()["state"] in RESULT_STATES:
+            seeds.add(int(number))
+    if not seeds:
+        return asked
+    return known or Plan(seeds=max(MIN_PAIRS, len(seeds)), order=tuple(sorted(seeds)))
 
 
 def read_recorded_plan(folder: Path) -> Plan | None:

@@ -264,7 +264,7 @@ def study_of(
         )
     notes = [switch_family(raw, typed)[1]]
     if fields.equal_compute:
-        variants, note = _equal_compute(variants, chosen[0], fields.tune, places)
+        variants, note = _equal_compute(variants, fields.seeds[0], fields.tune, places)
         notes.append(note)
     _refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
@@ -367,7 +367,7 @@ def _equal_compute(
         settings, told = [], []
         for setting, spec in variant.settings:
             try:
-                most = most or whole_training_flops(with_seed(base.spec, seed))
+                most = most or whole_training_flops(with_seed(base.spec, seed), strict=True)
                 epochs, flops = spec.train.epochs, most
                 if spec is not base.spec:
                     epochs, flops = epochs_within(with_seed(spec, seed), most)

@@ -56,19 +56,27 @@ def effect_name(effect: Effect) -> str:
     return " x ".join(effect.parts)
 
 
+def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
+    """Return the effects of a study; those of the last document are kept for its figure and page."""
+    if not (_LATEST and _LATEST[0][0] is doc):
+        _LATEST[:] = [(doc, effects(doc.parts, cell_scores(doc), doc.planned_seeds))]
+    return _LATEST[0][1]
+
+
+_LATEST: list[tuple[StudyResult, tuple[Effect, ...]]] = []
+
+
 def build_effects(doc: StudyResult) -> Table:
     """Return the main effects and the two-way interactions as a table of words."""
-    found = effects(doc.parts, cell_scores(doc), doc.planned_seeds)
+    found = effects_of(doc)
     digits = doc.headline.digits
     columns = [
         Column("effect", "l"),
         Column("points [95 % CI]", "r"),
         Column("p (Holm)", "r"),
-        Column("found", "l"),
+        Column("verdict", "l"),
     ]
-    rows = [
-        [effect_name(e), effect_text(e, digits), p_text(e.p_holm), _found_text(e)] for e in found
-    ]
+    rows = [[effect_name(e), effect_text(e, digits), p_text(e.p_holm), _verdict(e)] for e in found]
     if has_diverged(doc):
         other = {
             each.parts: effect_text(each, digits)
@@ -92,10 +100,10 @@ def effect_text(effect: Effect, digits: int) -> str:
     return f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
 
 
-def _found_text(effect: Effect) -> str:
+def _verdict(effect: Effect) -> str:
     if effect.decided_at is None:
         return "undecided"
-    return f"yes (at {quantity(effect.decided_at, 'seed')})"
+    return f"exists (at {quantity(effect.decided_at, 'seed')})"
 
 
 def f_text(test: FTest) -> str:
@@ -118,7 +126,7 @@ def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
         f"Intervals: t with {_freedom(found)} degrees of freedom (Satterthwaite), from the spread"
         " of each cell's own scores around cells and seeds; they hold at every look, and are not"
         " adjusted. They include the chance of the seeds, not that of the test images. p: adjusted"
-        f" by Holm's method over {len(found)} effects. Found: p is at most the level of a look,"
+        f" by Holm's method over {len(found)} effects. It exists: p is at most the level of a look,"
         " which is a whole seed.",
         plan_note(doc),
         *_higher_note(doc),

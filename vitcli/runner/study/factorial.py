@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from vitcli.runner.study.combinations import Cell
+from vitcli.runner.study.judgement import Verdict, settle
 from vitcli.runner.study.looks import level, looks_at, step_down
 from vitcli.runner.study.significance import holm, rounded, t_tail
 
@@ -50,13 +51,15 @@ class Effect:
     p_holm: float
     """Adjusted over all effects of the study."""
     decided_at: int | None
-    """Number of whole seeds of the first look that found the effect; None if none did."""
+    """Number of whole seeds of the present look if it finds the effect, else of the first look that
+    did; None if none did, or if two looks contradict each other."""
 
 
 class Estimate(NamedTuple):
     """An effect at one look."""
 
-    seeds: int
+    pairs: int
+    """Number of whole seeds."""
     value: float
     error: float
     freedom: float
@@ -93,11 +96,21 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
         for first in [seeds[:n]]
     ]
     rows = [*zip(*filter(None, [*looks, last]), strict=True)]
-    found = step_down(rows, len(terms), lambda look, a: look.p <= level(look.seeds, planned, a))
+
+    def finds(look: Estimate, alpha: float) -> bool:
+        return look.p <= level(look.pairs, planned, alpha)
+
+    decisions = step_down(rows, len(terms), finds)
     adjusted = holm([look.p for look in last], len(terms))
     return tuple(
-        _effect(term, row, planned, p, first[0].seeds if first else None)
-        for term, row, p, first in zip(terms, rows, adjusted, found, strict=True)
+        _effect(
+            term,
+            row,
+            planned,
+            p,
+            settle(row, first, finds, [look.value > 0 for look in row], []),
+        )
+        for term, row, p, first in zip(terms, rows, adjusted, decisions, strict=True)
     )
 
 
@@ -106,10 +119,10 @@ def _effect(
     looks: Sequence[Estimate],
     planned: int,
     p_holm: float | None,
-    decided_at: int | None,
+    verdict: Verdict,
 ) -> Effect:
     last = looks[-1]
-    limits = {look: level(look.seeds, planned) for look in looks}
+    limits = {look: level(look.pairs, planned) for look in looks}
     held = [look.interval(limit) for look, limit in limits.items() if limit]
     low = max((interval[0] for interval in held), default=None)
     high = min((interval[1] for interval in held), default=None)
@@ -123,7 +136,7 @@ def _effect(
         freedom=last.freedom,
         p=last.p,
         p_holm=last.p if p_holm is None else p_holm,
-        decided_at=decided_at,
+        decided_at=None if verdict.contradicts else verdict.pairs,
     )
 
 

@@ -26,8 +26,6 @@ from vitcli.runner.figure_style import (
     VERMILION,
     add_title,
 )
-from vitcli.runner.study.effects import cell_scores
-from vitcli.runner.study.factorial import effects
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
@@ -248,10 +246,7 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
 
 def interactions(doc: StudyResult) -> Figure:
     """Draw main effects on the diagonal and interactions beside it; those found are bold."""
-    found = {
-        frozenset(each.parts): each
-        for each in effects(doc.parts, cell_scores(doc), doc.planned_seeds)
-    }
+    found = {frozenset(each.parts): each for each in effects_of(doc)}
     count, digits = len(doc.parts), 1 if doc.headline.unit == "%" else doc.headline.digits
     values = np.full((count, count), np.nan)
     figure = Figure(figsize=(1.6 + 1.15 * count, 1.4 + 0.8 * count), layout="constrained")

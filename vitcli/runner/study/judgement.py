@@ -12,10 +12,10 @@ docs/explanation/statistics.md explains the rule. experiments/statistics/looks.p
 it is wrong, however often one looks.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, Protocol, get_args
 
-from vitcli.runner.study.looks import Look, step_down
+from vitcli.runner.study.looks import AnyLook, Look, step_down
 
 Withheld = Literal["diverged", "baseline diverged", "incomplete", "looks contradict each other"]
 Effect = Literal[
@@ -57,25 +57,45 @@ class Verdict(NamedTuple):
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
     """Return what the looks at each row say of its difference from 0."""
-    found = step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha))
-    verdicts = []
-    for looks, first in zip(rows, found, strict=True):
-        if first is None:
-            verdicts.append(Verdict())
-            continue
-        look, alpha = first
-        is_higher = look.own.mean > 0
-        others = (each for each in looks if (each.own.mean > 0) != is_higher)
-        contradicts = any(each.is_clear(alpha) for each in others)
-        last = looks[-1] if looks[-1].is_clear(alpha) and not contradicts else look
-        verdicts.append(Verdict(last.pairs, is_higher, contradicts))
-    return verdicts
+    first = step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha))
+    return [
+        settle(
+            looks,
+            decision,
+            lambda look, alpha: look.is_clear(alpha),
+            [look.own.mean > 0 for look in looks],
+            [look.deciding.interval(look.joint) for look in looks if look.has_spread],
+        )
+        for looks, decision in zip(rows, first, strict=True)
+    ]
 
 
-def find_equivalent(rows: Sequence[Sequence[Look]], num_tests: int, margin: float) -> list[Verdict]:
-    """Return what the looks at each row say of its difference from the margin."""
+def settle(
+    looks: Sequence[AnyLook],
+    first: tuple[AnyLook, float] | None,
+    finds: Callable[[AnyLook, float], bool],
+    is_higher: Sequence[bool],
+    intervals: Sequence[Interval],
+) -> Verdict:
+    """Return the verdict of all looks at a row, whose first clear look and its alpha are known."""
+    if first is None:
+        return Verdict()
+    number = next(i for i, look in enumerate(looks) if look is first[0])
+    others = (
+        look for look, sign in zip(looks, is_higher, strict=True) if sign != is_higher[number]
+    )
+    contradicts = any(finds(look, first[1]) for look in others)
+    lows, highs = zip(*intervals, strict=True) if intervals else ((0.0,), (0.0,))
+    last = looks[-1] if finds(looks[-1], first[1]) and not contradicts else first[0]
+    return Verdict(last.pairs, is_higher[number], contradicts or max(lows) > min(highs))
+
+
+def find_equivalent(
+    rows: Sequence[Sequence[Look]], num_tests: int, margin: float
+) -> list[int | None]:
+    """Return the number of pairs of the first look at each row that is within the margin."""
     found = step_down(rows, num_tests, lambda look, alpha: look.is_equivalent(margin, alpha))
-    return [Verdict(first[0].pairs) if first else Verdict() for first in found]
+    return [first[0].pairs if first else None for first in found]
 
 
 class Evidence(Protocol):
@@ -145,10 +165,10 @@ def deciding_interval(row: Evidence) -> Interval | None:
 
     It needs no pooled variance if the study has the seeds for a p-value.
     """
-    found = (row.pooled_low, row.pooled_high)
-    if row.p_holm is not None:
-        found = (row.joint_low, row.joint_high)
-    low, high = found
+    is_alone = row.pooled_low is None and row.decided_at is not None
+    low, high = row.pooled_low, row.pooled_high
+    if row.p_holm is not None or is_alone:
+        low, high = row.joint_low, row.joint_high
     return None if low is None or high is None else (low, high)
 
 

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ NOTHING = 1e-18
 """Largest variance that rounding leaves to equal differences."""
 CELLS = 120
 """Number of cells that hold the distribution of abs(u)."""
-HALVINGS = 45
+HALVINGS = 30
 
 Array = NDArray[np.float64]
 
@@ -66,13 +66,14 @@ def looks_at(pairs: int, planned: int) -> list[int]:
 
 
 def can_test(pairs: int, planned: int, num_tests: int, *, folds: bool = False) -> bool:
-    """Return whether a p-value can find a difference at a look.
+    """Return whether p decides at a look: at the plan it can find a difference, or it can here.
 
     The smallest p of the sign flips, 2 / 2^pairs, must be at most the level of Holm's first step.
     With folds, there are no sign flips.
     """
-    limit = level(pairs, planned, ALPHA / num_tests)
-    return limit > 0 and (folds or 2 / 2**pairs <= limit)
+    looks = {pairs, planned} if pairs >= planned else {pairs}
+    limits = {each: level(each, planned, ALPHA / num_tests) for each in looks}
+    return any(limit > 0 and (folds or 2 / 2**each <= limit) for each, limit in limits.items())
 
 
 def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
@@ -87,7 +88,12 @@ def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
     )
 
 
-AnyLook = TypeVar("AnyLook")
+class HasPairs(Protocol):
+    @property
+    def pairs(self) -> int: ...
+
+
+AnyLook = TypeVar("AnyLook", bound=HasPairs)
 
 
 def step_down(
@@ -228,6 +234,11 @@ class Look:
             return self.own
         return self.pooled if self.pooled and self.pooled.variance > NOTHING else None
 
+    @property
+    def has_spread(self) -> bool:
+        """Return whether the look has an interval that decides and is no single number."""
+        return self.joint > 0 and self.deciding is not None and self.deciding.variance > NOTHING
+
     @cached_property
     def p(self) -> float:
         """Return the larger two-sided p of the t test and of the sign flips."""
@@ -249,7 +260,9 @@ class Look:
         Source: Schuirmann 1987, https://doi.org/10.1007/BF01068419
         """
         error = self.deciding
-        return None if error is None else error.tail(margin - abs(error.mean))
+        if error is None or error.variance <= NOTHING:
+            return None
+        return error.tail(margin - abs(error.mean))
 
     def is_equivalent(self, margin: float, alpha: float) -> bool:
         p = self.p_equivalent(margin)

@@ -129,12 +129,14 @@ def plan_note(doc: StudyResult) -> str:
         return ""
     planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
     assumed = ""
-    if not doc.plan:
+    if doc.plan and not doc.plan.date and not doc.origin:
+        assumed = " (those with a result when the plan was first recorded)"
+    elif not doc.plan:
         option = "; --plan N says otherwise" if doc.origin else ""
         assumed = f" (assumed: those of the table, from before the first result{option})"
     text = (
-        f"Planned: {quantity(planned, 'seed')}{assumed}. Verdicts hold however often you look: at"
-        " most 5 % of such tables ever show a false one."
+        f"Planned: {quantity(planned, 'seed')}{assumed}. Verdicts hold however often you look: if"
+        " differences are about normal, at most 5 % of such tables ever show a false one."
     )
     if len(seeds) > planned:
         text += f" Seeds beyond the {planned} planned ones need stronger evidence."

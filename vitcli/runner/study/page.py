@@ -20,8 +20,7 @@ from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.effects import cell_scores, effect_name
-from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.effects import effect_name
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, score_text
@@ -116,7 +115,7 @@ def _score(headline: Metric, numbers: Numbers, split: str) -> str:
 def _alt_text(name: str, doc: StudyResult) -> str:
     """Return the content of a figure in words, for readers who cannot see it."""
     if name == "effects":
-        found_effects = effects(doc.parts, cell_scores(doc), doc.planned_seeds)
+        found_effects = effects_of(doc)
         digits = doc.headline.digits
         texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
         return f"Effects and interactions: {'; '.join(texts)}"

@@ -117,7 +117,9 @@ class Plan(Spec):
     variants: Annotated[tuple[str, ...], AcceptsList] = ()
     """Rows of the table; empty if they are not known."""
     date: str = ""
-    """Day on which it was recorded, YYYY-MM-DD."""
+    """Day on which it was recorded, YYYY-MM-DD; empty if there were results by then."""
+    order: Annotated[tuple[int, ...], AcceptsList] = ()
+    """Seeds in the order in which the study first asked for them, which is that of the looks."""
 
 
 class VariantResult(Spec):

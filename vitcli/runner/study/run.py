@@ -31,9 +31,11 @@ from vitcli.runner.study.collect import (
     declared_margins,
     read_margins,
     read_recorded_plan,
+    recorded_plan,
 )
-from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
+from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
@@ -246,7 +248,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         **options.request(),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
-        "planned": plan.planned.model_dump(mode="json"),
+        "planned": _with_seeds(recorded_plan(study, plan.root, plan.saved), study),
         "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
@@ -255,6 +257,12 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     for variant in study.variants:
         own_code.save_copies(own_code.code_to_keep(variant.spec), plan.root)
     commit_json(plan.root / PLAN, content)
+
+
+def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:
+    """Return a plan to record, with the seeds of this call behind those of earlier ones."""
+    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
+    return planned.replace(order=tuple(order)).model_dump(mode="json")
 
 
 def _is_written(plan: StudyPlan) -> bool:
@@ -270,6 +278,7 @@ def _is_written(plan: StudyPlan) -> bool:
         plan.states.keys() <= trials
         and taken <= saved
         and margins == read_margins(plan.root)
+        and {*plan.study.seeds} <= {*plan.planned.order}
         and plan.planned == read_recorded_plan(plan.root)
     )
 

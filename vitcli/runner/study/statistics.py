@@ -5,7 +5,7 @@ of trials has the same seed, so it shares initialisation, data order and augment
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,10 +16,8 @@ from vitcli.runner.study.judgement import (
     Agreement,
     Effect,
     Interval,
-    Verdict,
     Withheld,
     compare_with_source,
-    deciding_interval,
     find_differences,
     find_equivalent,
     judge_difference,
@@ -149,7 +147,7 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     ]
     verdicts = find_differences(valid, num_tests(doc))
     margin = doc.margin.points if doc.margin else None
-    equivalent = [Verdict()] * len(rows)
+    equivalent: list[int | None] = [None] * len(rows)
     if margin:
         rows = [
             replace(found, p_equivalent=each[-1].p_equivalent(margin)) if each else found
@@ -165,7 +163,7 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
             p_equivalent_holm=same[i],
             decided_at=verdicts[i].pairs,
             is_higher=verdicts[i].is_higher,
-            equivalent_at=equivalent[i].pairs,
+            equivalent_at=equivalent[i],
         )
         for i, found in enumerate(rows)
     ]
@@ -208,7 +206,16 @@ def paired_differences(
 ) -> list[float]:
     """Return score here minus score of the baseline, for each seed that finished in both."""
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
-    return [rounded(mine[seed] - other[seed]) for seed in sorted(mine) if seed in other]
+    seeds = [seed for seed in in_order(mine, doc) if seed in other]
+    return [rounded(mine[seed] - other[seed]) for seed in seeds]
+
+
+def in_order(seeds: Iterable[int], doc: StudyResult) -> list[int]:
+    """Return seeds in the order of the looks: as the study first asked for them, then by number."""
+    order = doc.plan.order if doc.plan else ()
+    return sorted(
+        seeds, key=lambda seed: (order.index(seed) if seed in order else len(order), seed)
+    )
 
 
 def looks_of(doc: StudyResult) -> list[list[Look]]:
@@ -395,7 +402,7 @@ def _judge(
 ) -> RowStatistics:
     """Return a row with its effect and its verdict."""
     without, drop = _withheld(row, doc), found.source_drop
-    if without is None and (contradicts or _shares_nothing(found)):
+    if without is None and contradicts:
         without = "looks contradict each other"
     better = doc.headline.higher_is_better
     verdict = None
@@ -403,10 +410,6 @@ def _judge(
         verdict = compare_with_source(found, drop, without, same_setting=doc.same_setting)
     effect = judge_difference(found, without, higher_is_better=better)
     return replace(found, effect=effect, verdict=verdict)
-
-
-def _shares_nothing(found: RowStatistics) -> bool:
-    return found.decided_at is not None and deciding_interval(found) is None
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:

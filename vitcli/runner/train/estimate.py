@@ -31,6 +31,7 @@ from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
+from vitcli.runner.run.record import whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
@@ -342,18 +343,21 @@ def _flops_of_epochs(spec: ExperimentSpec) -> Callable[[int], int]:
     return lambda epochs: flops(steps * epochs)[0]
 
 
-def whole_training_flops(spec: ExperimentSpec) -> int:
+def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:
     """Return ``training_flops`` with those of the pre-training and of the teacher's own training.
 
     Raises:
-        UserError: The data set does not fill a batch, or the run that teaches is missing.
+        UserError: The data set does not fill a batch, or the run that teaches is missing or, if
+            ``strict``, does not know its operations. Otherwise they count as none.
     """
-    return training_flops(spec) + _flops_before(spec)
+    return training_flops(spec) + _flops_before(spec, strict=strict)
 
 
-def _flops_before(spec: ExperimentSpec) -> int:
+def _flops_before(spec: ExperimentSpec, *, strict: bool = False) -> int:
     first, teacher = spec.pretraining, teacher_run(spec)
-    recorded = find_run(teacher).read("result.json").get("train_flops") if teacher else None
+    recorded = whole_flops(find_run(teacher).read("result.json")) if teacher else 0
+    if recorded is None and strict:
+        raise ConfigError(f"the compute of {teacher} is not known, so no other can equal it")
     return (training_flops(first) if first else 0) + int(recorded or 0)
 
 
@@ -363,7 +367,7 @@ def epochs_within(spec: ExperimentSpec, most: int) -> tuple[int, int]:
     The operations are those of ``whole_training_flops``. It has at least one epoch, with more
     operations if need be.
     """
-    flops, before = _flops_of_epochs(spec), _flops_before(spec)
+    flops, before = _flops_of_epochs(spec), _flops_before(spec, strict=True)
     epochs = max(1, bisect_right(range(1, MAX_EPOCHS + 1), most - before, key=flops))
     return epochs, before + flops(epochs)
 

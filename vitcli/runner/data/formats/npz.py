@@ -110,6 +110,8 @@ def open_npz(path: Path) -> PictureFolder:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
+    except MemoryError:
+        raise
     except Exception as error:  # of many kinds, as above
         raise InputError(f"{printable(path)} is no .npz file: {error}; get a fresh copy") from error
     arrays = {member.removesuffix(".npy"): NpzArray(path, member) for member in members}
