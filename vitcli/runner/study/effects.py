@@ -57,7 +57,7 @@ def effect_name(effect: Effect) -> str:
 
 
 def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
-    """Return the effects of a study; those of the last document are kept for its figure and page."""
+    """Return the effects of a study; those of the last one are kept for its figure and page."""
     if not (_LATEST and _LATEST[0][0] is doc):
         _LATEST[:] = [(doc, effects(doc.parts, cell_scores(doc), doc.planned_seeds))]
     return _LATEST[0][1]

@@ -20,7 +20,7 @@ from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.effects import effect_name
+from vitcli.runner.study.effects import effect_name, effects_of
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, score_text
