@@ -152,7 +152,7 @@ def one_study(case: Case, random: np.random.Generator) -> dict[str, bool]:
     return {
         "false": any(row.pairs for row in rows),
         "contradicts": any(row.contradicts for row in rows),
-        "equivalent": any(row.pairs for row in near),
+        "equivalent": any(near),
         "power": find_differences(looks, case.rows)[0].pairs is not None,
         "power_fixed": fixed_rule([each[-1] for each in looks]),
     }

@@ -88,7 +88,7 @@ def _similarities(
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
     for grey in greys:
         mine, theirs = map(_gradients, grey)
-        colour = [(_gradients(each), _tint(each)) for each in next(colours)] if colours else None
+        colour = [(_gradients(each), _tint(each)) for each in next(colours)] if colours else []
         for start in range(0, len(mine), AT_ONCE):
             similarities = mine[start : start + AT_ONCE] @ theirs.T
             for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():

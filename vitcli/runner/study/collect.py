@@ -52,16 +52,8 @@ def read_results(
     if states is None:
         states = trial_states(study, root, only, saved)
     parameters = known_parameters(root)
-    doc = collect(study, root, states, parameters, only)
-    plan = recorded_plan(study, root, saved)
-    # A row that left the file after the first result was compared, too.
-    rows = {*plan.variants, *(variant.name for variant in study.variants)}
-    return doc.replace(
-        margins=declared_margins(study, root, saved),
-        plan=plan,
-        other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
-        num_comparisons=len(rows) - 1,
-    )
+    doc = collect(study, root, states, parameters, recorded_plan(study, root, saved), only)
+    return doc.replace(margins=declared_margins(study, root, saved))
 
 
 def known_parameters(root: Path) -> dict[str, int]:
@@ -77,6 +69,7 @@ def collect(
     root: Path,
     states: States,
     parameters: Mapping[str, int],
+    plan: Plan,
     only: Sequence[str] = (),
 ) -> StudyResult:
     """Return the document of a study.
@@ -86,6 +79,7 @@ def collect(
         root: The study's folder.
         states: State of every requested trial, by its folder.
         parameters: Variant -> number of parameters, where known.
+        plan: What was planned before the first result.
         only: Variants to show; all if empty.
 
     Raises:
@@ -125,19 +119,22 @@ def collect(
         num_train=first.num_train if first else None,
         num_test=next((result.num_test for result in results if result.num_test), None),
         epochs=base.train.epochs,
-        num_comparisons=len(study.variants) - 1,
+        # A row that left the file after the first result was compared, too.
+        num_comparisons=len({*plan.variants, *(each.name for each in study.variants)}) - 1,
         base_config=_base_config(study),
         reference=study.reference,
         task=base.task.name,
         parts=study.parts,
         equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),
-        rows=_with_images(study, rows, states),
+        plan=plan,
+        other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
+        rows=_with_images(study, rows, states, plan),
     )
 
 
 def _with_images(
-    study: Study, rows: Sequence[VariantResult], states: States
+    study: Study, rows: Sequence[VariantResult], states: States, plan: Plan
 ) -> tuple[VariantResult, ...]:
     """Return the rows with the numbers that come from the predictions for single test images.
 
@@ -146,7 +143,7 @@ def _with_images(
     if study.baseline.spec.data.folds:
         return tuple(rows)
     headline = study.baseline.spec.task.row.headline
-    return with_scores(rows, [_per_image(study, row, states) for row in rows], headline)
+    return with_scores(rows, [_per_image(study, row, states) for row in rows], headline, plan)
 
 
 def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:

@@ -65,6 +65,10 @@ class Estimate(NamedTuple):
     freedom: float
 
     @property
+    def is_higher(self) -> bool:
+        return self.value > 0
+
+    @property
     def p(self) -> float:
         return min(1.0, 2 * t_tail(abs(self.value), self.error, self.freedom))
 
@@ -108,7 +112,7 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
             row,
             planned,
             p,
-            settle(row, first, finds, [look.value > 0 for look in row], []),
+            settle(row, first, finds),
         )
         for term, row, p, first in zip(terms, rows, adjusted, decisions, strict=True)
     )

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.crossed import Crossed, cross
-from vitcli.runner.study.result import EXACT_LOOKS, MIN_PAIRS, Contrast, VariantResult
+from vitcli.runner.study.result import (
+    EXACT_LOOKS,
+    MIN_PAIRS,
+    Contrast,
+    Plan,
+    VariantResult,
+    sort_seeds,
+)
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
@@ -50,12 +57,14 @@ def _cross(scores: Scores) -> Crossed | None:
     return cross(scores) if scores.ndim == 2 and min(scores.shape) > 1 else None
 
 
-def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contrast | None:
+def contrast(
+    ours: ImageScores, theirs: ImageScores, headline: Metric, plan: Plan | None = None
+) -> Contrast | None:
     """Return the comparison of a variant with the baseline, over the seeds that both have.
 
     None if there are fewer than two seeds, or if the test images differ.
     """
-    seeds = sorted(seed for seed in ours.by_seed if seed in theirs.by_seed)
+    seeds = sort_seeds(ours.by_seed.keys() & theirs.by_seed.keys(), plan)
     mine, other = (np.array([each.by_seed[seed] for seed in seeds]) for each in (ours, theirs))
     if mine.shape != other.shape or not np.array_equal(ours.labels, theirs.labels):
         return None
@@ -82,10 +91,11 @@ def with_scores(
     rows: Sequence[VariantResult],
     found: Sequence[Mapping[int, PerImage | None]],
     headline: Metric,
+    plan: Plan | None = None,
 ) -> tuple[VariantResult, ...]:
     """Return the rows with what ``found`` says of each test image: seed -> scores, for each row."""
     joined = [join(each, headline) for each in found]
-    contrasts = [None, *(contrast(each, joined[0], headline) for each in joined[1:])]
+    contrasts = [None, *(contrast(each, joined[0], headline, plan) for each in joined[1:])]
     return tuple(
         row.replace(images=each.crossed(), contrast=other)
         for row, each, other in zip(rows, joined, contrasts, strict=True)

@@ -52,21 +52,19 @@ class Verdict(NamedTuple):
     is_higher: bool | None = None
     """Whether the score is above that of the baseline."""
     contradicts: bool = False
-    """Whether another look finds the opposite."""
+    """Whether another look finds the opposite, or two intervals share no value."""
 
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
     """Return what the looks at each row say of its difference from 0."""
-    first = step_down(rows, num_tests, lambda look, alpha: look.is_clear(alpha))
+
+    def finds(look: Look, alpha: float) -> bool:
+        return look.is_clear(alpha)
+
+    decisions = step_down(rows, num_tests, finds)
     return [
-        settle(
-            looks,
-            decision,
-            lambda look, alpha: look.is_clear(alpha),
-            [look.own.mean > 0 for look in looks],
-            [look.deciding.interval(look.joint) for look in looks if look.has_spread],
-        )
-        for looks, decision in zip(rows, first, strict=True)
+        settle(looks, first, finds, [each for look in looks if (each := look.deciding_interval)])
+        for looks, first in zip(rows, decisions, strict=True)
     ]
 
 
@@ -74,20 +72,24 @@ def settle(
     looks: Sequence[AnyLook],
     first: tuple[AnyLook, float] | None,
     finds: Callable[[AnyLook, float], bool],
-    is_higher: Sequence[bool],
-    intervals: Sequence[Interval],
+    intervals: Sequence[Interval] = (),
 ) -> Verdict:
-    """Return the verdict of all looks at a row, whose first clear look and its alpha are known."""
+    """Return the verdict of all looks at a row.
+
+    Args:
+        looks: The looks.
+        first: The first look that finds a difference, and its alpha; None if none does.
+        finds: Whether a look finds one at an alpha.
+        intervals: Those of the looks, which must share a value.
+    """
     if first is None:
         return Verdict()
-    number = next(i for i, look in enumerate(looks) if look is first[0])
-    others = (
-        look for look, sign in zip(looks, is_higher, strict=True) if sign != is_higher[number]
-    )
-    contradicts = any(finds(look, first[1]) for look in others)
-    lows, highs = zip(*intervals, strict=True) if intervals else ((0.0,), (0.0,))
-    last = looks[-1] if finds(looks[-1], first[1]) and not contradicts else first[0]
-    return Verdict(last.pairs, is_higher[number], contradicts or max(lows) > min(highs))
+    decisive, alpha = first
+    contradicts = any(
+        finds(look, alpha) for look in looks if look.is_higher != decisive.is_higher
+    ) or (bool(intervals) and max(low for low, _ in intervals) > min(high for _, high in intervals))
+    last = looks[-1] if finds(looks[-1], alpha) and not contradicts else decisive
+    return Verdict(last.pairs, decisive.is_higher, contradicts)
 
 
 def find_equivalent(

@@ -88,12 +88,14 @@ def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
     )
 
 
-class HasPairs(Protocol):
+class LookLike(Protocol):
     @property
     def pairs(self) -> int: ...
+    @property
+    def is_higher(self) -> bool: ...
 
 
-AnyLook = TypeVar("AnyLook", bound=HasPairs)
+AnyLook = TypeVar("AnyLook", bound=LookLike)
 
 
 def step_down(
@@ -235,9 +237,16 @@ class Look:
         return self.pooled if self.pooled and self.pooled.variance > NOTHING else None
 
     @property
-    def has_spread(self) -> bool:
-        """Return whether the look has an interval that decides and is no single number."""
-        return self.joint > 0 and self.deciding is not None and self.deciding.variance > NOTHING
+    def is_higher(self) -> bool:
+        return self.own.mean > 0
+
+    @property
+    def deciding_interval(self) -> tuple[float, float] | None:
+        """Return the joint interval that decides; None if it is unknown or a single number."""
+        error = self.deciding
+        if error is None or error.variance <= NOTHING or not self.joint:
+            return None
+        return error.interval(self.joint)
 
     @cached_property
     def p(self) -> float:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.spec.task import TeacherSpec
@@ -131,13 +131,20 @@ def plan_note(doc: StudyResult) -> str:
     assumed = ""
     if doc.plan and not doc.plan.date and not doc.origin:
         assumed = " (those with a result when the plan was first recorded)"
-    elif not doc.plan:
-        option = "; --plan N says otherwise" if doc.origin else ""
-        assumed = f" (assumed: those of the table, from before the first result{option})"
-    text = (
-        f"Planned: {quantity(planned, 'seed')}{assumed}. Verdicts hold however often you look: if"
-        " differences are about normal, at most 5 % of such tables ever show a false one."
-    )
+    elif doc.origin or not doc.plan:
+        option = "; --plan N says otherwise" if doc.origin and not doc.plan else ""
+        assumed = f" (assumed, from before the first result{option})"
+    text = f"Planned: {quantity(planned, 'seed')}{assumed}."
+    if left_out := _left_out(doc, seeds):
+        text += (
+            " The seeds of this table are a choice, so its verdicts do not hold at every look:"
+            f" left out {join_words(map(str, left_out))}."
+        )
+    else:
+        text += (
+            " Verdicts hold however often you look: if differences are about normal, at most 5 %"
+            " of such tables ever show a false one."
+        )
     if len(seeds) > planned:
         text += f" Seeds beyond the {planned} planned ones need stronger evidence."
     if doc.other_plan:
@@ -147,7 +154,17 @@ def plan_note(doc: StudyResult) -> str:
         )
     if added := _added_later(doc):
         text += f" Added after the first result: {join_words(added)}."
+    planned_rows = doc.plan.variants if doc.plan else ()
+    if planned_rows and planned_rows[0] != doc.rows[0].variant:
+        text += f" The planned baseline was {planned_rows[0]}."
     return text
+
+
+def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
+    """Return the seeds that the study asked for before one of these, and that are not shown."""
+    order = doc.plan.order if doc.plan else ()
+    shown = [place for place, seed in enumerate(order) if seed in seeds]
+    return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]
 
 
 def _added_later(doc: StudyResult) -> list[str]:

@@ -3,6 +3,7 @@
 Table, figures, page and README are made from this document alone.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -120,6 +121,12 @@ class Plan(Spec):
     """Day on which it was recorded, YYYY-MM-DD; empty if there were results by then."""
     order: Annotated[tuple[int, ...], AcceptsList] = ()
     """Seeds in the order in which the study first asked for them, which is that of the looks."""
+
+
+def sort_seeds(seeds: Iterable[int], plan: Plan | None) -> list[int]:
+    """Return seeds in the order of the looks: as the study first asked for them, then by number."""
+    places = {seed: place for place, seed in enumerate(plan.order if plan else ())}
+    return sorted(seeds, key=lambda seed: (places.get(seed, len(places)), seed))
 
 
 class VariantResult(Spec):

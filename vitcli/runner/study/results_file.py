@@ -33,6 +33,7 @@ from vitcli.runner.study.result import (
     TrialResult,
     VariantResult,
 )
+from vitcli.runner.study.statistics import num_tests
 from vitcli.runner.tables import csv_text, read_csv, to_csv
 from vitcli.runner.text import closest, did_you_mean, printable, quantity, shorten
 
@@ -47,6 +48,7 @@ NAMES = {
     "state": ("state", "status"),
     "predictions": ("predictions",),
     "planned": ("planned_seeds",),
+    "comparisons": ("comparisons",),
     "score": ("score",),
 }
 """Use -> what its column may be called, behind one of ``PREFIXES`` and in any case."""
@@ -190,7 +192,10 @@ def read_text(
     unused = [each for each in header if each not in columns.values()]
     doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks)
     plan = _plan({cells["planned"] for _, cells in trials if "planned" in cells}, name, choices)
-    return doc.replace(command=command, plan=plan), unused
+    stated = {cells.get("comparisons", "") for _, cells in trials}
+    compared = [int(text) for text in stated if re.fullmatch("[0-9]{1,4}", text)]
+    comparisons = max([doc.num_comparisons, *compared])
+    return doc.replace(command=command, plan=plan, num_comparisons=comparisons), unused
 
 
 def _plan(stated: Collection[str], name: str, choices: Choices) -> Plan | None:
@@ -474,10 +479,11 @@ def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState])
         (
             *(row.variant, trial.seed, trial.state, trial.number(score)),
             doc.planned_seeds,
+            num_tests(doc),
             files.get((trial.config_hash, trial.seed)),
         )
         for row in doc.rows
         for trial in row.trials
     ]
-    header = ("variant", "seed", "state", score, "planned_seeds", "predictions")
+    header = ("variant", "seed", "state", score, "planned_seeds", "comparisons", "predictions")
     return to_csv([header, *rows]).rstrip("\n")

@@ -5,7 +5,7 @@ of trials has the same seed, so it shares initialisation, data order and augment
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from vitcli.runner.study.judgement import (
 )
 from vitcli.runner.study.looks import NOTHING, Look, can_test, level, looks_at, seeds_needed
 from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult, sort_seeds
 from vitcli.runner.study.significance import (
     ALPHA,
     holm,
@@ -206,16 +206,8 @@ def paired_differences(
 ) -> list[float]:
     """Return score here minus score of the baseline, for each seed that finished in both."""
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
-    seeds = [seed for seed in in_order(mine, doc) if seed in other]
+    seeds = sort_seeds(mine.keys() & other.keys(), doc.plan)
     return [rounded(mine[seed] - other[seed]) for seed in seeds]
-
-
-def in_order(seeds: Iterable[int], doc: StudyResult) -> list[int]:
-    """Return seeds in the order of the looks: as the study first asked for them, then by number."""
-    order = doc.plan.order if doc.plan else ()
-    return sorted(
-        seeds, key=lambda seed: (order.index(seed) if seed in order else len(order), seed)
-    )
 
 
 def looks_of(doc: StudyResult) -> list[list[Look]]:
