@@ -17,7 +17,7 @@ from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.looks import level, looks_at, seeds_needed
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import Options, plan_study
-from vitcli.runner.study.result import Plan, StudyResult
+from vitcli.runner.study.result import Margin, Plan, StudyResult
 from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.run import save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
@@ -102,6 +102,21 @@ def test_a_verdict_stays_unless_another_look_contradicts_it(
         assert shown["effect"] == f"{effect} (at {decided_at} seeds)"
     else:
         assert shown["effect"] == effect
+
+
+@pytest.mark.parametrize(("m", "planned"), [(5, 8), (9, 9)])
+def test_a_clear_row_stays_clear_beyond_the_plan(m, planned):
+    """There, sign flips of one to three more pairs are above the level."""
+    for pairs in range(planned, planned + 5):
+        doc = made([-8 + 0.1 * (i % 4) for i in range(pairs)], planned, num_comparisons=m)
+        row = compare(doc)[1]
+        assert (row.effect, row.p is None, row.seeds_missing) == ("worse", False, None)
+        assert row.joint_high < 0
+
+
+def test_equal_differences_are_not_equivalent():
+    doc = made([1.0] * 8, 8, margins=(Margin(points=1.5, date="2026-01-01", num_finished=0),))
+    assert (compare(doc)[1].effect, compare(doc)[1].p_equivalent) == ("better", None)
 
 
 def test_intervals_never_become_wider_and_have_the_level_of_their_look():
@@ -189,6 +204,47 @@ def test_rows_that_come_later_are_named_and_rows_that_leave_still_count(here):
     assert read_results(more, ROOT).num_comparisons == len(names) + 1
 
 
+def test_results_without_a_record_are_their_own_plan(here):
+    fabricate("full", 0)
+    study = write_study(f"{STUDY}\nplanned_seeds: 20")
+    assert planned(study) == (3, 20)
+    doc = read_results(study, ROOT)
+    assert "with a result" in notes(doc, compare(doc))["plan"]
+
+
+def test_neither_other_seeds_nor_other_rows_move_the_plan(here):
+    declare(write_study(STUDY))
+    for variant in ("full", "no-norm"):
+        fabricate(variant, 0)
+    other = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [20]\nplanned_seeds: 6"))
+    declare(other)
+    assert planned(other) == (3, 6)
+    Path("mine.yaml").write_text(
+        "base: quickstart\nseeds: [7]\nplanned_seeds: 9\n"
+        "variants: {new: {}, other: {model.depth: 1}}\n"
+    )
+    renamed = load_study("mine.yaml")
+    declare(renamed)
+    doc = read_results(renamed, ROOT)
+    assert (planned(renamed), doc.num_comparisons) == ((3, 9), 3)
+    assert "The planned baseline was full." in notes(doc, compare(doc))["plan"]
+
+
+def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
+    later = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [5, 6]"))
+    declare(later)
+    fabricate("full", 5)
+    declare(load_study("mine.yaml", seeds=[0, 1, 5, 6]))
+    record = read_recorded_plan(ROOT)
+    assert record is not None
+    assert record.order == (5, 6, 0, 1)
+    base, row = made([1.0, 2.0, 3.0], 3).rows
+    doc = made([1.0, 2.0, 3.0], 3).replace(plan=Plan(seeds=3, order=(2, 0)), rows=(base, row))
+    assert [look.differences for look in looks_of(doc)[0]] == [pytest.approx([3.0, 1.0, 2.0])]
+    chosen = doc.replace(plan=Plan(seeds=3, order=(7, 0, 1, 9, 2)))
+    assert "left out 7 and 9" in notes(chosen, compare(chosen))["plan"]
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"planned": 3}', '{"planned": {"seeds": 1}}'])
 def test_a_damaged_record_is_none(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
@@ -229,9 +285,13 @@ def test_the_plan_of_a_table(text, plan, found):
 
 def test_a_csv_file_of_vitcli_carries_its_plan(here):
     study = write_study(f"{STUDY}\nplanned_seeds: 7")
+    declare(study)
     for variant in ("full", "no-norm"):
         fabricate(variant, 0)
     doc = read_results(study, ROOT)
     states = plan_study(study, ROOT, ()).states
     text = trials_csv(study, doc, states)
     assert read_text(text, str(Path("r.csv")), Choices(), "")[0].planned_seeds == 7
+    one = read_results(study, ROOT, ["full"]).replace(num_comparisons=4)
+    again = read_text(trials_csv(study, one, states), "r.csv", Choices(), "")[0]
+    assert again.num_comparisons == 4, "rows that are not in the file count"
