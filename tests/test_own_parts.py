@@ -263,6 +263,30 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     assert first_filters(load_model("net"), 3).shape == (32, 3, 3, 3), "not those of its head"
 
 
+@pytest.mark.parametrize(
+    ("last", "problem"),
+    [
+        ("30 * (self.head(f) / 30).tanh()", "must return what its head returns, unchanged"),
+        ("self.head(f)[:, :1]", r"returned \(2, 1\)"),
+        ("self.head(f).double().mean()", r"returned \(\)"),
+        ("(self.head(f), f)", "returned tuple"),
+        ("self.head(f.double())", "dtype"),
+    ],
+)
+def test_a_model_does_nothing_after_its_head(tiny, last, problem):
+    Path("late.py").write_text(
+        "from torch import nn\nfrom vitcli.parts import model\n\n@model\nclass Late(nn.Module):\n"
+        "    def __init__(self, img_size, in_chans, num_classes):\n        super().__init__()\n"
+        "        self.head = nn.Linear(in_chans, num_classes)\n"
+        f"    def forward(self, x):\n        f = x.mean((2, 3))\n        return {last}\n"
+    )
+    words = f"train {tiny} --code late.py -s model.family=Late -s optim.name=adamw --name late"
+    talk = vitcli(words, 2)
+    assert talk.count("late.py: ") == 1
+    assert re.search(problem, talk)
+    assert not Path("runs/late").exists()
+
+
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     Path("bad.py").write_text(BAD)
     Path("bad.yaml").write_text(

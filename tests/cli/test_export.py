@@ -27,7 +27,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import model_hash
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.weights import export, formats
@@ -263,11 +263,11 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
 def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number, value):
     run = untrained_run(here / "run", changed())
     result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: value}
-    (run.path / "result.json").write_text(json.dumps(result))
+    (run.path / "result.json").write_bytes(to_hashed_json(result))
     talk = said(4, "export", "run", "--format", "card")
     assert ("run/result.json is damaged: " in talk, talk.count("\n")) == (True, 1), talk
     assert not Path("run.md").exists()
-    (run.path / "result.json").write_text(json.dumps({"test_accuracy": 0.5, "num_test": 10}))
+    (run.path / "result.json").write_bytes(to_hashed_json({"test_accuracy": 0.5, "num_test": 10}))
     commit_json(run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml -o /acme/run"})
     said(0, "export", "run", "--format", "card")
     text = Path("run.md").read_text()
@@ -277,7 +277,7 @@ def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number,
 def test_a_card_has_no_markup_of_names(here):
     names = ("<b>a</b>", "[b](http://c)", "`d`", "e|f", "g")
     run = untrained_run(here / "run", changed(), data=DATA | {"class_names": names})
-    (run.path / "result.json").write_text(json.dumps({"test_accuracy": 0.5, "num_test": 10}))
+    (run.path / "result.json").write_bytes(to_hashed_json({"test_accuracy": 0.5, "num_test": 10}))
     commit_json(run.path / "meta.json", {"command": "vitcli train '`<b>'", "hardware": "<i>"})
     said(0, "export", "run", "--format", "card")
     text = Path("run.md").read_text()

@@ -13,6 +13,7 @@ import torch
 from tests.cli.commands import document, printed, said, save_picture
 from tests.cli.commands import vitcli as run_vitcli
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 
 attn_map = partial(run_vitcli, "attn-map")
@@ -160,7 +161,7 @@ def test_predict_says_why_a_probability_is_not_calibrated(run, photos):
         "too little": {"set_threshold_0.9": 0.1, "val_accuracy": 0.5},
         "": {"temperature": 2.0},
     }.items():
-        Path(run, "result.json").write_text(json.dumps(numbers))
+        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
         talk = said(0, "predict", run, photos, "--reject", 0.8)
         assert ("not calibrated" in talk, reason in talk) == (bool(reason), True)
 
@@ -169,12 +170,12 @@ def test_predict_says_why_a_probability_is_not_calibrated(run, photos):
 def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
     for temperature in (1.0, 999.0):  # which changes the probability, but no set
         numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
-        Path(run, "result.json").write_text(json.dumps(numbers))
+        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
         out = printed("predict", run, photos, "--coverage", 0.9, "--format", "csv")
         for row in csv.DictReader(out.splitlines()):
             assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
             assert row["accepted"] == str(size == 1).lower()
-    Path(run, "result.json").write_text(json.dumps({"set_threshold_0.9": 0.0}))
+    Path(run, "result.json").write_bytes(to_hashed_json({"set_threshold_0.9": 0.0}))
     for share, told in ((0.9, "data.val_split=9"), (0.7, "0.8, 0.9, 0.95")):
         code, out, talk = predict(run, photos, "--coverage", share)
         assert (code, out, told in talk) == (2, "", True), talk

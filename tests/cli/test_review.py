@@ -1,7 +1,6 @@
 """`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
 
 import csv
-import json
 import shlex
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.evaluate import review
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, resume_experiment, start
 from vitcli.runner.visualize import review_page
@@ -147,7 +147,7 @@ def test_the_errors_are_those_of_the_run_the_most_confident_first(run):
         said(code, "eval", "run", "--review", "--min-accuracy", least)
     result = RunDir(Path("run")).read("result.json") | {"temperature": 10.0}
     del result["sha256"]
-    Path("run/result.json").write_text(json.dumps(result))
+    Path("run/result.json").write_bytes(to_hashed_json(result))
     calm = reviewed("run")["errors"]
     assert max(each["predicted_probability"] for each in calm) < max(shares)
 

@@ -30,6 +30,7 @@ from vitcli.runner.study.collect import collect, read_results
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers, total_seconds
 from vitcli.runner.study.plan import Options, plan_study
+from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 
@@ -179,7 +180,8 @@ def test_results_state_the_parameters_where_no_training_needs_a_model(study):
 def test_the_command_names_the_requested_seeds_and_variants(study):
     for seeds, words in (([0, 1, 2, 3, 9, 11, 12], " --seeds 0-3,9,11-12"), (None, "")):
         asked = load_study("mine.yaml", seeds)
-        doc = collect(asked, ROOT, trial_states(asked, ROOT, ["full"]), {}, ["full"])
+        plan = Plan(seeds=3)
+        doc = collect(asked, ROOT, trial_states(asked, ROOT, ["full"]), {}, plan, ["full"])
         assert doc.command == f"vitcli ablate mine.yaml{words} --only full"
         assert [row.variant for row in doc.rows] == ["full"]
         assert doc.num_comparisons == 1, "what is not shown still counts for Holm"

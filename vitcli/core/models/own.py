@@ -91,3 +91,34 @@ class OwnModel(ImageModel):
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))
         return logits
+
+    def check_head(self, images: Tensor, before: Callable[[], object], tolerance: float) -> None:
+        """Refuse a module that does more with what its head returns, which would be left out.
+
+        Args:
+            images: A batch, as ``forward`` takes it.
+            before: Sets the random numbers of a pass.
+            tolerance: How much equal computations may differ.
+
+        Raises:
+            ValueError: It returns something else than the output of its head.
+        """
+        self.net.head = self.head
+        before()
+        try:
+            written = self.net(images)
+        finally:
+            self.net.head = nn.Identity()
+        before()
+        logits = self(images)
+        if not isinstance(written, Tensor) or written.shape != logits.shape:
+            got = tuple(written.shape) if isinstance(written, Tensor) else type(written).__name__
+            raise ValueError(
+                f"{type(self.net).__name__} must return what its head returns, of the shape"
+                f" {tuple(logits.shape)}, returned {got}"
+            )
+        if not torch.allclose(written, logits, rtol=tolerance, atol=tolerance, equal_nan=True):
+            raise ValueError(
+                f"{type(self.net).__name__} must return what its head returns, unchanged; make the"
+                " last operations part of self.head"
+            )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
+from vitcli.core.models.own import OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
@@ -118,8 +119,9 @@ def errors_are_named(task: Task) -> Iterator[None]:
     """
     try:
         yield
-    except TypeError as error:
-        if blame(error):
+    except (TypeError, ValueError, RuntimeError) as error:
+        is_named = isinstance(error, TypeError | ValueError) or "dtype" in str(error)
+        if blame(error) or not is_named:
             raise
         files = ", ".join(sorted(task.spec.code))
         raise OwnCodeError(f"{files}: {error}") from error
@@ -140,16 +142,25 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     was_training = task.module.training
     task.module.eval()
     passes: list[list[Tensor]] = []
+    images = batch["images"]
+    tolerance = tolerance_on(images.device)
+    files = ", ".join(sorted(task.spec.code))
+
+    def reseed() -> None:
+        seed_step(images.device, seed, 0)
+
+    for model in task.module.modules():
+        if isinstance(model, OwnModel) and images.shape[1:2] == (model.spec.in_chans,):
+            with unchanged(files), errors_are_named(task):
+                model.check_head(images[:2].float(), reseed, tolerance)
     for _ in range(2):
-        seed_step(batch["images"].device, seed, 0)
+        reseed()
         seen: list[Tensor] = []
-        files = ", ".join(sorted(task.spec.code))
         with unchanged(files), watched(task, seen), errors_are_named(task):
             numbers = task.losses(batch)
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
     task.module.train(was_training)
-    tolerance = tolerance_on(batch["images"].device)
     if not all(
         torch.allclose(one, other, rtol=tolerance, atol=tolerance)
         for one, other in zip(*passes, strict=True)

@@ -66,7 +66,13 @@ def card_data(model: TrainedModel) -> tuple["ModelCardData", Metric, float, str]
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    result, metric = model.run.read("result.json"), model.spec.task.row.headline
+    try:
+        result = model.run.read_result()
+    except FileNotFoundError:
+        result = {}
+    except ValueError as error:
+        raise InputError(f"{model.run.path}/result.json is damaged: {error}") from error
+    metric = model.spec.task.row.headline
     key = headline_key(result, metric.name)
     if key not in result:
         is_imported = model.run.read("meta.json").get("imported")
