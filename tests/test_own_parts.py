@@ -282,7 +282,7 @@ def test_a_model_does_nothing_after_its_head(tiny, last, problem):
     )
     words = f"train {tiny} --code late.py -s model.family=Late -s optim.name=adamw --name late"
     talk = vitcli(words, 2)
-    assert talk.count("late.py: ") == 1
+    assert "late.py:" in talk
     assert re.search(problem, talk)
     assert not Path("runs/late").exists()
 

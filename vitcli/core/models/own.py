@@ -109,14 +109,15 @@ class OwnModel(ImageModel):
             written = self.net(images)
         finally:
             self.net.head = nn.Identity()
-        before()
-        logits = self(images)
-        if not isinstance(written, Tensor) or written.shape != logits.shape:
+        wanted = (len(images), self.spec.num_classes)
+        if not isinstance(written, Tensor) or written.shape != wanted:
             got = tuple(written.shape) if isinstance(written, Tensor) else type(written).__name__
             raise ValueError(
                 f"{type(self.net).__name__} must return what its head returns, of the shape"
-                f" {tuple(logits.shape)}, returned {got}"
+                f" {wanted}, returned {got}"
             )
+        before()
+        logits = self(images)
         if not torch.allclose(written, logits, rtol=tolerance, atol=tolerance, equal_nan=True):
             raise ValueError(
                 f"{type(self.net).__name__} must return what its head returns, unchanged; make the"
