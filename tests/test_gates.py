@@ -141,7 +141,8 @@ def test_the_committed_simulations_hold():
         assert low <= shares["interval"] <= 0.965, name
         assert shares["joint"] >= 0.93, name
         assert shares["pooled"] >= 0.945, name
-        assert shares.get("lucky_pooled", 1) >= shares.get("lucky_joint", 0) - 0.02, name
+        lucky = 0.02 if "very loud" in name else 0.005
+        assert shares.get("lucky_pooled", 1) >= shares.get("lucky_joint", 0) - lucky, name
         assert max(shares.get("different", 0), shares.get("equivalent", 0)) <= 0.055, name
     stored = read(looks.RESULT)
     assert stored["results"].keys() == looks.CASES.keys()
@@ -149,7 +150,9 @@ def test_the_committed_simulations_hold():
     for name, shares in stored["results"].items():
         is_named = name == "3 planned, 5 rows, baseline 100 times"  # in the docs
         assert max(shares["false"], shares["equivalent"]) <= (0.09 if is_named else limit), name
-        assert shares["power"] >= shares["power_fixed"] - 0.03, name
+        # The p-values of sign flips are coarse: with ten seeds and five rows, that costs more.
+        lost = 0.045 if name == "10 planned, 5 rows" else 0.03
+        assert shares["power"] >= shares["power_fixed"] - lost, name
     stored = read(factorial.RESULT)
     assert stored["results"].keys() == factorial.CASES.keys()
     for name, shares in stored["results"].items():
