@@ -23,6 +23,7 @@ from vitcli.runner.run.folder import (
     FILES,
     RUNS,
     TRACKER,
+    TRACKER_NAMES,
     RunDir,
     delete_step,
     is_effectively_empty,
@@ -326,6 +327,7 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
         if not is_run_folder(run):
             raise InputError(f"{path}: not a folder that vitcli wrote; nothing was removed")
         refuse_link(run.path)
+        run.refuse_folders()
     left: list[str] = []
     with contextlib.ExitStack() as held:
         try:
@@ -358,7 +360,7 @@ def delete_run_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
     for path in step_folders(folder / "checkpoints"):
         delete_step(path)
-    shutil.rmtree(folder / TRACKER, ignore_errors=True)
+    _delete_tracker_files(folder / TRACKER)
     delete_code_copies(folder, _recorded_configs(RunDir(folder)))
     for path in (folder / "checkpoints", folder / own_code.FOLDER):
         with contextlib.suppress(OSError):  # another file is in it
@@ -367,7 +369,21 @@ def delete_run_files(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
             for path in folder.glob("events.out.tfevents.*"):
-                path.unlink()
+                if not path.is_dir():
+                    path.unlink()
+
+
+def _delete_tracker_files(folder: Path) -> None:
+    for log in [] if folder.is_symlink() else list(folder.glob("*.log")):
+        note = log.with_suffix(".json")
+        is_noted = {"id", "where", "step"} <= RunDir(folder).read(note.name).keys()
+        if log.is_file() and (is_noted or log.stem in TRACKER_NAMES):
+            shutil.rmtree(log.with_suffix(""), ignore_errors=True)  # follows no link
+            for path in (log, note):
+                if path.is_symlink() or not path.is_dir():
+                    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another file is in it
+        folder.rmdir()
 
 
 def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:

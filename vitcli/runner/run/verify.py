@@ -9,7 +9,14 @@ from typing import get_args
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import read_bounded, read_json
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import MANIFEST, RunDir, State, headline_key, temporary_files
+from vitcli.runner.run.folder import (
+    MANIFEST,
+    RunDir,
+    State,
+    headline_key,
+    step_folders,
+    temporary_files,
+)
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
 
 
@@ -119,7 +126,7 @@ def _check_predictions(run: RunDir) -> None:
 
 def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
     """Return a verdict on each checkpoint, newest first."""
-    folders = [path for path in run.checkpoints.glob("*") if path.name.isdecimal()]
+    folders = step_folders(run.checkpoints)
     verdicts = [
         _verdict(f"checkpoints/{path.name}", partial(_check_checkpoint, path))
         if (path / MANIFEST).exists()
