@@ -9,7 +9,7 @@ from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
-from vitcli.runner.files import to_hashed_json
+from vitcli.runner.files import commit_json, to_hashed_json
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -45,6 +45,27 @@ def test_a_damaged_file_does_not_hide_the_other_runs(file, content):
     if content != "\0":  # many programs have a config.yaml
         printed("runs", "rm", "-y", damaged.path)
         assert not damaged.exists
+
+
+@pytest.mark.parametrize("damage", ["", "{}\n", "seed: 0\n", "result.json"])
+def test_a_shortened_configuration_or_a_lost_result_is_damage_for_every_reader(damage):
+    """YAML that was cut off is often valid; the settings after the cut are then defaults."""
+    run = make_run(0, changes={"model.depth": 2})
+    digest = {"config_sha256": run.config_sha256()}
+    commit_json(run.path / "meta.json", run.read("meta.json") | digest)
+    words = {name: ("runs", name) for name in ("ls", "page")} | {"export": EXPORT}
+    words |= {name: ("runs", name, run.name) for name in ("show", "record")}
+    assert [vitcli(*words[name])[0] for name in words] == [0] * 5
+    if damage == "result.json":
+        (run.path / damage).unlink()
+    else:
+        (run.path / "config.yaml").write_text(damage)
+    assert document(*words["ls"])[0]["state"] == "damaged"
+    assert document(*words["show"])["status"]["state"] == "damaged"
+    assert document(*words["page"])["damaged"]
+    assert [vitcli(*words[name])[0] for name in ("record", "export")] == [4, 4]
+    assert vitcli("runs", "verify", run.name)[0] == 4
+    said(0, "runs", "rm", "-y", run.name)
 
 
 @pytest.mark.parametrize("json_option", [(), ("--json",)])

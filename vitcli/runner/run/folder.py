@@ -71,6 +71,9 @@ RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
 RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
 MAX_SECONDS = 1e10
 RESULT_COSTS = ("seconds", "per_second", "flops")
+REPLACED = "replaced_config_sha256"
+"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
+CHANGED = "it differs from that of the training"
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -186,6 +189,23 @@ class RunDir:
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
         return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
+
+    def has_changed_config(self) -> bool:
+        """Return whether config.yaml is not that of the training; old runs do not record it."""
+        meta, now = self.read("meta.json"), self.config_sha256()
+        return meta.get("config_sha256") not in (None, now) and meta.get(REPLACED) != now
+
+    def trained_spec(self) -> ExperimentSpec:
+        """Read config.yaml, and refuse a file that is not that of the training.
+
+        Raises:
+            ConfigError: The file cannot be read.
+            InputError: It was cut or edited after the run was started.
+        """
+        spec = self.spec()
+        if self.has_changed_config():
+            raise InputError(f"{self.path / 'config.yaml'}: {CHANGED}")
+        return spec
 
     def last_step(self) -> int:
         """Return the step of the newest checkpoint; 0 if there is none."""

@@ -20,6 +20,7 @@ from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import make_output_folder, read_bounded, sha256
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
+    CHANGED,
     FILES,
     RUNS,
     TRACKER,
@@ -117,10 +118,10 @@ def summarize_runs(runs: Sequence[RunDir]) -> list[RunSummary]:
 
 
 def readable_spec(run: RunDir) -> ExperimentSpec | None:
-    """Return the configuration of a run; None if config.yaml cannot be read."""
+    """Return the configuration of a run; None if config.yaml cannot be read, or was changed."""
     try:
-        return run.spec()
-    except ConfigError:
+        return run.trained_spec()
+    except (ConfigError, InputError):
         return None
 
 
@@ -136,7 +137,7 @@ def summarize(
     """
     meta, measured = run.read("meta.json"), last_measures(run)
     state, reason = shown_state(run)
-    if spec is None and (run.path / "config.yaml").exists():
+    if spec is None and state != "damaged" and (run.path / "config.yaml").exists():
         state, reason = "damaged", "its config.yaml cannot be read"
     task = spec.task.name if spec else DEFAULT_TASK
     data = spec.data.name if spec else _text(meta.get("data"))
@@ -199,10 +200,21 @@ def live_state(run: RunDir) -> tuple[str, str]:
 
 
 def shown_state(run: RunDir) -> tuple[str, str]:
-    """Return state and reason for a list. A run is damaged if its result.json is, or was edited."""
+    """Return state and reason for a list. A run is damaged if a file was edited, or is gone."""
+    with contextlib.suppress(OSError, ValueError):  # whoever reads the file says why
+        if run.has_changed_config():
+            return "damaged", f"config.yaml: {CHANGED}"
     if (run.path / "result.json").exists() and not run.read("result.json"):
         return "damaged", "its result.json is damaged, or was changed by hand"
+    if lacks_result(run):
+        return "damaged", "its result.json is missing"
     return live_state(run)
+
+
+def lacks_result(run: RunDir) -> bool:
+    """Return whether a run that was trained to its end has no result.json."""
+    is_trained = run.status()["state"] == "finished" and not run.read("meta.json").get("imported")
+    return is_trained and not (run.path / "result.json").exists()
 
 
 def is_in_use(run: RunDir) -> bool:

@@ -43,7 +43,7 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         ConfigError: The runs differ in more than their seeds.
     """
     metas = [_read_meta(run) for run in runs]
-    specs = [run.spec() for run in runs]
+    specs = [run.trained_spec() for run in runs]
     results = [run.read("result.json") for run in runs]
     _refuse_mixture(runs, metas, specs, results)
     meta, spec = metas[0], specs[0]

@@ -26,6 +26,7 @@ from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import (
+    REPLACED,
     RUNS,
     RunDir,
     default_path,
@@ -40,7 +41,6 @@ from vitcli.runner.trackers.live import live_trackers
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
-    REPLACED,
     configuration_record,
     edited_configuration,
     mark_inexact,
