@@ -31,7 +31,7 @@ from vitcli.runner.run.folder import (
     step_folders,
     temporary_files,
 )
-from vitcli.runner.run.record import last_measures, whole_flops
+from vitcli.runner.run.record import last_measures, refuse_unreadable, whole_flops
 
 PAGE = "index.html"
 """Name of the page of runs in a folder of runs."""
@@ -201,6 +201,10 @@ def live_state(run: RunDir) -> tuple[str, str]:
 
 def shown_state(run: RunDir) -> tuple[str, str]:
     """Return state and reason for a list. A run is damaged if a file was edited, or is gone."""
+    try:
+        refuse_unreadable(run)
+    except InputError as error:
+        return "damaged", str(error).removeprefix(f"{run.path}/")
     with contextlib.suppress(OSError, ValueError):  # whoever reads the file says why
         if run.has_changed_config():
             return "damaged", f"config.yaml: {CHANGED}"

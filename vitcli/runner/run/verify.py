@@ -26,12 +26,13 @@ class Verdict:
 
     name: str
     state: str
-    """``ok``, ``damaged``, ``missing``, or ``incomplete`` (left by a killed process, not used)."""
+    """``ok``, ``damaged``, ``missing``, ``unreadable`` (the rights of the file forbid it), or
+    ``incomplete`` (left by a killed process, not used)."""
     reason: str = ""
 
     @property
     def is_bad(self) -> bool:
-        return self.state in ("damaged", "missing")
+        return self.state in ("damaged", "missing", "unreadable")
 
 
 def verify_run(run: RunDir) -> list[Verdict]:
@@ -62,10 +63,10 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
         check()
     except FileNotFoundError:
         return Verdict(name, "missing")
-    except UserError as error:
-        return Verdict(name, "damaged", str(error))
-    except BROKEN_ARCHIVE as error:
-        return Verdict(name, "damaged", str(error) or type(error).__name__)
+    except (UserError, *BROKEN_ARCHIVE) as error:
+        is_forbidden = PermissionError in map(type, (error, error.__cause__))
+        state = "unreadable" if is_forbidden else "damaged"
+        return Verdict(name, state, str(error) or type(error).__name__)
     return Verdict(name, "ok")
 
 

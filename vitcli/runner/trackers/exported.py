@@ -10,7 +10,7 @@ from vitcli.runner.experiment.config import flatten
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import shown_state
-from vitcli.runner.run.record import is_number, last_measures
+from vitcli.runner.run.record import is_number, last_measures, refuse_unreadable
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 JSON_FILES = ("status.json", "meta.json", "result.json")
@@ -92,6 +92,7 @@ def read_run(run: RunDir) -> ExportedRun:
     Raises:
         UserError: A file is damaged.
     """
+    refuse_unreadable(run)
     for name in JSON_FILES:
         if (run.path / name).exists() and not run.read(name):
             raise InputError(
