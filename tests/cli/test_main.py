@@ -10,6 +10,7 @@ from pathlib import Path
 
 import filelock
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from tests.cli.commands import said, started
@@ -106,3 +107,11 @@ def test_names_of_any_script_can_be_shown_in_any_locale(here):
     done = started("experiments", "show", "größer_蝶.yaml", env=os.environ | own)
     assert done.returncode == 0, done.stderr
     assert "question: is" in done.stdout
+
+
+def test_a_matplotlibrc_that_is_not_utf8_is_named(here):
+    Path("matplotlibrc").write_bytes(b"font.size: 10 # \xe9\n")
+    Image.new("RGB", (32, 32)).save("x.png")
+    done = started("attn-map", "cifar10-pocket", "x.png")
+    *_, talk = done.stderr.splitlines()
+    assert (done.returncode, "Traceback" in done.stderr, "matplotlibrc" in talk) == (2, False, True)

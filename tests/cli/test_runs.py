@@ -1,6 +1,7 @@
 """`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
-from vitcli.runner.files import to_hashed_json
+from vitcli.runner.files import commit_json, to_hashed_json
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -45,6 +46,55 @@ def test_a_damaged_file_does_not_hide_the_other_runs(file, content):
     if content != "\0":  # many programs have a config.yaml
         printed("runs", "rm", "-y", damaged.path)
         assert not damaged.exists
+
+
+@pytest.mark.parametrize("damage", ["", "{}\n", "seed: 0\n", "result.json"])
+def test_a_shortened_configuration_or_a_lost_result_is_damage_for_every_reader(damage):
+    """YAML that was cut off is often valid; the settings after the cut are then defaults."""
+    run = make_run(0, changes={"model.depth": 2})
+    digest = {"config_sha256": run.config_sha256()}
+    commit_json(run.path / "meta.json", run.read("meta.json") | digest)
+    words = {name: ("runs", name) for name in ("ls", "page")} | {"export": EXPORT}
+    words |= {name: ("runs", name, run.name) for name in ("show", "record")}
+    assert [vitcli(*words[name])[0] for name in words] == [0] * 5
+    if damage == "result.json":
+        (run.path / damage).unlink()
+    else:
+        (run.path / "config.yaml").write_text(damage)
+    assert document(*words["ls"])[0]["state"] == "damaged"
+    assert document(*words["show"])["status"]["state"] == "damaged"
+    assert document(*words["page"])["damaged"]
+    assert [vitcli(*words[name])[0] for name in ("record", "export")] == [4, 4]
+    assert vitcli("runs", "verify", run.name)[0] == 4
+    said(0, "runs", "rm", "-y", run.name)
+
+
+@pytest.mark.parametrize("wrong", [1, 0.5, "x", [], {"a": 1}, [{}], True])
+def test_a_value_of_another_type_in_meta_json_is_shown_as_it_is(wrong):
+    run = make_run(0)
+    meta = run.read("meta.json") | {"code": {}, "parameters": 1, "train_seconds": 1.0}
+    commit_json(run.path / "meta.json", dict.fromkeys(meta, wrong))
+    for words in (("show", run.name), ("ls",), ("diff", run.name, run.name)):
+        printed("runs", *words)
+
+
+@pytest.mark.parametrize("name", ["result.json", "status.json", "meta.json"])
+def test_a_file_without_permission_is_not_called_damaged(monkeypatch, name):
+    run, ordinary = make_run(0), os.open
+
+    def refuse(path, *rest, **others):
+        if Path(path) == run.path / name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return ordinary(path, *rest, **others)
+
+    monkeypatch.setattr(os, "open", refuse)
+    verdicts = json.loads(vitcli("runs", "verify", run.name, "--json")[1])[run.name]
+    if name != "status.json":  # whose state decides what is checked
+        assert {each["state"] for each in verdicts if each["name"] == name} == {"unreadable"}
+    resume = ("train", "--resume", run.path)
+    for words in (("runs", "show", run.name), ("runs", "record", run.name), EXPORT, resume):
+        assert f"{name}: cannot be read: Permission denied" in said(4, *words)
+    assert "cannot be read" in document("runs", "ls")[0]["reason"]
 
 
 @pytest.mark.parametrize("json_option", [(), ("--json",)])

@@ -8,7 +8,8 @@ from tests.cli.commands import document, said
 from tests.fabricated import make_run
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json, sha256
-from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.folder import TRACKER_NAMES, RunDir, hold_folder
+from vitcli.runner.trackers.live import TRACKERS
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
@@ -64,16 +65,62 @@ def test_a_folder_of_another_program_is_left_alone():
 def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
     own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
+    own += [study / "logs" / name for name in ("my.events", "my.control", "driverx.lock")]
+    own += [
+        study / "logs" / name for name in ("workerbench.log", "slurm/notes.txt", "slurm/a.json")
+    ]
+    own += [study / name for name in ("figures/fields.png", "parts-final.yaml", "search.journal")]
     own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt", run.path / ".config.yaml.swp"]
     names = ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abcd12_3")
     written = [run.path / name for name in names]
+    key = "full.seed0-0123abcd"
+    logs = ("worker0.log", "worker1.0.log", f"worker-{key}.log", f"{key}.events", f"{key}.control")
+    logs += ("driver0.lock", "shared.txt", "slurm/7_submission.sh", "slurm/7_0_0_log.err")
+    written += [study / "logs" / name for name in logs]
     for path in own + written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    commit_json(study / "logs/slurm/full.seed0.json", {"id": "7_0", "key": key, "attempt": 0})
     talk = said(0, "runs", "rm", "parts", run.name, "--yes")
     left = {path for path in Path("runs").rglob("*") if path.is_file() and path.name != ".lock"}
     assert left == {*own}
     assert talk.count("not removed, because vitcli did not write it") == len(own)
+
+
+OWN = ("best/manifest.json", "800.bak/tensors.safetensors", "0800/manifest.json")
+"""Copies of checkpoints, which a person made."""
+
+
+def test_copies_of_checkpoints_and_what_no_tracker_wrote_stay():
+    run = make_run(4)
+    kept = [*(run.checkpoints / name for name in OWN)]
+    kept += [run.path / "tracker" / name for name in ("notes.md", "mlflow/mine.txt")]
+    written = [run.path / "tracker" / name for name in ("wandb.log", "wandb.json", "wandb/a/b")]
+    written += [run.checkpoints / "800" / "tensors.safetensors"]
+    for path in kept + written:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    talk = said(0, "runs", "rm", run.name, "--yes")
+    left = {path for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert left == {*kept}
+    assert talk.count("not removed, because vitcli did not write it") == len(kept)
+    assert {*TRACKERS} == {*TRACKER_NAMES}
+
+
+@pytest.mark.parametrize("name", ["result.json", "status.json", "checkpoints/800/manifest.json"])
+@pytest.mark.parametrize(
+    "words", [("runs", "rm", "-y"), ("train", "quickstart", "--rerun", "-o"), ()]
+)
+def test_a_folder_in_place_of_a_file_is_refused_before_a_file_is_deleted(name, words):
+    run = make_run(4)
+    (run.path / name).unlink()
+    (run.path / name / "mine").mkdir(parents=True)
+    before = sorted(run.path.rglob("*"))
+    words = words or ("train", "quickstart", "--rerun", "--dry-run", "-o")
+    assert f"{run.path / name} is a folder" in said(4, *words, run.path)
+    assert [path for path in sorted(run.path.rglob("*")) if path.name != ".lock"] == [
+        path for path in before if path.name != ".lock"
+    ]
 
 
 def record_code(folder: Path, name: str) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from functools import partial
+from traceback import walk_tb
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -120,6 +121,8 @@ def as_user_error(error: BaseException) -> UserError | None:
     if isinstance(error, ImportError):
         is_memory = any(mark in str(error) for mark in MAPPING_MARKS)
         return ResourceError(f"out of memory: {error}") if is_memory else None
+    if isinstance(error, UnicodeDecodeError):
+        return _as_matplotlibrc_error(error)
     if not isinstance(error, MemoryError | RuntimeError):
         return None
     if "torch" in sys.modules:
@@ -127,6 +130,15 @@ def as_user_error(error: BaseException) -> UserError | None:
 
         return as_resource_error(error)
     return ResourceError("out of memory") if isinstance(error, MemoryError) else None
+
+
+def _as_matplotlibrc_error(error: UnicodeDecodeError) -> UserError | None:
+    """Return an error that names the matplotlibrc that matplotlib read while it was imported."""
+    for frame, _ in walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") == "matplotlib" and "fname" in frame.f_locals:
+            name = frame.f_locals["fname"]
+            return ConfigError(f"{name}: not UTF-8; save it as UTF-8, or rename it")
+    return None
 
 
 def _as_file_error(error: OSError) -> UserError | None:

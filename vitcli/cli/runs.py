@@ -158,9 +158,10 @@ def show(run: Run, json: Json = False) -> None:
     from vitcli.runner.experiment.diff import changed_fields
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.listing import shown_state
-    from vitcli.runner.run.record import readable_metrics
+    from vitcli.runner.run.record import readable_metrics, refuse_unreadable
 
     found = find_run(run)
+    refuse_unreadable(found)
     state, reason = shown_state(found)
     status = found.status() | {"state": state, "reason": reason}
     records = readable_metrics(found)
@@ -201,8 +202,8 @@ def format_value(name: str, value: Any) -> str:
 
     if value is None:
         return "-"
-    if name == "code":  # hashes of files, versions of packages
-        return ", ".join(f"{source} {digest[:12]}" for source, digest in value.items()) or "-"
+    if name == "code" and isinstance(value, dict):  # hashes of files, versions of packages
+        return ", ".join(f"{source} {str(digest)[:12]}" for source, digest in value.items()) or "-"
     metric = metric_of(name)
     if isinstance(value, float) and metric and metric.unit:
         return metric.text(value)
@@ -210,7 +211,7 @@ def format_value(name: str, value: Any) -> str:
         return duration(value)
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    if name == "parameters":
+    if name == "parameters" and isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, tuple | list):
         return ", ".join(format_value("", v) for v in value)
@@ -309,9 +310,14 @@ def verify(runs: Runs, json: Json = False) -> None:
         for run, verdicts in found.items():
             rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
             emit(f"run {run.name}\n{table(['state', 'file', 'reason'], rows)}")
-    bad = [run.name for run in found if any(verdict.is_bad for verdict in found[run])]
-    if bad:
-        raise InputError(f"damaged: {', '.join(bad)}")
+    states = {run.name: {each.state for each in found[run] if each.is_bad} for run in found}
+    damaged = [name for name in states if states[name] - {"unreadable"}]
+    unread = [name for name in states if states[name] == {"unreadable"}]
+    if damaged or unread:
+        kinds = {"damaged": damaged, "cannot be read": unread}
+        raise InputError(
+            "; ".join(f"{kind}: {', '.join(kinds[kind])}" for kind in kinds if kinds[kind])
+        )
 
 
 @commands.command()

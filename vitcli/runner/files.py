@@ -118,7 +118,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 def temporary_files_of(path: Path) -> list[Path]:
     """Return the temporary files of ``commit`` that killed processes left beside ``path``."""
-    return list(path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}"))
+    found = path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}")
+    return [path for path in found if path.is_symlink() or not path.is_dir()]
 
 
 def link_before(path: Path, folder: Path) -> Path | None:

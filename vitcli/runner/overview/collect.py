@@ -18,9 +18,10 @@ from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
 from vitcli.runner.run.compare import FACTS, short_setting
-from vitcli.runner.run.folder import FILES, RunDir, list_runs
+from vitcli.runner.run.folder import CHANGED, FILES, RunDir, list_runs
 from vitcli.runner.run.listing import (
     RunSummary,
+    lacks_result,
     short_data_name,
     summarize,
 )
@@ -75,10 +76,12 @@ def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]]
     spec: ExperimentSpec | None = None
     problems: list[str] = []
     try:
-        spec = run.spec()
+        spec = run.trained_spec()
     except ConfigError as error:
         reason = str(error).splitlines()[0].replace(f"{run.path}/", "")
         problems.append(f"config.yaml cannot be read: {reason}")
+    except InputError:
+        problems.append(f"config.yaml: {CHANGED}")
     records: list[dict[str, Any]] = []
     try:
         records = run.metrics()
@@ -87,8 +90,7 @@ def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]]
     for name in FILES:
         if name.endswith(".json") and (run.path / name).exists() and not run.read(name):
             problems.append(f"{name} is damaged")
-    is_trained = run.status()["state"] == "finished" and not run.read("meta.json").get("imported")
-    if is_trained and not (run.path / "result.json").exists():
+    if lacks_result(run):
         problems.append("result.json is missing")
     return spec, records, problems
 

@@ -142,7 +142,7 @@ class Watcher:
     def _progress(self, run: RunDir, name: str, variant: str) -> TrialProgress:
         spec = self._cached(run.path / "config.yaml", lambda: readable_spec(run))
         if spec is None:
-            reason = "config.yaml cannot be read"
+            reason = "config.yaml cannot be read, or differs from that of the training"
             return TrialProgress(name=name, variant=variant, state="damaged", reason=reason)
         metrics = run.path / "metrics.jsonl"
         records = self._cached(metrics, lambda: readable_metrics(run))

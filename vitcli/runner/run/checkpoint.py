@@ -239,5 +239,5 @@ def keep_weights(folder: Path) -> None:
 def prune(folder: Path, keep: Collection[int]) -> None:
     """Remove the checkpoints of all steps except ``keep``."""
     for path in step_folders(folder):
-        if path.name.isdecimal() and int(path.name) not in keep:
+        if int(path.name) not in keep:
             delete_step(path)

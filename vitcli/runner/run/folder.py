@@ -54,6 +54,8 @@ FILES = (
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 TRACKER = "tracker"
 """Folder with the notes, logs and files of live trackers."""
+TRACKER_NAMES = ("wandb", "mlflow")
+"""Trackers whose files are known also where they failed before their note in the folder."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 TENSORS = "tensors.safetensors"
@@ -69,6 +71,9 @@ RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
 RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
 MAX_SECONDS = 1e10
 RESULT_COSTS = ("seconds", "per_second", "flops")
+REPLACED = "replaced_config_sha256"
+"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
+CHANGED = "it differs from that of the training"
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -152,7 +157,8 @@ class RunDir:
         """Refuse to write where a link leads to files that are not the run's own.
 
         Raises:
-            InputError: A file or folder of the run is a link, a pipe or a device.
+            InputError: A file or folder of the run is a link, a pipe or a device, or a file is a
+                folder.
         """
         code = self.path / own_code.FOLDER
         for path in (self.checkpoints, code, *(self.path / name for name in FILES)):
@@ -162,10 +168,44 @@ class RunDir:
         for path in self.checkpoints.glob("*"):
             for name in CHECKPOINT_FILES:
                 _refuse_link(path / name)
+        self.refuse_folders()
+
+    def refuse_folders(self) -> None:
+        """Refuse to write or delete where a folder is in place of a file, before any file is lost.
+
+        Raises:
+            InputError: There is a folder in place of a file.
+        """
+        files = [self.path / name for name in FILES]
+        files += [
+            step / name for step in step_folders(self.checkpoints) for name in CHECKPOINT_FILES
+        ]
+        for path in files:
+            if path.is_dir() and not path.is_symlink():
+                raise InputError(
+                    f"{path} is a folder, and a run has a file there; move it elsewhere"
+                )
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
         return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
+
+    def has_changed_config(self) -> bool:
+        """Return whether config.yaml is not that of the training; old runs do not record it."""
+        meta, now = self.read("meta.json"), self.config_sha256()
+        return meta.get("config_sha256") not in (None, now) and meta.get(REPLACED) != now
+
+    def trained_spec(self) -> ExperimentSpec:
+        """Read config.yaml, and refuse a file that is not that of the training.
+
+        Raises:
+            ConfigError: The file cannot be read.
+            InputError: It was cut or edited after the run was started.
+        """
+        spec = self.spec()
+        if self.has_changed_config():
+            raise InputError(f"{self.path / 'config.yaml'}: {CHANGED}")
+        return spec
 
     def last_step(self) -> int:
         """Return the step of the newest checkpoint; 0 if there is none."""
@@ -366,9 +406,13 @@ def headline_key(result: Mapping[str, Any], name: str) -> str:
 
 
 def step_folders(checkpoints: Path) -> list[Path]:
-    """Return the folders of a run's checkpoints; links are not followed."""
+    """Return the folders of a run's checkpoints; no links, and no copies such as ``4.bak``."""
     found = [] if checkpoints.is_symlink() else checkpoints.glob("*/")
-    return [path for path in found if not path.is_symlink()]
+    return [path for path in found if _is_step(path.name) and not path.is_symlink()]
+
+
+def _is_step(name: str) -> bool:
+    return name.isdecimal() and name == str(int(name))
 
 
 def delete_step(path: Path) -> None:
@@ -384,7 +428,7 @@ def delete_step(path: Path) -> None:
 def steps(checkpoints: Path) -> list[int]:
     """Return the steps of a run's checkpoints, newest first."""
     names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
-    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    return sorted((int(name) for name in names if _is_step(name)), reverse=True)
 
 
 def is_effectively_empty(folder: Path) -> bool:

@@ -20,16 +20,18 @@ from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import make_output_folder, read_bounded, sha256
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
+    CHANGED,
     FILES,
     RUNS,
     TRACKER,
+    TRACKER_NAMES,
     RunDir,
     delete_step,
     is_effectively_empty,
     step_folders,
     temporary_files,
 )
-from vitcli.runner.run.record import last_measures, whole_flops
+from vitcli.runner.run.record import last_measures, refuse_unreadable, whole_flops
 
 PAGE = "index.html"
 """Name of the page of runs in a folder of runs."""
@@ -116,10 +118,10 @@ def summarize_runs(runs: Sequence[RunDir]) -> list[RunSummary]:
 
 
 def readable_spec(run: RunDir) -> ExperimentSpec | None:
-    """Return the configuration of a run; None if config.yaml cannot be read."""
+    """Return the configuration of a run; None if config.yaml cannot be read, or was changed."""
     try:
-        return run.spec()
-    except ConfigError:
+        return run.trained_spec()
+    except (ConfigError, InputError):
         return None
 
 
@@ -135,7 +137,7 @@ def summarize(
     """
     meta, measured = run.read("meta.json"), last_measures(run)
     state, reason = shown_state(run)
-    if spec is None and (run.path / "config.yaml").exists():
+    if spec is None and state != "damaged" and (run.path / "config.yaml").exists():
         state, reason = "damaged", "its config.yaml cannot be read"
     task = spec.task.name if spec else DEFAULT_TASK
     data = spec.data.name if spec else _text(meta.get("data"))
@@ -198,10 +200,25 @@ def live_state(run: RunDir) -> tuple[str, str]:
 
 
 def shown_state(run: RunDir) -> tuple[str, str]:
-    """Return state and reason for a list. A run is damaged if its result.json is, or was edited."""
+    """Return state and reason for a list. A run is damaged if a file was edited, or is gone."""
+    try:
+        refuse_unreadable(run)
+    except InputError as error:
+        return "damaged", str(error).removeprefix(f"{run.path}/")
+    with contextlib.suppress(OSError, ValueError):  # whoever reads the file says why
+        if run.has_changed_config():
+            return "damaged", f"config.yaml: {CHANGED}"
     if (run.path / "result.json").exists() and not run.read("result.json"):
         return "damaged", "its result.json is damaged, or was changed by hand"
+    if lacks_result(run):
+        return "damaged", "its result.json is missing"
     return live_state(run)
+
+
+def lacks_result(run: RunDir) -> bool:
+    """Return whether a run that was trained to its end has no result.json."""
+    is_trained = run.status()["state"] == "finished" and not run.read("meta.json").get("imported")
+    return is_trained and not (run.path / "result.json").exists()
 
 
 def is_in_use(run: RunDir) -> bool:
@@ -326,6 +343,7 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
         if not is_run_folder(run):
             raise InputError(f"{path}: not a folder that vitcli wrote; nothing was removed")
         refuse_link(run.path)
+        run.refuse_folders()
     left: list[str] = []
     with contextlib.ExitStack() as held:
         try:
@@ -358,7 +376,7 @@ def delete_run_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
     for path in step_folders(folder / "checkpoints"):
         delete_step(path)
-    shutil.rmtree(folder / TRACKER, ignore_errors=True)
+    _delete_tracker_files(folder / TRACKER)
     delete_code_copies(folder, _recorded_configs(RunDir(folder)))
     for path in (folder / "checkpoints", folder / own_code.FOLDER):
         with contextlib.suppress(OSError):  # another file is in it
@@ -367,7 +385,21 @@ def delete_run_files(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
             for path in folder.glob("events.out.tfevents.*"):
-                path.unlink()
+                if not path.is_dir():
+                    path.unlink()
+
+
+def _delete_tracker_files(folder: Path) -> None:
+    for log in [] if folder.is_symlink() else list(folder.glob("*.log")):
+        note = log.with_suffix(".json")
+        is_noted = {"id", "where", "step"} <= RunDir(folder).read(note.name).keys()
+        if log.is_file() and (is_noted or log.stem in TRACKER_NAMES):
+            shutil.rmtree(log.with_suffix(""), ignore_errors=True)  # follows no link
+            for path in (log, note):
+                if path.is_symlink() or not path.is_dir():
+                    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # another file is in it
+        folder.rmdir()
 
 
 def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:

@@ -9,7 +9,14 @@ from typing import get_args
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import read_bounded, read_json
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import MANIFEST, RunDir, State, headline_key, temporary_files
+from vitcli.runner.run.folder import (
+    MANIFEST,
+    RunDir,
+    State,
+    headline_key,
+    step_folders,
+    temporary_files,
+)
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
 
 
@@ -19,12 +26,13 @@ class Verdict:
 
     name: str
     state: str
-    """``ok``, ``damaged``, ``missing``, or ``incomplete`` (left by a killed process, not used)."""
+    """``ok``, ``damaged``, ``missing``, ``unreadable`` (the rights of the file forbid it), or
+    ``incomplete`` (left by a killed process, not used)."""
     reason: str = ""
 
     @property
     def is_bad(self) -> bool:
-        return self.state in ("damaged", "missing")
+        return self.state in ("damaged", "missing", "unreadable")
 
 
 def verify_run(run: RunDir) -> list[Verdict]:
@@ -32,7 +40,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     imported = bool(run.read("meta.json").get("imported"))
     finished = run.status()["state"] == "finished" and not imported
     verdicts = [
-        _verdict("config.yaml", partial(_check_config, run)),
+        _verdict("config.yaml", run.trained_spec),
         _verdict("status.json", partial(_check_status, run)),
         _verdict("meta.json", partial(_check_json, run, "meta.json", {"experiment", "data_hash"})),
         *([] if imported else [_verdict("metrics.jsonl", partial(_check_metrics, run, finished))]),
@@ -55,18 +63,11 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
         check()
     except FileNotFoundError:
         return Verdict(name, "missing")
-    except UserError as error:
-        return Verdict(name, "damaged", str(error))
-    except BROKEN_ARCHIVE as error:
-        return Verdict(name, "damaged", str(error) or type(error).__name__)
+    except (UserError, *BROKEN_ARCHIVE) as error:
+        is_forbidden = PermissionError in map(type, (error, error.__cause__))
+        state = "unreadable" if is_forbidden else "damaged"
+        return Verdict(name, state, str(error) or type(error).__name__)
     return Verdict(name, "ok")
-
-
-def _check_config(run: RunDir) -> None:
-    """Check that config.yaml is valid and unchanged since the start of the run."""
-    run.spec()
-    if run.read("meta.json").get("config_sha256", own := run.config_sha256()) != own:
-        raise ValueError("it was changed after the run was started")
 
 
 def _check_status(run: RunDir) -> None:
@@ -119,7 +120,7 @@ def _check_predictions(run: RunDir) -> None:
 
 def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
     """Return a verdict on each checkpoint, newest first."""
-    folders = [path for path in run.checkpoints.glob("*") if path.name.isdecimal()]
+    folders = step_folders(run.checkpoints)
     verdicts = [
         _verdict(f"checkpoints/{path.name}", partial(_check_checkpoint, path))
         if (path / MANIFEST).exists()

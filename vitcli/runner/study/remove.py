@@ -1,11 +1,13 @@
 """Removal of runs and of whole studies."""
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
+from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import link_before, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
@@ -22,13 +24,21 @@ from vitcli.runner.study.definition import RESERVED
 from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.text import quantity
 
-LOG_FILES = (
-    *("worker*.log", "driver*.lock", "shared.txt", "ray.txt"),
-    *("*.events", "*.control", "slurm/*"),
+KEY = r".+-[0-9a-f]{8}"
+"""The key of a trial on another machine."""
+LOG_FILES = re.compile(
+    rf"worker(\d+|\d+\.\d+|-{KEY})\.log|driver\d+\.lock|shared\.txt|ray\.txt|{KEY}\.(events|control)"
 )
-"""Files that engines write into the folder logs."""
+"""Names of the files that engines write into the folder logs."""
+QUEUE_FILES = re.compile(
+    r"\d+(_\d+)*_(submission\.sh|submitted\.pkl|result\.pkl|log\.(err|out))(\.save_tmp)?"
+    r"|submission_file_[0-9a-f]{32}\.sh|[0-9a-f]{32}\.pkl"
+)
+"""Names of the files that submitit writes into the folder logs/slurm."""
 
 
+NOTE = {"id", "key", "attempt"}
+"""What the note of a job in that folder says."""
 SEARCH_FIGURES = ("fields", "pareto", "course")
 SEARCH_FILES = (
     "search.journal",
@@ -142,8 +152,15 @@ def _study_files(folder: Path) -> list[Path]:
     found = [folder / name for name in RESERVED]
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
-    logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
-    if (folder / SEARCH_FILES[0]).exists() or (folder / FINAL / PLAN).exists():
+    logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
+    queue = RunDir(folder / QUEUE)
+    logs += [
+        path
+        for path in queue.path.glob("*")
+        if QUEUE_FILES.fullmatch(path.name)
+        or (path.suffix == ".json" and queue.read(path.name).keys() == NOTE)
+    ]
+    if "storage_id" in RunDir(folder).read(PLAN):  # only searches have it
         found += [folder / name for name in SEARCH_FILES]
         found += [folder / f"{RunDir(folder).read(PLAN).get('study')}-{FINAL}.yaml"]
         found += _study_files(folder / FINAL)

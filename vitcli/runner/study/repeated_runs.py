@@ -25,7 +25,7 @@ from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import is_dirty
 from vitcli.runner.run.predictions import PerImage, read_per_image
-from vitcli.runner.run.record import assign_fields, curve, readable_metrics
+from vitcli.runner.run.record import assign_fields, curve, readable_metrics, refuse_unreadable
 from vitcli.runner.study.images import join
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.table import to_json
@@ -43,7 +43,7 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         ConfigError: The runs differ in more than their seeds.
     """
     metas = [_read_meta(run) for run in runs]
-    specs = [run.spec() for run in runs]
+    specs = [run.trained_spec() for run in runs]
     results = [run.read("result.json") for run in runs]
     _refuse_mixture(runs, metas, specs, results)
     meta, spec = metas[0], specs[0]
@@ -103,6 +103,7 @@ def _as_tuple(value: str | None) -> tuple[str, ...]:
 
 def _read_meta(run: RunDir) -> dict[str, Any]:
     """Return meta.json of a run that has ended and has every file that a document needs."""
+    refuse_unreadable(run)
     meta, state = run.read("meta.json"), run.status()["state"]
     if state not in RESULT_STATES:
         raise InputError(

@@ -9,8 +9,8 @@ from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
-from vitcli.runner.run.listing import live_state
-from vitcli.runner.run.record import is_number, last_measures
+from vitcli.runner.run.listing import shown_state
+from vitcli.runner.run.record import is_number, last_measures, refuse_unreadable
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 JSON_FILES = ("status.json", "meta.json", "result.json")
@@ -92,12 +92,15 @@ def read_run(run: RunDir) -> ExportedRun:
     Raises:
         UserError: A file is damaged.
     """
+    refuse_unreadable(run)
     for name in JSON_FILES:
         if (run.path / name).exists() and not run.read(name):
             raise InputError(
                 f"{run.path / name}: damaged; check the run: {run.command('runs verify')}"
             )
-    spec, meta, (state, reason) = run.spec(), run.read("meta.json"), live_state(run)
+    spec, meta, (state, reason) = run.spec(), run.read("meta.json"), shown_state(run)
+    if state == "damaged":
+        raise InputError(f"{run.path}: {reason}; check the run: {run.command('runs verify')}")
     measured = last_measures(run)
     row = spec.task.row
     headline = f"test_{row.headline.name}"

@@ -22,7 +22,7 @@ from vitcli.runner.experiment.diff import Change, differences
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import REPLACED, RunDir
 from vitcli.runner.run.record import Meta
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
@@ -31,8 +31,6 @@ JUMP = 1.25
 """A learning rate that grows by more than this factor between two steps is reported."""
 CONFIG = "config.yaml"
 """Begin of the names of changes in the configuration."""
-REPLACED = "replaced_config_sha256"
-"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),

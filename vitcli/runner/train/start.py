@@ -26,6 +26,7 @@ from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import (
+    REPLACED,
     RUNS,
     RunDir,
     default_path,
@@ -34,13 +35,12 @@ from vitcli.runner.run.folder import (
     is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
-from vitcli.runner.run.record import NO_TEST, run_metadata
+from vitcli.runner.run.record import NO_TEST, refuse_unreadable, run_metadata
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.trackers.live import live_trackers
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
-    REPLACED,
     configuration_record,
     edited_configuration,
     mark_inexact,
@@ -175,6 +175,7 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
         return False
     if request.rerun:
         return False
+    refuse_unreadable(run)
     if run.read("meta.json").get("imported"):
         raise ConfigError(
             f"{run.path} holds imported weights; train from them: --init {run.name} --name NAME"
