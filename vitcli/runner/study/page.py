@@ -50,7 +50,8 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
     """
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
-    there = [path for path in (*_figures(doc, folder), *_texts(folder)) if os.path.lexists(path)]
+    targets = [*_texts(folder)[::-1], *_figures(doc, folder)]  # results.json first
+    there = [path for path in targets if os.path.lexists(path)]
     for path in there:
         if source and path.exists() and path.samefile(source):
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
