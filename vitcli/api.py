@@ -1,5 +1,6 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,6 +244,8 @@ class ResultTable:
     """The trials, the source and everything that the table is made from."""
     folder: Path | None = None
     """The folder of the study; None for results that vitcli did not train."""
+    source: Path | None = None
+    """The CSV file that the results were read from."""
 
     def render(
         self, form: str = "text", *, details: bool = False, caption: str | None = None
@@ -252,7 +255,7 @@ class ResultTable:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables, the figure and ``report.html`` into a folder; return the files."""
-        return publish_outside(self.document, Path(folder))
+        return publish_outside(self.document, Path(folder), self.source)
 
     def to_pandas(self) -> Any:
         """Return a data frame of pandas with a row for each trial.
@@ -413,15 +416,19 @@ def table(
         hint = did_you_mean(unknown[0], vars(Arguments()))
         raise ConfigError(f"vitcli.table: unknown choice {unknown[0]!r}{hint}")
     chosen = Arguments(**choices)
-    what = "frame" if hasattr(results, "to_csv") else repr(portable(str(results)))
+    is_frame = hasattr(results, "to_csv")
+    if not is_frame and not isinstance(results, str | os.PathLike):
+        kind = type(results).__name__
+        raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
+    what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    if what == "frame":
+    if is_frame:
         document, unused = read_text(results.to_csv(index=False), "frame", chosen, call)
     else:
         document, unused = read_results_file(Path(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
-    return ResultTable(document)
+    return ResultTable(document, source=None if is_frame else Path(results))
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:

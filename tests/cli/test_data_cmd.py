@@ -198,6 +198,45 @@ def test_options_and_names_that_do_not_fit_are_refused(here):
     assert "did you mean 'csv:labels.csv'?" in said(2, "data", "check", "labels.csv")
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "file", "content"),
+    [
+        ("check", "--leave-out", "labels.csv", None),
+        ("check", "--page", "labels.csv", None),
+        ("check", "--page", "notes.html", "<title>mine</title>"),
+        ("check", "--leave-out", "labelled.csv", "file,label\na.png,\nb.png,cat\n"),
+        ("check", "--leave-out", "train/bright/0.png", None),
+        ("info", "-o", "train/bright/0.png", None),
+        ("info", "-o", "mine.png", "a drawing"),
+    ],
+)
+def test_no_file_is_replaced_that_the_command_did_not_write(
+    command, option, file, content, pictures, monkeypatch
+):
+    monkeypatch.chdir(pictures)
+    names = [*map(str, sorted(Path().rglob("*.png")))]
+    Image.open(names[0]).save("train/bright/0.png")
+    rows = [f"{name},{name.split('/')[1]}" for name in names]
+    Path("labels.csv").write_text("\n".join(["path,label", *rows]))
+    if content:
+        Path(file).write_text(content)
+    before = Path(file).read_bytes()
+    assert file in said(2, "data", command, "csv:labels.csv", option, file)
+    assert Path(file).read_bytes() == before
+    Path(file).unlink() if file != "labels.csv" else Path(file).rename("moved.csv")
+    if file != "labels.csv" and "0.png" not in file:
+        for _ in range(2):  # what it wrote may be replaced
+            assert vitcli(command, "csv:labels.csv", option, file)[0] in (0, 6)
+
+
+@pytest.mark.parametrize("name", ["a#b.csv", "a #b.csv", "a: b.csv", "[a].csv", "null", "~", "1"])
+def test_the_next_command_names_any_file(flawed, name):
+    code, _, err = vitcli("check", str(flawed), "--leave-out", name)
+    words = shlex.split(err.splitlines()[-1])
+    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
+    assert (code, parse_sets(sets)) == (6, {"data.corrections": name})
+
+
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):
     said(4, "data", "check", "cifar10", "--page", "page.html")
     said(2, "data", "check", "none", "--page", "none/page.html")

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from tests.cli.commands import printed, said, vitcli
+from vitcli import api
+from vitcli.runner.errors import UserError
 from vitcli.runner.study.results_file import Choices, read_results_file
 
 HEAD = "variant,seed,score,note\n"
@@ -46,3 +48,30 @@ def test_output_writes_the_page_and_format_is_checked(results):
     printed("table", "results.csv", "-o", "out")
     assert (results.parent / "out" / "report.html").is_file()
     said(2, "table", "results.csv", "--format", "trials")
+
+
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("table.csv", "table.csv"),
+        ("figures/forest.png", "figures/forest.png"),
+        ("results.csv", "report.html"),
+        ("results.csv", "table.tex"),
+        ("results.csv", "results.json"),
+    ],
+)
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_output_replaces_neither_its_input_nor_a_file_of_a_person(results, source, file, is_ours):
+    folder = results.parent
+    if is_ours:
+        printed("table", "results.csv", "-o", ".")
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(HEAD + ROWS if source == file else "{}")
+    refused = source == file or not is_ours or file == "results.json"
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    code, _, talk = vitcli("table", source, "-o", ".")
+    assert (code, file in talk.splitlines()[-1] or not refused) == (2 if refused else 0, True)
+    if refused:
+        assert before == {path: path.read_bytes() for path in folder.rglob("*.*")}
+        with pytest.raises(UserError, match=file):
+            api.table(source).save(".")

@@ -244,6 +244,7 @@ def check(
 
     for path in filter(None, (page, leave_out)):
         files.require_folder(path)
+    checked.refuse_other_files(page, leave_out)
     if not Path(folder).is_dir() and (":" in folder or Path(folder).is_file()):
         check_name(folder, takes_code=True)
     name = folder if own_path(folder) else f"imagefolder:{folder}"
@@ -271,6 +272,7 @@ def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> 
     """Return the command that trains without the problems, or first writes the copies down."""
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.experiment import own_code
+    from vitcli.runner.experiment.config import typed_changes
 
     code = own_code.options()
     if found.left_out and leave_out is None:
@@ -279,7 +281,7 @@ def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> 
     name = folder if own_path(folder) else f"imagefolder:{folder}"
     words = ["vitcli", "train", "finetune", *code, "--data", name]
     words += ["--skip-bad"] if found.unreadable else []
-    words += ["-s", f"data.corrections={leave_out}"] if found.left_out else []
+    words += typed_changes({"data.corrections": str(leave_out)}) if found.left_out else []
     words += ["--allow-leaks"] if found.leaks else []
     return shlex.join(words)
 

@@ -117,7 +117,7 @@ def table(
         say(doc.origin.reading)
     emit_exactly(render(doc, form, line_width(), details=details, caption=caption))
     if output is not None:
-        publish_outside(doc, output)
+        publish_outside(doc, output, results)
         say(f"report  {output / 'report.html'}")
     states = {
         f"{row.variant}/seed{trial.seed}": TrialState(state=trial.state)

@@ -13,7 +13,7 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
@@ -172,6 +172,22 @@ def require_folder(path: Path, option: str = "") -> None:
     """
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
+
+
+def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:
+    """Refuse to replace a file that holds something else than what vitcli writes there.
+
+    Raises:
+        ConfigError: ``is_own`` is false for the content of the file; ``what`` says what it tells.
+    """
+    if not os.path.exists(path):
+        return
+    try:
+        content = read_bounded(path, MAX_JSON)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be replaced: {error}") from error
+    if content and not is_own(content):
+        raise ConfigError(f"{path}: this file is no {what} of vitcli; choose another name")
 
 
 def require_utf8(path: Path) -> None:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from tests.fabricated import make_run
 from tests.runner.study.tables import cell
+from vitcli import api
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.study.collect import read_results as read_study
@@ -235,6 +236,12 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
         (PLAIN.replace("accuracy", "test/accuracy"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
         (PLAIN.replace("variant", "method"), {"variant": "method"}),
+        (
+            PLAIN.replace("variant", "config.variant,variant")
+            .replace("\na", "\nx,a")
+            .replace("\nb", "\nx,b"),
+            {},
+        ),
         (PLAIN.replace("accuracy", "metrics.acc").replace("variant", "x,variant"), None),
         (f"{WITH_STATE}b,1,,crashed\n", {}),
         (WITH_STATE.replace("state\n", "state\nb,1,0.1,Preempted\n"), {"baseline": "a"}),
@@ -284,6 +291,9 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,score\na,0,1,1\n", {}, "2 columns are called 'score'"),
         ('variant,seed,score\na,0,"1\n', {}, "line 2: not a row of CSV"),
         ("variant,seed,score\n", {}, "a row for each trial"),
+        ("variant,seed,score\na,0,1\na,1,2\na,Mean,1.5\n", {}, "line 4: the seed 'Mean'"),
+        ("variant,seed,score\na,0,1\na,1,2\na,nan,1.5\n", {}, "line 4: the seed 'nan'"),
+        ("my model,seed,score\na,0,1\n", {}, "type --variant 'my model'"),
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz cannot be read"),
     ],
     ids=lambda value: value[-30:] if isinstance(value, str) else "",
@@ -300,6 +310,8 @@ def test_damage_and_contradictions_are_refused(text, choices, message):
         ({"baseline": "c"}, "--baseline c: .* choose one of a, b"),
         ({"unit": "%"}, "choose one of percent, fraction, none"),
         ({"margin": 0}, "a margin is a number above 0"),
+        ({"score": "seed"}, "cannot be both seed and score"),
+        ({"plan": 10**9}, "from 3 to"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(choices, message):
@@ -338,6 +350,23 @@ def test_seeds_that_are_no_different_numbers_are_counted(seeds):
     lines = [f"{variant},{seed},{len(seed)}" for variant in "ab" for seed in seeds]
     doc = document("\n".join(["variant,seed,score", *lines]))
     assert [trial.seed for trial in doc.rows[1].trials] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("plans", [("5.0", "5"), ("5", ""), ("5.0", ""), ("100000", "100000")])
+def test_a_plan_may_be_written_in_some_rows_or_as_pandas_does(plans):
+    head, *lines = text_of(range(6)).splitlines()
+    rows = [f"{line},{plans[row % 2]}" for row, line in enumerate(lines)]
+    doc = document("\n".join([f"{head},planned_seeds", *rows]))
+    assert doc.plan.seeds == int(float(plans[0]))
+    assert document(text_of(range(6)), plan=doc.plan.seeds).plan == doc.plan
+
+
+@pytest.mark.parametrize(
+    ("results", "choices"), [([1, 2], {}), (None, {}), ({}, {}), ("r.csv", {"margin": True})]
+)
+def test_arguments_of_another_type_are_refused(results, choices):
+    with pytest.raises(ConfigError, match="must be"):
+        api.table(results, **choices)
 
 
 def test_other_separators_and_a_byte_order_mark_are_read(tmp_path):

@@ -1,6 +1,7 @@
 """What is wrong with a folder of pictures, before anything is trained on it."""
 
 import io
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -31,6 +32,8 @@ from vitcli.runner.data.picture_reader import (
     split_folder,
 )
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import require_replaceable
 from vitcli.runner.pages import data_uri, render
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import printable
@@ -39,6 +42,8 @@ NUMBERED = re.compile(r"(.*?)(\d{1,15})\D*")
 """A file name with a number: what stands before its last number, and the number."""
 MOST_SHOWN = 100
 """Number of pairs of a kind that the page shows."""
+TITLE = ": pictures checked by vitcli</title>"
+"""What the title of a page ends with."""
 SIDE = 128
 """Side of a picture on the page, in pixels."""
 
@@ -201,6 +206,26 @@ def _numbered(folder: PictureFolder, row: int) -> tuple[str, int]:
     match = NUMBERED.fullmatch(stem)
     prefix, number = (match[1], int(match[2])) if match else (f"{stem}/", 0)
     return f"{folder.labels[row]}/{prefix}", number
+
+
+def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
+    """Refuse to replace a file that is no page of a check, and none that leaves pictures out.
+
+    Raises:
+        ConfigError: There is such a file, or both are the same file.
+    """
+    if page is not None:
+        require_replaceable(page, lambda content: TITLE.encode() in content, "page")
+    if leave_out is not None:
+        require_replaceable(leave_out, _leaves_out, "list of copies")
+        if page is not None and os.path.realpath(page) == os.path.realpath(leave_out):
+            raise ConfigError(f"--page, --leave-out {page}: choose two files")
+
+
+def _leaves_out(content: bytes) -> bool:
+    """Return whether all lines leave a picture out: a label was added by a person."""
+    first, *lines = content.splitlines()
+    return first == ",".join(CORRECTIONS).encode() and all(line.endswith(b",") for line in lines)
 
 
 def page(check: FolderCheck) -> str:

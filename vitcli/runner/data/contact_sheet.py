@@ -11,11 +11,12 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import commit, require_folder
+from vitcli.runner.files import commit, require_folder, require_replaceable
 from vitcli.runner.text import one_line
 
 COLUMNS = 10
@@ -26,6 +27,8 @@ MARGIN = 88
 """Smallest width of the row names in pixels."""
 LABEL_SIZE = 20
 """Size of the row names in pixels. TensorBoard shows a sheet at about half its width."""
+MARK = ("Software", "vitcli data info")
+"""Key and text in the file, which show that it may be replaced."""
 GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
@@ -35,8 +38,10 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
     Raises:
         ResourceError: The file cannot be written.
     """
+    facts = PngInfo()
+    facts.add_text(*MARK)
     with io.BytesIO() as file:
-        contact_sheet(data).save(file, "PNG", optimize=True)
+        contact_sheet(data).save(file, "PNG", optimize=True, pnginfo=facts)
         content = file.getvalue()
     try:
         commit(path, content)
@@ -45,10 +50,11 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
 
 
 def require_png(path: Path) -> None:
-    """Refuse a name that does not end in .png, or a folder that does not exist."""
+    """Refuse a name that does not end in .png, a folder that does not exist, and other files."""
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
     require_folder(path)
+    require_replaceable(path, lambda content: "\0".join(MARK).encode() in content, "sheet")
 
 
 def contact_sheet(data: DataSet) -> Image.Image:

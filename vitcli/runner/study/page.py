@@ -5,6 +5,7 @@ script, loads nothing from the network, and its content-security policy forbids 
 escaped.
 """
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,16 +18,17 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner import pages
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
 from vitcli.runner.run.record import Numbers
 from vitcli.runner.study.effects import effect_name, effects_of
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import render, score_text
+from vitcli.runner.study.table import read_document, render, score_text
 from vitcli.runner.text import capitalize, setting_text, signed
 
-FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", "results.json": "json"}
+RESULTS = "results.json"
+FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
 """File -> format."""
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
@@ -39,16 +41,40 @@ CAPTIONS = {
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
 
-def publish_outside(doc: StudyResult, folder: Path) -> list[Path]:
+def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) -> list[Path]:
     """Write the files of results that vitcli did not train; never into the folder of a study.
 
     Raises:
-        UserError: The folder is that of a study, or cannot be written to.
+        UserError: The folder is that of a study, cannot be written to, or has ``source``, from
+            which the results were read, or other files of these names that vitcli did not write.
     """
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
+    targets = [*_texts(folder)[::-1], *_figures(doc, folder)]  # results.json first
+    there = [path for path in targets if os.path.lexists(path)]
+    for path in there:
+        if source and path.exists() and path.samefile(source):
+            raise ConfigError(f"{path}: the results were read from it; choose another folder")
+    if there and not _is_document(folder / RESULTS):
+        raise ConfigError(f"{there[0]}: vitcli did not write this file; choose another folder")
     make_output_folder(folder)
     return publish(doc, folder)
+
+
+def _is_document(path: Path) -> bool:
+    try:
+        read_document(read_bounded(path, MAX_JSON).decode())
+    except (OSError, ValueError, UserError):
+        return False
+    return True
+
+
+def _figures(doc: StudyResult, root: Path) -> list[Path]:
+    return [root / f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
+
+
+def _texts(root: Path) -> list[Path]:
+    return [root / "report.html", *(root / name for name in FILES)]
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
@@ -56,9 +82,9 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
 
     Nothing is written if all files exist and the document has not changed.
     """
-    results, page = root / "results.json", root / "report.html"
+    results, page = root / RESULTS, root / "report.html"
     content = {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
-    expected = [root / f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
+    expected = _figures(doc, root)
     is_complete = all(path.is_file() for path in (*content, *expected, page))
     if is_complete and results.read_bytes() == content[results]:
         return [*expected, page, *content]

@@ -6,6 +6,7 @@ Exports of W&B and MLflow have the same columns with prefixes. No torch.
 """
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -63,8 +64,30 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGN
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 """A number that has a decimal comma or a comma between thousands."""
+SUMMARIES = frozenset(
+    [
+        "mean",
+        "std",
+        "avg",
+        "average",
+        "all",
+        "total",
+        "sum",
+        "median",
+        "min",
+        "max",
+        "sd",
+        "sem",
+        "stdev",
+        "overall",
+        "nan",
+        "none",
+    ]
+)
+"""Seeds of rows that are no trials, in small letters."""
 NUMBERED = re.compile(r"\D*\d+")
 MAX_DIGITS = 4
+MAX_PLAN = 1_000_000
 MAX_NAME = 200
 SMALLEST = 0.001
 """Scores below it would have too few digits in tables and files."""
@@ -100,7 +123,7 @@ class Choices:
         """Return a choice as the user types it."""
         if use == "lower_is_better":
             return "--lower-is-better" if value else "--higher-is-better"
-        return f"--{'pairs' if use == 'seed' else use} {value}"
+        return f"--{'pairs' if use == 'seed' else use} {shlex.quote(str(value))}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +142,8 @@ class Arguments(Choices):
         }
         for name, value in vars(self).items():
             kind, text = kinds.get(name, (str, "a text"))
-            if not (value is None or isinstance(value, kind)):
+            is_flag = isinstance(value, bool) and kind is not bool
+            if value is not None and (is_flag or not isinstance(value, kind)):
                 raise ConfigError(f"{self.typed(name, value)}: must be {text}")
 
     def typed(self, use: str, value: object) -> str:
@@ -186,6 +210,7 @@ def read_text(
             )
         if line.state in RESULT_STATES:
             lines[line.variant, line.seed] = line
+    _refuse_summary([*lines.values()])
     if repeated := len(trials) - len(lines):
         left_out = quantity(repeated, "unfinished row")
         remarks += f" Not counted: {left_out} of trials that have another row."
@@ -198,15 +223,25 @@ def read_text(
     return doc.replace(command=command, plan=plan, num_comparisons=comparisons), unused
 
 
+def _refuse_summary(lines: Sequence[Line]) -> None:
+    """Refuse a row that summarizes seeds, where the others are numbers."""
+    found = [line for line in lines if line.seed.casefold() in SUMMARIES]
+    rest = [line for line in lines if line not in found]
+    if found and rest and all(NUMBER.fullmatch(line.seed) for line in rest):
+        place, seed = found[0].place, found[0].seed
+        raise InputError(f"{place}: the seed {seed!r} is no trial of its own; remove such rows")
+
+
 def _plan(stated: Collection[str], name: str, choices: Choices) -> Plan | None:
     """Return the plan of the file or of the call; None if neither has one."""
-    texts = sorted(stated) or ([] if choices.plan is None else [str(choices.plan)])
+    written = {_whole(text) for text in stated if text}
+    texts = sorted(written) or ([] if choices.plan is None else [str(choices.plan)])
     if not texts:
         return None
-    is_whole = texts[0].isascii() and texts[0].isdigit() and len(texts[0]) <= 5
-    if len(texts) > 1 or not is_whole or int(texts[0]) < MIN_PAIRS:
-        what = f"{name}: planned_seeds" if stated else choices.typed("plan", choices.plan)
-        raise ConfigError(f"{what}: a plan is one number of at least {MIN_PAIRS} seeds")
+    is_whole = texts[0].isascii() and texts[0].isdigit() and len(texts[0]) <= 7
+    if len(texts) > 1 or not is_whole or not MIN_PAIRS <= int(texts[0]) <= MAX_PLAN:
+        what = f"{name}: planned_seeds" if written else choices.typed("plan", choices.plan)
+        raise ConfigError(f"{what}: a plan is one number from {MIN_PAIRS} to {MAX_PLAN:,}")
     if choices.plan is not None and int(texts[0]) != choices.plan:
         raise ConfigError(
             f"{choices.typed('plan', choices.plan)}: {name} says that {texts[0]} seeds were"
@@ -221,6 +256,8 @@ def _columns(
     """Return use -> column: variant, seed, score, and the optional ones that the file has."""
     plain = {PREFIXES.sub("", each): each for each in reversed(header)}
     folded = {each.casefold(): column for each, column in plain.items()}
+    folded |= {each.casefold(): each for each in reversed(header)}
+    folded |= {each: each for each in header}
     plain |= {each: each for each in header}
     found: dict[str, str] = {}
     for use, names in NAMES.items():
@@ -252,7 +289,10 @@ def _columns(
             raise InputError(
                 f"{name}: no column {use!r}; type {option}; columns: {', '.join(header)}"
             )
-    for column in found.values():
+    uses: dict[str, str] = {}
+    for use, column in found.items():
+        if (other := uses.setdefault(column, use)) != use:
+            raise ConfigError(f"{name}: the column {column!r} cannot be both {other} and {use}")
         if header.count(column) > 1:
             raise InputError(f"{name}: {header.count(column)} columns are called {column!r}")
     return found
@@ -308,6 +348,11 @@ def _number(text: str, place: str) -> Decimal:
     return value
 
 
+def _whole(text: str) -> str:
+    """Return a whole number without the ``.0`` of pandas, if another row has no number."""
+    return re.sub(r"^(\d+)\.0+$", r"\1", text)
+
+
 def _shown(text: str) -> str:
     return shorten(printable(text), 40)
 
@@ -323,7 +368,7 @@ def _line(place: str, cells: Mapping[str, str], score: Decimal | None, folder: P
     return Line(
         place=place,
         variant=cells["variant"],
-        seed=re.sub(r"^(\d+)\.0+$", r"\1", cells["seed"]),  # pandas, if another row has no seed
+        seed=_whole(cells["seed"]),
         state=_state(cells, place),
         score=score,
         images=read_images(folder, file, place) if file and score is not None else None,
