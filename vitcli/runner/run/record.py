@@ -258,7 +258,7 @@ def refuse_unreadable(run: RunDir) -> None:
     for name in FILES:
         try:
             open_regular(run.path / name).close()
-        except (FileNotFoundError, IsADirectoryError, ValueError):
+        except (FileNotFoundError, ValueError):
             pass
         except OSError as error:
             raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
