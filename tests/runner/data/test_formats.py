@@ -527,7 +527,7 @@ def write_columns(root: Path, features: object = None, **columns: Any) -> str:
 @pytest.mark.parametrize(
     ("features", "columns", "classes", "noted"),
     [
-        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), "not used: x"),
+        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), "x"),
         ({}, {"label": [b"x", b"y"] * 10}, ("x", "y"), ""),
         ({}, {"label": PLAIN, "split": ["train"] * 20}, ("0", "1"), "not used: split"),
         ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),

@@ -15,7 +15,7 @@ from typing import Any
 
 from vitcli.runner.data.find import Listener, cache_root, explain_write_errors, is_offline
 from vitcli.runner.data.formats.csv_file import COLUMNS, OPTIONAL, list_csv
-from vitcli.runner.data.labels import not_used, stripped
+from vitcli.runner.data.labels import stripped
 from vitcli.runner.data.listing import PictureFolder, file_version, split_of
 from vitcli.runner.data.pictures import MAX_BYTES
 from vitcli.runner.errors import InputError
@@ -167,7 +167,8 @@ def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str
             present = file.schema_arrow.names
             columns = [name for name in (image, label, GROUP) if name in present]
             noted = {name for name in present for note in notes if repr(name) in note}
-            notes += not_used(path, [each for each in present if each not in {*columns, *noted}])
+            if unused := [name for name in present if name not in {*columns, *noted}]:
+                notes.append(f"not used: {printable(', '.join(unused))}")
             for batch in file.iter_batches(AT_ONCE, columns=columns):
                 for cells in batch.to_pylist():
                     row += 1
