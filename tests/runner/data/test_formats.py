@@ -432,6 +432,9 @@ def test_names_of_classes_that_are_not_used_are_noted(tmp_path):
     assert not list_pictures(save(tmp_path, images=images, labels=LABELS, class_names=names)).notes
     name = save(tmp_path, images=images, labels=texts, class_names=names)
     assert "class_names" in list_pictures(name).notes[0]
+    more = {"split": texts, "label_names": names, "test_labels": LABELS}
+    name = save(tmp_path, images=images, labels=LABELS, **more)
+    assert "not used: split, label_names, test_labels" in list_pictures(name).notes[0]
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -524,8 +527,9 @@ def write_columns(root: Path, features: object = None, **columns: Any) -> str:
 @pytest.mark.parametrize(
     ("features", "columns", "classes", "noted"),
     [
-        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), ""),
+        ({"label": CLASS_LABEL, "x": [1]}, {"label": PLAIN, "x": [[1]] * 20}, ("b", "a"), "x"),
         ({}, {"label": [b"x", b"y"] * 10}, ("x", "y"), ""),
+        ({}, {"label": PLAIN, "split": ["train"] * 20}, ("0", "1"), "not used: split"),
         ({}, {"label": [0.0, 1.0, float("nan"), None] * 5}, ("0.0", "1.0"), "10 pictures"),
         ({}, {"label": PLAIN, "labels": PLAIN}, ("0", "1"), "'labels' is not used"),
         (

@@ -240,7 +240,7 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
             PLAIN.replace("variant", "config.variant,variant")
             .replace("\na", "\nx,a")
             .replace("\nb", "\nx,b"),
-            {},
+            {"score": "accuracy"},
         ),
         (PLAIN.replace("accuracy", "metrics.acc").replace("variant", "x,variant"), None),
         (f"{WITH_STATE}b,1,,crashed\n", {}),

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from decimal import Decimal
+from pathlib import Path
 
 from vitcli.runner.text import composed, printable, quantity, shorten
 
@@ -39,6 +40,11 @@ def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     count = quantity(len(changed), "label")
     notes = [f"note: removed the blanks around {count}, such as {label!a}" for label in changed[:1]]
     return [clean[label] for label in labels], tuple(notes)
+
+
+def not_used(path: Path, names: Sequence[str]) -> list[str]:
+    """Return a note on the columns or arrays of a file that are not read, if there are some."""
+    return [f"{printable(path.name)}: not used: {printable(', '.join(names))}"] if names else []
 
 
 def refuse_names(names: Sequence[str]) -> None:

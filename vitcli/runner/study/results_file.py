@@ -64,26 +64,10 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGN
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+", re.ASCII)
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 """A number that has a decimal comma or a comma between thousands."""
-SUMMARIES = frozenset(
-    [
-        "mean",
-        "std",
-        "avg",
-        "average",
-        "all",
-        "total",
-        "sum",
-        "median",
-        "min",
-        "max",
-        "sd",
-        "sem",
-        "stdev",
-        "overall",
-        "nan",
-        "none",
-    ]
-)
+SUMMARIES = {
+    *("mean", "std", "avg", "average", "all", "total", "sum", "median", "min", "max"),
+    *("sd", "sem", "stdev", "overall", "nan", "none"),
+}
 """Seeds of rows that are no trials, in small letters."""
 NUMBERED = re.compile(r"\D*\d+")
 MAX_DIGITS = 4

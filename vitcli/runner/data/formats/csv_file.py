@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.runner.data.csv_lines import csv_lines
-from vitcli.runner.data.labels import refuse_names, without_blanks
+from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import composed, did_you_mean, printable
@@ -51,8 +51,7 @@ def list_csv(
             raise InputError(f"{at}: either each line has a split, or none has")
         lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
     found = _listed(path, root, lines, class_names)
-    note = f"{printable(path.name)}: not used: {printable(', '.join(unused))}"
-    return replace(found, notes=(*found.notes, note)) if unused else found
+    return replace(found, notes=(*found.notes, *not_used(path, unused)))
 
 
 def _listed(

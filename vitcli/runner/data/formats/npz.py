@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images
 from vitcli.runner.data.arrays import arranged
-from vitcli.runner.data.labels import refuse_names, without_blanks
+from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import (
     SPLITS,
     PictureFolder,
@@ -179,6 +179,7 @@ def _listed(
         if given:
             notes.append("note: class_names is not used, because the labels are names themselves")
     names, numbers = _classes(values, values[:num_train], given)
+    used = {"class_names"}.union(*(own.values() for own in keys.values()))
     return PictureFolder(
         root=path,
         class_names=names,
@@ -190,7 +191,7 @@ def _listed(
         num_test=num_test,
         num_val=num_val,
         facts=facts,
-        notes=tuple(notes),
+        notes=tuple(notes + not_used(path, [name for name in arrays if name not in used])),
     )
 
 

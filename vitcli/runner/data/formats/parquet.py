@@ -164,7 +164,11 @@ def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str
     try:
         with parquet.ParquetFile(path) as file:
             image, label, names = _columns(file.schema_arrow, notes)
-            columns = [name for name in (image, label, GROUP) if name in file.schema_arrow.names]
+            present = file.schema_arrow.names
+            columns = [name for name in (image, label, GROUP) if name in present]
+            noted = {name for name in present for note in notes if repr(name) in note}
+            if unused := [name for name in present if name not in {*columns, *noted}]:
+                notes.append(f"not used: {printable(', '.join(unused))}")
             for batch in file.iter_batches(AT_ONCE, columns=columns):
                 for cells in batch.to_pylist():
                     row += 1
