@@ -340,9 +340,12 @@ def _with_intervals(
 ) -> RowStatistics:
     """Return a row with its intervals, its p, and what its seeds can detect."""
     last, m = looks[-1], num_tests(doc)
-    low, high = _intersection(looks, lambda look: _headline_interval(row, look))
-    joint_low, joint_high = _intersection(looks, lambda look: _interval(look.own, look.joint))
-    pooled_low, pooled_high = _intersection(looks, lambda look: _interval(look.pooled, look.joint))
+    most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
+    low, high = _intersection(looks, lambda look: _headline_interval(row, look), most)
+    joint_low, joint_high = _intersection(looks, lambda look: _interval(look.own, look.joint), most)
+    pooled_low, pooled_high = _intersection(
+        looks, lambda look: _interval(look.pooled, look.joint), most
+    )
     used = last.own if not found.lacks_test else last.pooled
     level_at_plan = level(doc.planned_seeds, doc.planned_seeds, ALPHA / m)
     has_p = last.has_test and _is_valid(row, doc)
@@ -376,15 +379,15 @@ def _interval(error: MeanError | None, level: float) -> Interval | None:
 
 
 def _intersection(
-    looks: Sequence[Look], interval: Callable[[Look], Interval | None]
+    looks: Sequence[Look], interval: Callable[[Look], Interval | None], most: float
 ) -> tuple[float | None, float | None]:
-    """Return what the intervals of all looks share; None if they share nothing or are none."""
+    """Return what the intervals of all looks and [-most, most] share; None if that is nothing."""
     last = interval(looks[-1])
     if last is None:
         return None, None
     # Equal differences at an earlier look do not tell how much others vary.
     found = [interval(look) for look in looks[:-1] if look.own.variance > NOTHING]
-    known = [last, *(each for each in found if each)]
+    known = [last, (-most, most), *(each for each in found if each)]
     low, high = max(low for low, _ in known), min(high for _, high in known)
     return (rounded(low), rounded(high)) if low <= high else (None, None)
 
