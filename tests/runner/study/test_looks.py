@@ -209,7 +209,7 @@ def test_results_without_a_record_are_their_own_plan(here):
     study = write_study(f"{STUDY}\nplanned_seeds: 20")
     assert planned(study) == (3, 20)
     doc = read_results(study, ROOT)
-    assert "with a result" in notes(doc, compare(doc))["plan"]
+    assert "none was recorded" in notes(doc, compare(doc))["plan"]
 
 
 def test_neither_other_seeds_nor_other_rows_move_the_plan(here):
@@ -228,6 +228,33 @@ def test_neither_other_seeds_nor_other_rows_move_the_plan(here):
     doc = read_results(renamed, ROOT)
     assert (planned(renamed), doc.num_comparisons) == ((3, 9), 3)
     assert "The planned baseline was full." in notes(doc, compare(doc))["plan"]
+
+
+def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here):
+    study = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [0, 1, 2, 3]\nplanned_seeds: 3"))
+    declare(study)
+    for variant in ("full", "no-norm"):
+        for seed in range(4):
+            fabricate(variant, seed)
+    save_results(plan_study(study, ROOT, ()), SAVED)
+    text = Path("mine.yaml").read_text()
+    Path("copy.yaml").write_text(text.replace("planned_seeds: 3", "planned_seeds: 8"))
+    copy, other = load_study("copy.yaml"), Path("none")
+    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 3
+    (SAVED / "mine" / "plan.json").unlink()
+    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 4
+
+
+def test_another_configuration_of_the_same_name_has_its_own_plan(here):
+    study = write_study(f"{STUDY}\nplanned_seeds: 3")
+    declare(study)
+    fabricate("full", 0)
+    save_results(plan_study(study, ROOT, ()), SAVED)
+    Path("mine.yaml").write_text(f"{STUDY}\nplanned_seeds: 8")
+    changed = load_study("mine.yaml", typed={"optim.lr": 0.5})
+    doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
+    assert doc.plan
+    assert (doc.plan.seeds, doc.other_plan, doc.plan.order) == (8, None, ())
 
 
 def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
@@ -292,6 +319,10 @@ def test_a_csv_file_of_vitcli_carries_its_plan(here):
     states = plan_study(study, ROOT, ()).states
     text = trials_csv(study, doc, states)
     assert read_text(text, str(Path("r.csv")), Choices(), "")[0].planned_seeds == 7
+    turned = doc.replace(plan=Plan(seeds=7, order=(1, 0)))
+    assert read_text(trials_csv(study, turned, states), "r.csv", Choices(), "")[0].plan == (
+        Plan(seeds=7, order=(1, 0))
+    )
     one = read_results(study, ROOT, ["full"]).replace(num_comparisons=4)
     again = read_text(trials_csv(study, one, states), "r.csv", Choices(), "")[0]
     assert again.num_comparisons == 4, "rows that are not in the file count"

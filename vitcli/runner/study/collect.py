@@ -12,7 +12,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import typed_changes, typed_name
+from vitcli.runner.experiment.config import config_hash, typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.predictions import PerImage
@@ -309,23 +309,37 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
     """Return what the study planned before its first result.
 
     It is recorded in the plan of the study's folder, or beside its saved trials. Until there is a
-    result, the study file counts. Results without a record, as of 1.0.0, are their own plan.
+    result, the study file counts. Results without a record, as of 1.0.0, are their own plan, unless
+    the studies that saved them planned fewer seeds.
     """
     known = read_recorded_plan(root)
-    if known is None and saved is not None:
-        known = read_recorded_plan(saved.folder / study.name)
     names = tuple(variant.name for variant in study.variants)
-    asked = Plan(seeds=study.planned_seeds, variants=names, date=date.today().isoformat())
+    asked = Plan(
+        seeds=study.planned_seeds,
+        variants=names,
+        date=date.today().isoformat(),
+        baseline=config_hash(study.baseline.spec),
+    )
+    if known is None and saved is not None:  # a study of this name may have another configuration
+        known = read_recorded_plan(saved.folder / study.name)
+        known = known if known and known.baseline == asked.baseline else None
     if known and (known.seeds, known.variants) == (asked.seeds, asked.variants):
         return known
-    seeds = saved.seeds_of(study.name) if saved else set()
+    every = replace(study, seeds=tuple(dict.fromkeys([*study.file_seeds, *study.seeds])))
+    origins = saved.origins(every.trials(names[1:])) if saved else {}
+    seeds = {*origins}
     for folder in [*root.glob("*/seed*"), *root.glob("*/*/seed*")]:
         number = folder.name.removeprefix("seed")
         if number.isdecimal() and RunDir(folder).status()["state"] in RESULT_STATES:
             seeds.add(int(number))
     if not seeds:
         return asked
-    return known or Plan(seeds=max(MIN_PAIRS, len(seeds)), order=tuple(sorted(seeds)))
+    if known:
+        return known
+    folders = [saved.folder / name for name in set().union(*origins.values())] if saved else []
+    plans = [plan.seeds for plan in map(read_recorded_plan, folders) if plan]
+    fewest = min([max(MIN_PAIRS, len(seeds)), *plans])
+    return Plan(seeds=fewest, order=tuple(sorted(seeds)), baseline=asked.baseline)
 
 
 def read_recorded_plan(folder: Path) -> Plan | None:

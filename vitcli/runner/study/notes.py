@@ -130,7 +130,7 @@ def plan_note(doc: StudyResult) -> str:
     planned, seeds = doc.planned_seeds, {trial.seed for row in doc.rows for trial in row.trials}
     assumed = ""
     if doc.plan and not doc.plan.date and not doc.origin:
-        assumed = " (those with a result when the plan was first recorded)"
+        assumed = " (none was recorded before the first result; these are the seeds that had one)"
     elif doc.origin or not doc.plan:
         option = "; --plan N says otherwise" if doc.origin and not doc.plan else ""
         assumed = f" (assumed, from before the first result{option})"

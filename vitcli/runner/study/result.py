@@ -121,6 +121,8 @@ class Plan(Spec):
     """Day on which it was recorded, YYYY-MM-DD; empty if there were results by then."""
     order: Annotated[tuple[int, ...], AcceptsList] = ()
     """Seeds in the order in which the study first asked for them, which is that of the looks."""
+    baseline: str = ""
+    """Hash of the baseline's configuration; empty if it is not known."""
 
 
 def sort_seeds(seeds: Iterable[int], plan: Plan | None) -> list[int]:

@@ -33,6 +33,7 @@ from vitcli.runner.study.result import (
     StudyResult,
     TrialResult,
     VariantResult,
+    sort_seeds,
 )
 from vitcli.runner.study.statistics import num_tests
 from vitcli.runner.tables import csv_text, read_csv, to_csv
@@ -199,8 +200,11 @@ def read_text(
         left_out = quantity(repeated, "unfinished row")
         remarks += f" Not counted: {left_out} of trials that have another row."
     unused = [each for each in header if each not in columns.values()]
-    doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks)
     plan = _plan({cells["planned"] for _, cells in trials if "planned" in cells}, name, choices)
+    if plan and "planned" in columns:  # written by vitcli, in the order of the looks
+        seeds = (cells["seed"] for _, cells in trials)
+        plan = plan.replace(order=tuple(dict.fromkeys(int(s) for s in seeds if s.isdecimal())))
+    doc = _document(list(lines.values()), columns["score"], choices, text, name, remarks, plan)
     stated = {cells.get("comparisons", "") for _, cells in trials}
     compared = [int(text) for text in stated if re.fullmatch("[0-9]{1,4}", text)]
     comparisons = max([doc.num_comparisons, *compared])
@@ -360,7 +364,13 @@ def _line(place: str, cells: Mapping[str, str], score: Decimal | None, folder: P
 
 
 def _document(
-    lines: Sequence[Line], column: str, choices: Choices, text: str, name: str, remarks: str
+    lines: Sequence[Line],
+    column: str,
+    choices: Choices,
+    text: str,
+    name: str,
+    remarks: str,
+    plan: Plan | None,
 ) -> StudyResult:
     texts = list(dict.fromkeys(line.seed for line in lines))
     seeds = {each: int(each) for each in texts if each.isascii() and each.isdigit()}
@@ -400,7 +410,7 @@ def _document(
         base_config={},
         margins=margins,
         origin=origin.replace(file=Path(name).name, sha256=sha256(text.encode())),
-        rows=with_scores(rows, images, origin.metric),
+        rows=with_scores(rows, images, origin.metric, plan),
     )
 
 
@@ -504,6 +514,7 @@ def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState])
         (trial.config_hash, trial.spec.seed): states[trial.folder].predictions for trial in trials
     }
     score = f"test_{doc.headline.name}"
+    order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
     rows = [
         (
             *(row.variant, trial.seed, trial.state, trial.number(score)),
@@ -512,7 +523,7 @@ def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState])
             files.get((trial.config_hash, trial.seed)),
         )
         for row in doc.rows
-        for trial in row.trials
+        for trial in sorted(row.trials, key=lambda trial: order.index(trial.seed))
     ]
     header = ("variant", "seed", "state", score, "planned_seeds", "comparisons", "predictions")
     return to_csv([header, *rows]).rstrip("\n")

@@ -54,13 +54,14 @@ class SavedTrials:
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
-    def seeds_of(self, study: str) -> set[int]:
-        """Return the seeds with which a trial of a study was saved."""
-        return {
-            seed
-            for (_, seed), entries in self._entries.items()
-            if any(entry.value["study"] == study for entry in entries)
-        }
+    def origins(self, trials: Sequence[Trial]) -> dict[int, set[str]]:
+        """Return seed -> names of the studies that saved one of these trials."""
+        found: dict[int, set[str]] = {}
+        for trial in trials:
+            seed = trial.spec.seed
+            for entry in self._entries.get((trial.config_hash, seed), []):
+                found.setdefault(seed, set()).add(str(entry.value["study"]))
+        return found
 
     def _find(self, study: str, trial: Trial) -> list[TrialState]:
         """Return the saved trials of a configuration and seed, those of the study first."""
