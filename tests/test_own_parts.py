@@ -267,17 +267,25 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     ("last", "problem"),
     [
         ("30 * (self.head(f) / 30).tanh()", "must return what its head returns, unchanged"),
+        ("self.head(f) * (2 if self.training else 1)", "unchanged"),
         ("self.head(f)[:, :1]", r"returned \(2, 1\)"),
         ("self.head(f).double().mean()", r"returned \(\)"),
         ("(self.head(f), f)", "returned tuple"),
         ("self.head(f.double())", "dtype"),
+        ("self.head(f[:, :, None])", "late.py: "),
+        ("self.head(self.late(f))", "net.body.bias is built in the first forward"),
     ],
 )
-def test_a_model_does_nothing_after_its_head(tiny, last, problem):
+def test_a_model_does_nothing_after_its_head_and_is_built_before(tiny, last, problem):
+    """The head begins with zeros, so that its output alone would show nothing."""
     Path("late.py").write_text(
         "from torch import nn\nfrom vitcli.parts import model\n\n@model\nclass Late(nn.Module):\n"
         "    def __init__(self, img_size, in_chans, num_classes):\n        super().__init__()\n"
-        "        self.head = nn.Linear(in_chans, num_classes)\n"
+        "        self.body, self.head = None, nn.Linear(in_chans, num_classes)\n"
+        "        nn.init.zeros_(self.head.weight)\n        nn.init.zeros_(self.head.bias)\n"
+        "    def late(self, f):\n"
+        "        self.body = self.body or nn.Linear(f.shape[1], f.shape[1])\n"
+        "        return self.body(f)\n"
         f"    def forward(self, x):\n        f = x.mean((2, 3))\n        return {last}\n"
     )
     words = f"train {tiny} --code late.py -s model.family=Late -s optim.name=adamw --name late"

@@ -84,6 +84,10 @@ _parsed_before: dict[tuple[bytes, bytes], ExperimentSpec] = {}
 """What stands before and after the seed in a config.yaml -> its experiment."""
 
 
+EVENTS = "events.out.tfevents.[0-9]*.*.[0-9]*"
+"""TensorBoard's files: time, host and process, which no file of a person has in its name."""
+
+
 def _refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise InputError(

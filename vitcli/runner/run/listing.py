@@ -21,6 +21,7 @@ from vitcli.runner.files import make_output_folder, read_bounded, sha256
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     CHANGED,
+    EVENTS,
     FILES,
     RUNS,
     TRACKER,
@@ -384,7 +385,7 @@ def delete_run_files(folder: Path) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
-            for path in folder.glob("events.out.tfevents.*"):
+            for path in folder.glob(EVENTS):
                 if not path.is_dir():
                     path.unlink()
 

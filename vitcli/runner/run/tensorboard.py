@@ -15,6 +15,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 from torch.utils.tensorboard.summary import hparams, image, scalar
 
+from vitcli.runner.run.folder import EVENTS
+
 TAGS = {
     "lr": "optim/lr",
     "grad_norm": "optim/grad_norm",
@@ -59,7 +61,7 @@ class Board:
         self._on_failure = on_failure
         self._failed = False
         self._file: BinaryIO | None = None
-        old = sorted(folder.glob("events.out.tfevents.*"))
+        old = sorted(folder.glob(EVENTS))
         unique = f"{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(self._count)}"
         path = folder / f"events.out.tfevents.{unique}"
         with self._failures():
