@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from vitcli.runner.files import (
     read_bounded,
     read_json,
     require_folder,
+    require_replaceable,
     require_that_it_stays,
     require_utf8,
     to_hashed_json,
@@ -161,3 +163,20 @@ def test_what_results_cannot_be_written_to_is_refused(tmp_path):
     ):
         with pytest.raises(ConfigError):
             refuse(path)
+
+
+def test_only_files_of_ones_own_kind_are_replaced(tmp_path):
+    path = tmp_path / "page.html"
+
+    def replace() -> None:
+        require_replaceable(path, lambda content: content.startswith(b"own"), "page")
+
+    replace()
+    for content, is_refused in ((b"", False), (b"own words", False), (b"of a person", True)):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="no page") if is_refused else nullcontext():
+            replace()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be replaced"):
+        replace()
