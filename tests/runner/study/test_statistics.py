@@ -170,8 +170,9 @@ def test_numbers_are_those_of_the_finished_trials_alone(doc):
 
 def check_order(found: RowStatistics) -> None:
     if found.ci_low is not None:
-        assert found.joint_low <= found.ci_low <= found.difference
-        assert found.difference <= found.ci_high <= found.joint_high
+        assert found.joint_low <= found.ci_low <= found.ci_high <= found.joint_high
+        if found.num_pairs == 3:  # an earlier look may hold the interval, and a later pair the mean
+            assert found.ci_low <= found.difference <= found.ci_high
     if found.p is not None:
         assert 0 < found.p <= found.p_holm <= 1
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
