@@ -15,19 +15,15 @@ Where the planned seeds give no p-value, the variance is pooled over the rows. M
 By default all is written to experiments/results/statistics/looks.json.
 """
 
-import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import date
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.statistics.simulation import IMAGES, run
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.machine.device import source_commit
 from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.judgement import find_differences, find_equivalent
@@ -38,7 +34,6 @@ from vitcli.runner.study.statistics import looks_of
 from vitcli.runner.text import quantity
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "looks.json"
-IMAGES = 200
 TIMES = 3
 """The last look is at so many times the planned seeds."""
 Scores = NDArray[np.float64]
@@ -165,32 +160,5 @@ def measure(case: Case, studies: int) -> dict[str, float]:
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
 
-def document(results: dict[str, Any], studies: int) -> dict[str, Any]:
-    """Return the content of the result file."""
-    return {
-        "command": "python -m experiments.statistics.looks",
-        "date": date.today().isoformat(),
-        "commit": source_commit()[0],
-        "studies": studies,
-        "images": IMAGES,
-        "cases": {name: asdict(CASES[name]) for name in results},
-        "results": results,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=RESULT)
-    parser.add_argument("--studies", type=int, default=2_000)
-    options = parser.parse_args()
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {}
-    for name, case in CASES.items():
-        results[name] = measure(case, options.studies)
-        print(name, results[name], flush=True)  # noqa: T201
-    content = document(results, options.studies)
-    options.output.write_text(json.dumps(content, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run("looks", __doc__, CASES, measure, 2_000)

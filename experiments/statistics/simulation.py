@@ -19,6 +19,7 @@ By default all is written to experiments/results/statistics/simulation.json.
 
 import argparse
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -162,32 +163,34 @@ def measure(case: Case, studies: int) -> dict[str, float]:
     return shares
 
 
-def document(results: dict[str, Any], studies: int) -> dict[str, Any]:
-    """Return the content of the result file."""
-    return {
-        "command": "python -m experiments.statistics.simulation",
-        "date": date.today().isoformat(),
-        "commit": source_commit()[0],
-        "studies": studies,
-        "images": IMAGES,
-        "cases": {name: asdict(CASES[name]) for name in results},
-        "results": results,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=RESULT)
-    parser.add_argument("--studies", type=int, default=10_000)
+def run(
+    name: str,
+    description: str | None,
+    cases: Mapping[str, Any],
+    measure: Callable[[Any, int], dict[str, float]],
+    studies: int,
+) -> None:
+    """Measure all cases of a simulation of studies, and write its result file."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("-o", "--output", type=Path, default=RESULT.with_name(f"{name}.json"))
+    parser.add_argument("--studies", type=int, default=studies)
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
-    for name, case in CASES.items():
-        results[name] = measure(case, options.studies)
-        print(name, results[name], flush=True)  # noqa: T201
-    content = document(results, options.studies)
+    for case_name, case in cases.items():
+        results[case_name] = measure(case, options.studies)
+        print(case_name, results[case_name], flush=True)  # noqa: T201
+    content = {
+        "command": f"python -m experiments.statistics.{name}",
+        "date": date.today().isoformat(),
+        "commit": source_commit()[0],
+        "studies": options.studies,
+        "images": IMAGES,
+        "cases": {case_name: asdict(case) for case_name, case in cases.items()},
+        "results": results,
+    }
     options.output.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run("simulation", __doc__, CASES, measure, 10_000)
