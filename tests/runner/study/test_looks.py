@@ -1,6 +1,7 @@
 """Verdicts at every look: levels, what is found and stays, and the plan that no edit moves."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here):
 
 
 def test_another_configuration_of_the_same_name_has_its_own_plan(here):
-    study = write_study(f"{STUDY}\nplanned_seeds: 3")
+    study = write_study(f"{STUDY}\nplanned_seeds: 5")
     declare(study)
     fabricate("full", 0)
     save_results(plan_study(study, ROOT, ()), SAVED)
@@ -255,6 +256,10 @@ def test_another_configuration_of_the_same_name_has_its_own_plan(here):
     doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
     assert doc.plan
     assert (doc.plan.seeds, doc.other_plan, doc.plan.order) == (8, None, ())
+    shutil.copytree(ROOT / "full" / "seed0", Path("elsewhere/full/seed0"))
+    doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
+    assert doc.plan
+    assert (doc.plan.seeds, doc.plan.date) == (3, ""), "its own result, not the other's plan"
 
 
 def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
