@@ -172,11 +172,7 @@ def attn_map(
 
 
 def choose_model(run: str | None, weights: Path | None, device: str, offline: bool) -> "Predictor":
-    """Return the model of a run or of weights, or that of the default run, and say which it is.
-
-    Raises:
-        ConfigError: ``--weights`` or a file without a name of timm.
-    """
+    """Return the model of a run or of weights, or that of the default run, and say which it is."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
@@ -201,11 +197,7 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
 def encoder(
     form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
-    """Return the function that encodes an explanation.
-
-    Raises:
-        ConfigError: The format does not support an option.
-    """
+    """Return the function that encodes an explanation."""
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 
@@ -316,11 +308,7 @@ def parse_point(text: str) -> tuple[float, float] | None:
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
-    """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG.
-
-    Raises:
-        ConfigError: The suffix is no format, or contradicts ``--format``.
-    """
+    """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG."""
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
@@ -335,7 +323,6 @@ def format_of(form: Format | None, output: Path | None) -> Format:
 
 
 def is_file_name(output: Path) -> bool:
-    """Return whether ``-o`` names a file rather than a folder."""
     return bool(output.suffix) and not output.is_dir()
 
 

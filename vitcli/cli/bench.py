@@ -243,14 +243,12 @@ def make_trace_folder(trace: bool, output: Path) -> None:
 
 
 def profile_step(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
-    """Profile a step and write its trace."""
     from vitcli.runner.speed.profile import profile
 
     return {"profile": profile(step, work.device, output), "trace": str(output)}
 
 
 def spread(turns: list[float]) -> str:
-    """Return the range of repeated measurements as text."""
     return f"   (median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
 
 

@@ -37,7 +37,6 @@ def collect_changes(
     """Return all changed fields, and which option changed a field; ``--set`` where absent.
 
     Args:
-        sets: The values of ``--set``.
         shortcuts: Field -> value of its own option; None if the option is not given.
     """
     from vitcli.runner.data.find import check_name
@@ -60,8 +59,6 @@ def adopt_model(
     timm become a run in ``place``. Other names are of the family timm and no run.
 
     Args:
-        name: The experiment.
-        changes: The fields that the command sets.
         options: Field -> its option.
         offline: Whether timm may not download weights.
         place: runs/pretrained; for a dry run, a folder that is removed afterwards.
@@ -116,8 +113,6 @@ def shorten_pretraining(
     no full training takes it for its pre-training.
 
     Args:
-        experiment: The experiment with ``changes``.
-        changes: Dotted fields that the command line sets. A set field of the pre-training stays.
         options: Field -> the option that set it.
     """
     if experiment.spec.pretrain is None or "train.limit_batches" not in options:
@@ -159,9 +154,6 @@ def run_and_pictures(
 
     The first word is the run if it names one, or weights, or if it is no file or folder and has no
     suffix. A word alone is a picture where a picture is needed.
-
-    Raises:
-        ConfigError: There is no picture, or the first word names a run and also a file or folder.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.family import PREFIX

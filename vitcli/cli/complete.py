@@ -267,5 +267,4 @@ def literals(kind: Any) -> list[Any]:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it is typed after ``FIELD=``."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

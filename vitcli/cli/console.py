@@ -67,7 +67,6 @@ def escape_unprintable() -> None:
 
 
 def silence_stdout() -> None:
-    """Discard what is printed from now on, and what stdout has buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -80,7 +79,6 @@ def wrapped(text: str, stream: TextIO | None) -> str:
 
 
 def emit_json(value: Any) -> None:
-    """Print one JSON document to stdout."""
     emit_exactly(json.dumps(value, indent=2, allow_nan=False, default=str))
 
 
@@ -134,7 +132,6 @@ def emit_measured(
 
 
 def section(title: str, values: Mapping[str, str]) -> str:
-    """Return a title and, below it, an indented line for each value."""
     width = max(map(len, values), default=0)
     lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
     return "\n".join([title, *(lines or ["  nothing"])])

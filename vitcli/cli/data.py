@@ -91,7 +91,6 @@ def table_row(info: "DataInfo", status: "DataStatus") -> list[str]:
 
 
 def describe_place(status: "DataStatus") -> str:
-    """Return where a data set is stored, or the command that downloads it."""
     if status.kind == "missing":
         return f"not here: vitcli data get {status.name}"
     return "embedded" if status.place is None else f"{status.place} ({status.kind})"

@@ -200,11 +200,7 @@ def read_options(
     offline: Offline = False,
     track: Track = None,
 ) -> "Options":
-    """Return how trials are trained.
-
-    Raises:
-        ConfigError: The engine is unknown, cannot start, or does not take an option.
-    """
+    """Return how trials are trained."""
     from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.study.plan import Options
 
@@ -265,11 +261,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_folders(output: Path | None, save: Path | None) -> None:
-    """Refuse folders without a name, as of an empty option, and a file for saved results.
-
-    Raises:
-        ConfigError: The text names the option.
-    """
+    """Refuse folders without a name, as of an empty option, and a file for saved results."""
     from vitcli.runner.errors import ConfigError
 
     for option, folder in {"-o": output, "--save": save}.items():

@@ -133,11 +133,7 @@ def find_run_or_topic(run: str, topic: str) -> "RunDir":
 
 
 def format_of(form: Format | None, output: Path | None, topic: str) -> Format:
-    """Return the format: ``--format``, else html if ``-o`` ends in .html, else text.
-
-    Raises:
-        ConfigError: The file does not fit the format, or text goes to a file without a topic.
-    """
+    """Return the format: ``--format``, else html if ``-o`` ends in .html, else text."""
     from vitcli.runner.errors import ConfigError
 
     if output == Path("-"):

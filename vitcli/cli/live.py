@@ -85,7 +85,6 @@ class Lines:
         self._row: TaskRow | None = None
 
     def say(self, text: str) -> None:
-        """Print a line."""
         say(text)
 
     def show(self, event: Event) -> None:
@@ -113,7 +112,6 @@ class Screen(Lines):
         self._task: TaskID | None = None
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
         self._progress.console.print(Text(printable(text, keep="\n")))
 
     def show(self, event: Event) -> None:

@@ -100,11 +100,7 @@ class Commands(TyperGroup):
 
 
 def require_working_folder() -> None:
-    """Refuse to work in a folder that was deleted, in which torch ends the process.
-
-    Raises:
-        InputError: The working folder was deleted.
-    """
+    """Refuse to work in a folder that was deleted, in which torch ends the process."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -133,7 +129,6 @@ def as_user_error(error: BaseException) -> UserError | None:
 
 
 def _as_matplotlibrc_error(error: UnicodeDecodeError) -> UserError | None:
-    """Return an error that names the matplotlibrc that matplotlib read while it was imported."""
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "matplotlib" and "fname" in frame.f_locals:
             name = frame.f_locals["fname"]

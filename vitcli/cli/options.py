@@ -226,11 +226,7 @@ RunName = Annotated[
 
 
 def refuse_empty(option: str, value: object) -> None:
-    """Refuse an empty value of an option.
-
-    Raises:
-        ConfigError: The value is an empty text.
-    """
+    """Refuse an empty value of an option."""
     if value == "":
         from vitcli.runner.errors import ConfigError
 
@@ -238,11 +234,7 @@ def refuse_empty(option: str, value: object) -> None:
 
 
 def exclude(given: Mapping[str, object]) -> None:
-    """Refuse two options of which a command takes one.
-
-    Raises:
-        ConfigError: Two of the values are given.
-    """
+    """Refuse two options of which a command takes one."""
     named = [option for option, value in given.items() if value is not None and value is not False]
     if len(named) > 1:
         from vitcli.runner.errors import ConfigError
@@ -251,27 +243,18 @@ def exclude(given: Mapping[str, object]) -> None:
 
 
 def exclude_useless(given: Mapping[str, object], useless: Mapping[str, Sequence[str]]) -> None:
-    """Refuse options that another one makes useless: ``useless`` names them for each option.
-
-    Raises:
-        ConfigError: Both are given.
-    """
+    """Refuse options that another one makes useless: ``useless`` names them for each option."""
     for option, others in useless.items():
         for other in others:
             exclude({option: given[option], other: given[other]})
 
 
 def refuse_caption(caption: str | None, form: str) -> None:
-    """Refuse a caption of a format that has none."""
     exclude({"--caption": caption, f"--format {form}": form in ("csv", "json", "trials")})
 
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:
-    """Return the run folder that ``--name`` or ``-o`` names; None without both.
-
-    Raises:
-        ConfigError: Both name a folder, the name is not plain, or a path is not UTF-8.
-    """
+    """Return the run folder that ``--name`` or ``-o`` names; None without both."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_utf8
 

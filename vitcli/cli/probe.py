@@ -56,7 +56,6 @@ def measures(found: "Probe") -> list[tuple[str, str]]:
 
 
 def tables(found: "Probe") -> list[Table]:
-    """Return the result as a table."""
     return [make_table(["run", found.run.name], measures(found))]
 
 

@@ -62,7 +62,6 @@ def watch(
 
 
 def snapshot(progress: "Progress") -> str:
-    """Return the whole progress as plain text."""
     from vitcli.cli.watch_screen import screen
 
     return screen(progress, line_width() or PLAIN_WIDTH, ascii_only=not shows_braille())

@@ -55,7 +55,6 @@ class StudyProgress:
         return (sum(running) + waiting * sum(known) / len(known)) / self.count
 
     def line(self) -> str:
-        """Return the progress as a line."""
         left = self.seconds_left() if self.done < self.total else None
         time_left = f", about {duration(left)} left" if left is not None else ""
         return f"{self.done} of {quantity(self.total, 'trial')}{time_left}"
@@ -85,7 +84,6 @@ class Lines:
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line."""
         say(text)
         self._last = time.monotonic()
 
@@ -131,7 +129,6 @@ class Screen(Lines):
         self._all = progress.add_task("all", total=total, info="starting ...")
 
     def say(self, text: str) -> None:
-        """Print a line above the bars."""
         self._bars.console.print(Text(printable(text, keep="\n")))
         self._last = time.monotonic()
 

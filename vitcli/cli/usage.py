@@ -82,7 +82,6 @@ def all_options(command: Any, path: str = "") -> Iterator[tuple[str, list[str]]]
 
 
 def name_of(parameter: Any) -> str:
-    """Return an option as it is typed, or an argument as the help calls it."""
     is_option = parameter.param_type_name == "option"
     return str(max(parameter.opts, key=len) if is_option else parameter.metavar)
 
@@ -106,7 +105,6 @@ def explain_value(parameter: Any, command: Any) -> str:
 
 
 def range_of(option: Any) -> str:
-    """Return the range of a numeric option as text."""
     if option.min is not None and option.max is not None:
         return f" from {option.min:g} to {option.max:g}"
     return "" if option.min is None else f" of at least {option.min:g}"

@@ -116,12 +116,10 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
 
 
 def report_figure(name: str, outcome: str) -> None:
-    """Print the file of a figure, or the reason why the figure was not drawn."""
     say(f"  {name:<13} {outcome}")
 
 
 def report_failure(error: Exception) -> None:
-    """Print why a run could not be drawn."""
     say(f"error: {error}")
 
 

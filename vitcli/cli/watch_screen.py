@@ -93,10 +93,7 @@ def screen(
     """Return the lines of the screen.
 
     Args:
-        progress: What is shown.
-        width: Characters of a line.
         height: Most lines; None for all trials.
-        ascii_only: Draw the curve with asterisks.
     """
     below = ["", *problems(progress)]
     curve_rows = LOW_CURVE if height is not None and height < HIGH else CURVE_ROWS
@@ -148,12 +145,10 @@ def problems(progress: "Progress") -> list[str]:
 
 
 def metric(progress: "Progress") -> "Metric | None":
-    """Return the headline number of the first trial that has begun."""
     return next((trial.headline for trial in progress.trials if trial.headline), None)
 
 
 def result_title(progress: "Progress") -> str:
-    """Return the title of the column of results."""
     found = metric(progress)
     return f"latest {found.title}" if found else "result"
 
@@ -255,7 +250,6 @@ def learning_curve(progress: "Progress", width: int, height: int, *, ascii_only:
 
 
 def character(code: int, ascii_only: bool) -> str:
-    """Return a character of the picture."""
     if code == BLANK:
         return " "
     return "*" if ascii_only else chr(code)

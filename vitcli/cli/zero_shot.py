@@ -55,7 +55,6 @@ def classes(found: "ZeroShot") -> list[list[str]]:
 
 
 def tables(found: "ZeroShot") -> list[Table]:
-    """Return the table of the main numbers and the table of the classes."""
     main = make_table(["run", found.run.name], measures(found))
     return [main, make_table(HEAD, classes(found), numeric=[1, 2, 3])]
 

@@ -83,7 +83,6 @@ def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> 
 
 
 def bare(axes: Axes) -> None:
-    """Remove ticks and frame, for a picture."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
@@ -142,7 +141,6 @@ def wrap_text(text: str, width: float, size: float, max_lines: int | None = None
 
 
 def letters_that_fit(text: str, width: float, size: float) -> int:
-    """Return how many letters of a text fit into a line, at least one."""
     lengths = range(1, len(text) + 1)
     return max(1, bisect_right(lengths, width, key=lambda n: text_width(text[:n], size)))
 
@@ -164,7 +162,6 @@ def add_source(figure: Figure, source: str) -> None:
 
 
 def add_legend_beside(axes: Axes, **options: Any) -> Legend:
-    """Add a legend at the right of the axes, where it covers no data."""
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0}
     return axes.legend(**place, frameon=False, fontsize=SMALL_SIZE, **options)
 

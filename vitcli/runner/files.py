@@ -47,11 +47,7 @@ def write_only_while_same(folder: Path) -> Iterator[None]:
 
 
 def require_same_folder(path: Path) -> None:
-    """Refuse to write to a path below a locked folder that was replaced by another folder.
-
-    Raises:
-        InUseError: The folder was replaced. The text says where the locked folder is now.
-    """
+    """Refuse to write to a path below a locked folder that was replaced by another folder."""
     for folder in Path(os.path.abspath(path)).parents:
         if folder in _locks and folder.is_dir() and not _is_lock(folder / LOCK, _locks[folder]):
             raise InUseError(
@@ -83,10 +79,6 @@ def commit(path: Path, content: bytes) -> None:
     The content goes to a temporary file in the same folder, which is synced and renamed to
     ``path``. Then the folder is synced, so that the new name survives a power cut. If ``path`` is a
     link, its target is replaced.
-
-    Raises:
-        ConfigError: ``path`` is a device, a folder or another kind of file that is not regular.
-        InUseError: The locked folder of ``path`` was replaced; see ``require_same_folder``.
     """
     require_same_folder(path)
     path = Path(os.path.realpath(path))
@@ -117,7 +109,6 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def temporary_files_of(path: Path) -> list[Path]:
-    """Return the temporary files of ``commit`` that killed processes left beside ``path``."""
     found = path.parent.glob(f".{path.name}.{'[a-z0-9_]' * 8}")
     return [path for path in found if path.is_symlink() or not path.is_dir()]
 
@@ -148,11 +139,7 @@ def file_lock(path: Path, timeout: float = -1) -> FileLock:
 
 @contextlib.contextmanager
 def require_that_it_stays(folder: Path) -> Iterator[None]:
-    """Let an error say that a folder is gone in which this process works.
-
-    Raises:
-        ResourceError: A file was not found, because the folder was removed or renamed.
-    """
+    """Let an error say that a folder is gone in which this process works."""
     try:
         yield
     except FileNotFoundError as error:
@@ -164,22 +151,13 @@ def require_that_it_stays(folder: Path) -> Iterator[None]:
 
 
 def require_folder(path: Path, option: str = "") -> None:
-    """Refuse a path whose folder does not exist, before any work is done.
-
-    Raises:
-        ConfigError: The folder does not exist. The text begins with ``option``, for example
-            ``--checklist``.
-    """
+    """Refuse a path whose folder does not exist, before any work is done."""
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
 
 
 def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:
-    """Refuse to replace a file that holds something else than what vitcli writes there.
-
-    Raises:
-        ConfigError: ``is_own`` is false for the content of the file; ``what`` says what it tells.
-    """
+    """Refuse to replace a file that holds something else than what vitcli writes there."""
     if not os.path.exists(path):
         return
     try:
@@ -191,11 +169,7 @@ def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) 
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a path for results that is not UTF-8: TensorBoard and others cannot write to it.
-
-    Raises:
-        ConfigError: The path is not UTF-8.
-    """
+    """Refuse a path for results that is not UTF-8: TensorBoard and others cannot write to it."""
     if not is_utf8(str(path)):
         raise ConfigError(
             f"{printable(path)}: the name is not UTF-8; rename it, or choose another -o"
@@ -213,11 +187,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_output_folder(path: Path) -> None:
-    """Create the folder of ``-o``, or its default, and check that files can be written into it.
-
-    Raises:
-        UserError: The folder cannot be created or written to. The text suggests ``-o``.
-    """
+    """Create the folder of ``-o``, or its default, and check that files can be written into it."""
     try:
         make_folder(path)
         with tempfile.TemporaryFile(dir=path, prefix="."):
@@ -271,12 +241,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read it.
-
-    Raises:
-        OSError: The file cannot be opened.
-        ValueError: It is a pipe or a device.
-    """
+    """Open a regular file to read it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -288,12 +253,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is a pipe, a device or too large, so that vitcli did not write it.
-    """
+    """Return the content of a regular file of at most ``limit`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -307,7 +267,6 @@ def commit_json(path: Path, value: Any) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """Return a value as indented JSON. NaN and infinity are refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
@@ -320,11 +279,7 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
 
 
 def parse_strict_json(text: str) -> Any:
-    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999.
-
-    Raises:
-        ValueError: The text is no such JSON.
-    """
+    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
     try:
         return (_CAREFUL if _MAY_OVERFLOW.search(text) else _FAST).decode(text)
     except RecursionError as error:
@@ -345,12 +300,7 @@ _CAREFUL = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_fin
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the values in a JSON file that vitcli wrote, and check the file's hash if it has one.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not such a file, or was changed.
-    """
+    """Return the values in a JSON file that vitcli wrote, and check the file's hash if it has one."""
     content = read_bounded(path, MAX_JSON)
     value = parse_strict_json(content.decode())
     if not isinstance(value, dict):
@@ -367,7 +317,6 @@ def is_unchanged(value: dict[str, Any], content: bytes) -> bool:
 
 
 def policy_hash(source: str) -> str:
-    """Return the hash of a script or style, as a content-security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 

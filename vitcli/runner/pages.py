@@ -21,19 +21,16 @@ from vitcli.runner.text import quantity, rough_duration, signed
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page from a file in ``templates``."""
     return _environment().get_template(template).render(**values)
 
 
 def source(name: str) -> Markup:
-    """Return the text of a style or script in ``templates``, to embed unchanged."""
     loader = _environment().loader
     assert loader is not None
     return Markup(loader.get_source(_environment(), name)[0])
 
 
 def sources(*names: str) -> Markup:
-    """Return several styles or scripts as one."""
     return Markup("\n").join(map(source, names))
 
 
@@ -50,7 +47,6 @@ def embedded_figures(
     Args:
         figures: File name, such as ``forest.svg`` -> the file.
         captions: Figure -> its caption. A figure without a file is left out.
-        describe: Returns the content of a figure in words, for readers who cannot see it.
     """
     return [
         {
@@ -69,7 +65,6 @@ def decimals(value: float | None, digits: int) -> str:
 
 
 def to_html(table: Table) -> Markup:
-    """Return a ``<table>``, followed by the notes as a list."""
     return Markup(render("table.html", table=table))
 
 

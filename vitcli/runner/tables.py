@@ -68,7 +68,6 @@ def to_ascii(text: str) -> str:
 
 
 def ascii_signs(text: str) -> str:
-    """Return text with a minus as ``-`` and plus-minus as ``+-``."""
     return text.replace(MINUS, "-").replace(PLUS_MINUS, "+-")
 
 
@@ -79,12 +78,7 @@ def _fold(character: str) -> str:
 
 
 def to_text(table: Table, width: int | None = None) -> str:
-    """Return aligned columns in ASCII between rules; long cells take several lines.
-
-    Args:
-        table: The table.
-        width: Characters of a line. Without it, the columns are as wide as they need.
-    """
+    """Return aligned columns in ASCII between rules; long cells take several lines."""
     columns = tuple(Column(to_ascii(column.header), column.align) for column in table.columns)
     rows = tuple(tuple(map(to_ascii, row)) for row in table.rows)
     lines = lay_out(Table(columns=columns, rows=rows), width, is_study=True)
@@ -100,11 +94,6 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
     Cells with words wrap to fit the width. A table that is wider still is a list: each row is its
     first cell, and below it a line for each other column. Only a word in these lines that is longer
     than a line is shortened.
-
-    Args:
-        table: The header and the rows. The texts are printable.
-        width: Characters of a line. Without it, the columns are as wide as they need.
-        is_study: Draw a rule below the header, and wrap all cells to ``CELL_WIDTHS``.
     """
     from rich.box import Box
     from rich.console import Console
@@ -140,7 +129,6 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
 
 
 def narrowest(table: Table) -> int:
-    """Return the width of the table with as many line breaks as its cells allow."""
     return sum(_limits(table, i)[0] for i, _ in enumerate(table.columns)) + 2 * (
         len(table.columns) - 1
     )
@@ -191,11 +179,7 @@ def _without_formula(cell: Any) -> Any:
 
 
 def csv_text(content: bytes, name: str) -> str:
-    """Return the text of a CSV file.
-
-    Raises:
-        InputError: The file is not UTF-8. ``name`` names it in messages.
-    """
+    """Return the text of a CSV file."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -211,9 +195,6 @@ def read_csv(
     around cells, columns without a name, and empty cells behind the last column. Without ``strip``,
     blanks at the ends of cells stay, for a note about them. ``exact`` keeps the cells of a file
     that vitcli has written for itself.
-
-    Raises:
-        InputError: The text is no CSV, or a row has not as many cells as the header.
     """
     if "\0" in text:
         raise InputError(f"{name} holds a zero byte; it is not a text file")
@@ -265,7 +246,6 @@ def to_markdown(table: Table) -> str:
 def markdown_grid(
     header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
 ) -> str:
-    """Return a GitHub table of cells that are Markdown already."""
     right = {*numeric}
     rules = ["---:" if i in right else ":---" for i, _ in enumerate(header)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))
@@ -307,6 +287,5 @@ def latex_text(text: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return text on one line, escaped for HTML."""
     escaped = html.escape(_one_line(text))
     return escaped.replace(MINUS, "&minus;").replace(PLUS_MINUS, "&plusmn;")

@@ -64,8 +64,6 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
     """Return ``str(value)`` without control characters and broken encodings.
 
     Args:
-        value: Any text, for example the name of a hostile file.
-        keep: Control characters to leave as they are, such as a newline.
         substitute: A replacement for each control character; by default its escape sequence.
     """
 
@@ -105,7 +103,6 @@ def shorten(text: str, limit: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text as one word for a shell, in quotes even where none are needed."""
     return shlex.quote(text) if "'" in text else f"'{text}'"
 
 
@@ -117,7 +114,6 @@ def listed(lines: Sequence[str], limit: int = 20) -> str:
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Return ``a, b and c``."""
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
 
@@ -214,7 +210,6 @@ def setting_text(setting: Mapping[str, Any], comma: str = ", ") -> str:
 
 
 def unbroken(text: str) -> str:
-    """Return text with ``NO_BREAK`` in the places that ``UNBROKEN`` matches."""
     return UNBROKEN.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
 
 

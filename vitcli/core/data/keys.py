@@ -29,7 +29,6 @@ def scramble(keys: Tensor) -> Tensor:
 
 
 def _shift(keys: Tensor, count: int) -> Tensor:
-    """Shift right and fill with zeros. torch's own shift repeats the sign."""
     return (keys >> count) & ((1 << (64 - count)) - 1)
 
 

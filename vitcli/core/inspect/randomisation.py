@@ -46,7 +46,6 @@ def randomised_cascade(
 
 
 def _is_in(name: str, part: str) -> bool:
-    """Return whether a tensor belongs to a part. The last part has all that is left."""
     if part == EMBEDDING:
         return True
     prefixes = ("head.", "head_dist.", "norm.", "pool.") if part == HEAD else (part_prefix(part),)

@@ -192,7 +192,6 @@ class SelfAttention(InnerLayer):
         return self.proj_drop(self.proj(out))
 
     def _bias(self) -> tuple[Tensor, ...]:
-        """Return the bias of the scores as the last argument of the rule, if there is a bias."""
         bias = self.position.bias()
         return () if bias is None else (bias,)
 

@@ -75,7 +75,6 @@ class AugmentSpec(Spec):
 
     @model_validator(mode="after")
     def _check_copies(self) -> Self:
-        """Refuse copies of images that are mixed with others in each epoch."""
         if self.copies and self.mixes:
             raise ValueError(
                 "copies: an image is mixed with others in each epoch; remove copies, or set mixup"

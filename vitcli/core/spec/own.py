@@ -163,7 +163,6 @@ def add_row(table: Any, row: Row | Metric, name: str) -> None:
 
 
 def _caller() -> str:
-    """Return file and line of the code that calls vitcli."""
     frame = inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").startswith("vitcli."):
         frame = frame.f_back

@@ -80,7 +80,6 @@ class Graphs:
         self._captured.clear()
 
     def _call_eagerly(self, function: Function) -> dict[str, Tensor]:
-        """Call the function on the stream of the captures, where it finds its workspaces again."""
         caller = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(caller)
         with torch.cuda.stream(self._stream):

@@ -369,7 +369,6 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
 
 
 def _laid_out(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Return the tensor in the memory layout of its parameter, as fused optimisers need it."""
     if parameter.is_contiguous() or tensor.shape != parameter.shape:
         return tensor
     return torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

@@ -5,7 +5,6 @@ from vitcli.runner.text import one_line, quantity
 
 
 def headline(explanation: Explanation) -> str:
-    """Return the predicted class with its probability, and what the map shows."""
     title, prediction = map_title(explanation), explanation.prediction
     return title if prediction is None else f"{prediction}: {title}"
 
@@ -56,7 +55,6 @@ def why_layer(explanation: Explanation) -> str:
 
 
 def head_names(explanation: Explanation) -> list[str]:
-    """Return the title of each column in a grid of heads."""
     if explanation.are_heads_averaged:
         return ["mean"]
     return [f"head {head}" for head in explanation.heads]

@@ -209,12 +209,7 @@ class Explainer:
         return min(height - 1, int(y * height)), min(width - 1, int(x * width))
 
     def explain(self, path: str) -> Explanation:
-        """Read a picture (``-`` is standard input), classify it and make its map.
-
-        Raises:
-            InputError: The picture cannot be read, or a logit is infinite or NaN.
-            ConfigError: The method does not fit the model.
-        """
+        """Read a picture (``-`` is standard input), classify it and make its map."""
         content = picture_bytes(path)
         predictor = self.predictor
         with quiet_pillow():

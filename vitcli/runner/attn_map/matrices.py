@@ -77,7 +77,6 @@ def token_ticks(explanation: Explanation) -> tuple[list[int], list[str]]:
 def label_grid(
     figure: Figure, image: AxesImage, grid: np.ndarray, explanation: Explanation, run: str
 ) -> None:
-    """Add the title, the caption and the colour bar to a grid of maps."""
     add_share_bar(figure, image, grid, fraction=0.05, aspect=40)
     add_title(figure, headline(explanation))
     add_source(figure, caption(explanation, run))

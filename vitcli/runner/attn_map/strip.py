@@ -49,7 +49,6 @@ def draw_training_strip(model: ImageModel, images: Images, data: DataSpec) -> np
 
 
 def weight_bytes(model: VisionTransformer) -> int:
-    """Return the size of the attention weights of one image and layer."""
     return 4 * model.spec.num_heads * model.token_shape.num_tokens**2
 
 

@@ -41,11 +41,7 @@ def is_large(num_bytes: int, copies: float = COPIES) -> bool:
 
 
 def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
-    """Return undefined pixels (N, C, H, W) uint8: in memory, or in a nameless file if large.
-
-    Raises:
-        ResourceError: There is no room for the file.
-    """
+    """Return undefined pixels (N, C, H, W) uint8: in memory, or in a nameless file if large."""
     shape = (count, in_chans, *size)
     num_bytes = count * in_chans * size[0] * size[1]
     if not is_large(num_bytes):
@@ -59,7 +55,6 @@ def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
 
 
 def stored(pixels: Tensor) -> Tensor:
-    """Return the pixels that ``new_pixels`` made, as ``StoredPixels`` if they are large."""
     is_mapped = isinstance(pixels, Tensor) and is_large(pixels.nbytes)
     return as_tensor(StoredPixels(pixels)) if is_mapped else pixels
 
@@ -131,7 +126,6 @@ def arranged(
 
 
 def _resized(pixels: Tensor, size: Size) -> Tensor:
-    """Return ``fit_to_size`` of all images, in a memory map if they are large."""
     out = new_pixels(pixels.shape[0], pixels.shape[1], size)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
         target.copy_(fit_to_size(part, size))
@@ -151,9 +145,6 @@ def hold_out(images: Images, count: int) -> tuple[Images, Images]:
     Each class gives its share (the method of Sainte-Lague), its first images in canonical order.
     So classes of equal size give equally many, and a smaller count gives a subset. A class keeps
     its last image.
-
-    Raises:
-        ConfigError: ``count`` is too large.
     """
     ranks, counts = rank_in_class(images.labels), torch.bincount(images.labels)
     spare = (ranks < counts[images.labels] - 1).nonzero().flatten()
@@ -174,9 +165,6 @@ def keep_labels(images: Images, count: int, field: str = "data.labels") -> tuple
     The images must be in canonical order. The labelled images are balanced by class: each round
     takes the last image of each class that has one left, because ``hold_out`` takes the first. So
     a smaller count gives a subset, and the choice does not depend on the validation split.
-
-    Raises:
-        ConfigError: ``count`` does not give each class a label, or is larger than the data set.
     """
     counts = torch.bincount(images.labels)
     if not int((counts > 0).sum()) <= count <= len(images):
@@ -257,16 +245,7 @@ def available_memory(groups: Sequence[Path] | None = None) -> int | None:
 
 
 def require_memory(count: int, in_chans: int, size: Size) -> None:
-    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk of the cache.
-
-    Args:
-        count: The number of images.
-        in_chans: The number of channels.
-        size: The height and width of an image in pixels.
-
-    Raises:
-        ResourceError: The arrays do not fit. The text suggests a smaller ``data.resize``.
-    """
+    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk of the cache."""
     needed = int(count * in_chans * size[0] * size[1] * COPIES)
     if not is_large(needed, 1):
         return

@@ -61,7 +61,6 @@ def array_file(name: str, size: tuple[int, int] | None, data_dir: Path | None = 
 
 
 def cached_files(name: str) -> tuple[Path, ...]:
-    """Return the cache files of a data set, one for each size that it was read at."""
     native = array_file(name, None)
     files = sorted(native.parent.glob(native.name.replace("-native", "-*")))
     return tuple(path for path in files if _sidecar(path).is_file())
@@ -145,7 +144,6 @@ class Chunks:
             self._count += 1
 
     def remove(self) -> None:
-        """Remove all chunks of this cache file."""
         for file in self._path.parent.glob(f"{self._path.stem}.*.part"):
             file.unlink(missing_ok=True)
 
@@ -214,11 +212,7 @@ def _read(path: Path) -> Decoded:
 
 
 def _mapped(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the pixels of a file as parts of one memory map, which is not read yet.
-
-    Raises:
-        ValueError: The file was written by an earlier version, which had other tensors between.
-    """
+    """Return the pixels of a file as parts of one memory map, which is not read yet."""
     with path.open("rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(start - 8))

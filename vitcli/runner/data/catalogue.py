@@ -79,7 +79,6 @@ class CatalogueRow:
 
     @property
     def torchvision_class(self) -> Any:
-        """The class that ``reader`` names."""
         import torchvision.datasets
 
         return getattr(torchvision.datasets, self.reader)

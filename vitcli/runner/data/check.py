@@ -93,7 +93,6 @@ class FolderCheck:
 
     @property
     def num_problems(self) -> int:
-        """Return the number of files, classes and pairs that make an accuracy wrong."""
         pairs = sum(len(self.pairs[row]) for row in PROBLEMS)
         return len(self.unreadable) + len(self.untested) + len(self.names_alike) + pairs
 
@@ -120,12 +119,10 @@ class FolderCheck:
 
     @property
     def leaks(self) -> list[str]:
-        """Return the held-out copies, and pictures of divided groups, that are not left out."""
         copies = {name for row in ("copies", "groups") for name, _ in self.pairs[row]}
         return sorted(copies - {*self.left_out})
 
     def counts(self) -> list[tuple[str, int, int]]:
-        """Return each class with its number of readable training and test pictures."""
         labels = self.folder.labels
         train, test = (Counter(labels[row] for row in rows) for rows in (self.train, self.test))
         return [(name, train[i], test[i]) for i, name in enumerate(self.folder.class_names)]
@@ -136,14 +133,6 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
 
     Pictures of several shapes are also compared stretched, so that copies of another shape are
     found.
-
-    Args:
-        folder: The pictures.
-        on_message: Receives notes and progress.
-
-    Raises:
-        InputError: It is no folder of pictures, or no picture of a class can be read.
-        ResourceError: The pictures do not fit into memory.
     """
     for note in folder.notes:
         on_message(note)
@@ -180,7 +169,6 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
 
 
 def _united(pairs: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> list[Any]:
-    """Return pairs and those of ``more`` whose first picture is in none of them."""
     known = {first for first, _ in pairs}
     return [*pairs, *(pair for pair in more if pair[0] not in known)]
 
@@ -209,11 +197,7 @@ def _numbered(folder: PictureFolder, row: int) -> tuple[str, int]:
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:
-    """Refuse to replace a file that is no page of a check, and none that leaves pictures out.
-
-    Raises:
-        ConfigError: There is such a file, or both are the same file.
-    """
+    """Refuse to replace a file that is no page of a check, and none that leaves pictures out."""
     if page is not None:
         require_replaceable(page, lambda content: TITLE.encode() in content, "page")
     if leave_out is not None:
@@ -262,7 +246,6 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
 
 
 def corrections(check: FolderCheck) -> str:
-    """Return a file for ``data.corrections`` that leaves out the copies."""
     return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])
 
 

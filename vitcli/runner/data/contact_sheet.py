@@ -33,11 +33,7 @@ GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
-    """Write ten training images of each class as a PNG file; see ``require_png``.
-
-    Raises:
-        ResourceError: The file cannot be written.
-    """
+    """Write ten training images of each class as a PNG file; see ``require_png``."""
     facts = PngInfo()
     facts.add_text(*MARK)
     with io.BytesIO() as file:

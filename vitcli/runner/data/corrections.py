@@ -25,10 +25,6 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
 
     A file that is not there is looked for by its name in the folder of the pictures, because both
     may have moved.
-
-    Raises:
-        InputError: There is no such file, it is no CSV file with the two columns, or a line names
-            an unknown picture or class, or a picture that was named before.
     """
     if file is None:
         return {}
@@ -58,11 +54,7 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
-    """Return a data set without the pictures that are left out, and with the other labels.
-
-    Raises:
-        InputError: No training picture of a class is left, or no test picture.
-    """
+    """Return a data set without the pictures that are left out, and with the other labels."""
     train, test = (_corrected(images, corrections) for images in (data.train, data.test))
     val = data.val and _corrected(data.val, corrections)
     lost = {*data.train.labels.tolist()} - {*train.labels.tolist()}
@@ -83,7 +75,6 @@ def _corrected(images: Images, corrections: Corrections) -> Images:
 
 
 def describe_corrections(corrections: Corrections) -> str:
-    """Return how many pictures are corrected, as text."""
     out = sum(label is None for label in corrections.values())
     changed = quantity(len(corrections) - out, "label")
     return f"{changed} corrected, {quantity(out, 'picture')} left out"

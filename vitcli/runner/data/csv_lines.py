@@ -23,10 +23,6 @@ def csv_lines(
     An optional column that the file lacks is empty; ``on_unused`` receives the other columns of the
     file. See ``read_csv`` for what is read, and for ``exact`` and
     ``strip``.
-
-    Raises:
-        InputError: The file is no CSV file with these columns, or the first cell of a line is
-            empty.
     """
     where = printable(path)
     rows = read_csv(csv_text(picture_bytes(path), where), where, exact=exact, strip=strip)

@@ -63,10 +63,6 @@ def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> 
     ``files`` are CSV files with the columns ``file`` and ``caption``; a file name is relative to
     the folder of the CSV file. The captions of a picture with several lines are separated by a
     newline, in the order of the file. Spaces and line breaks inside a caption become one space.
-
-    Raises:
-        InputError: A file is not such a CSV file, names a missing picture, or a picture has no
-            caption or too many.
     """
     captions: dict[str, list[str]] = {os.path.normpath(path): [] for path in pictures}
     for path in map(Path, sorted(files)):
@@ -102,9 +98,6 @@ def read_sounds(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Te
 
     A longer sound is cut at its end, a shorter one is followed by zeros. Those without a picture
     are not read.
-
-    Raises:
-        InputError: A picture has no sound, or a sound cannot be read. The text lists all of them.
     """
 
     def name(line: object) -> str:
@@ -129,12 +122,7 @@ def read_sounds(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Te
 
 
 def read_sound(path: str) -> NDArray[np.int16]:
-    """Return the first ``NUM_SAMPLES`` samples of a WAV file at ``RATE``, or fewer: (T,).
-
-    Raises:
-        InputError: The file is not a PCM file of 8 or 16 bits with one or two channels, or is
-            damaged.
-    """
+    """Return the first ``NUM_SAMPLES`` samples of a WAV file at ``RATE``, or fewer: (T,)."""
     where = printable(path)
     try:
         with wave.open(io.BytesIO(picture_bytes(path))) as file:

@@ -49,11 +49,7 @@ class Source:
 
 
 def cache_root() -> Path:
-    """Return the folder for downloads and decoded arrays: ``VITCLI_CACHE`` or the default.
-
-    Raises:
-        ResourceError: The variable is not set, and the user has no home folder.
-    """
+    """Return the folder for downloads and decoded arrays: ``VITCLI_CACHE`` or the default."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(os.path.expanduser(chosen))
     with contextlib.suppress(RuntimeError):
@@ -67,7 +63,6 @@ def cache_root() -> Path:
 
 
 def download_folder(name: str) -> Path:
-    """Return the folder in the cache for the downloads of a data set."""
     return cache_root() / "downloads" / name
 
 
@@ -84,12 +79,10 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
 
 
 def is_offline(offline: bool) -> bool:
-    """Return whether downloads are forbidden, by the argument or by ``VITCLI_OFFLINE``."""
     return offline or is_switched_on(OFFLINE_VARIABLE)
 
 
 def is_switched_on(variable: str) -> bool:
-    """Return whether a variable of the environment is set to neither nothing nor no."""
     return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
 
 
@@ -97,12 +90,8 @@ def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
     """Refuse a name that is neither a named data set nor one of the user's own pictures.
 
     Args:
-        name: The name.
         where: What sets the field of an experiment, if one is set.
         takes_code: Whether the command takes own code; where a field is set, it does.
-
-    Raises:
-        ConfigError: The text suggests ``imagefolder:`` if there is a folder of this name.
     """
     if name in DATA_SETS or own_path(name):
         return
@@ -120,17 +109,7 @@ def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
 def refuse_unused_folder(
     name: str, data_dir: Path | None, *, may_choose: bool = False, may_move: bool = False
 ) -> None:
-    """Refuse ``data_dir`` for a data set that is not searched in it.
-
-    Args:
-        name: The name of the data set.
-        data_dir: The folder of ``--data-dir``.
-        may_choose: Whether the command has ``--data``.
-        may_move: Whether the name is that of a run, whose pictures may have moved to ``data_dir``.
-
-    Raises:
-        ConfigError: The folder would be ignored.
-    """
+    """Refuse ``data_dir`` for a data set that is not searched in it."""
     if data_dir is None or name in CATALOGUE or (may_move and own_path(name)):
         return
     if own_path(name):
@@ -190,11 +169,7 @@ class UnusableError(Exception):
 def find_or_download(
     name: str, data_dir: Path | None, offline: bool, on_message: Listener
 ) -> Source:
-    """Find a named data set on disk, or download it if that is allowed.
-
-    Raises:
-        InputError: The data set is missing. The text says what to type.
-    """
+    """Find a named data set on disk, or download it if that is allowed."""
     if source := find_source(name, data_dir):
         return source
     if data_dir is not None or is_offline(offline):
@@ -218,11 +193,7 @@ def download(row: CatalogueRow, on_message: Listener, url: str | None = None) ->
 def _download_file(
     row: CatalogueRow, name: str, urls: list[str], target: Path, on_message: Listener
 ) -> None:
-    """Write a file from the first URL that delivers the published bytes, and only if complete.
-
-    Raises:
-        InputError: All URLs failed. The text gives the reason for each.
-    """
+    """Write a file from the first URL that delivers the published bytes, and only if complete."""
     size, reasons = row.published[name], list[str]()
     for url in urls:
         on_message(f"downloading {printable(url)} ({size / 1e6:.1f} MB) to {printable(target)}")
@@ -291,5 +262,4 @@ def prefer(row: CatalogueRow, new: Source) -> Source:
 
 
 def original_files(row: CatalogueRow, source: Source) -> list[Path]:
-    """Return the archive, or the files of a folder that are original files of the data set."""
     return [source.path / file for file in row.files] if source.kind == "files" else [source.path]

@@ -46,12 +46,7 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Pictu
     Hidden files and class folders without pictures are skipped.
 
     Args:
-        root: The folder.
         class_names: The classes; by default the names of the class folders, sorted.
-
-    Raises:
-        InputError: The folder is missing, has fewer than two classes, or has a class in test that
-            is not in train.
     """
     if not root.is_dir():
         moved = "if the pictures of a run have moved, give their folder with --data-dir"
@@ -112,9 +107,6 @@ def _find_splits(root: Path) -> Splits:
 
     A folder named like a split is a split if it has class folders. It is a class if it has pictures
     itself and other classes are beside it.
-
-    Raises:
-        InputError: There is a test set without a training set, or a split is a link to nowhere.
     """
     folders = _folders(root, (*TRAIN, *HELD_OUT))
     train, held_out = _named(folders, TRAIN), _named(folders, HELD_OUT)
@@ -151,7 +143,6 @@ def _by_split(train: Sequence[Path], held_out: Sequence[Path], others: Sequence[
 
 
 def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
-    """Return the folders with one of the names, in the order of the names."""
     found = [folder for folder in folders if folder.name.casefold() in names]
     return sorted(found, key=lambda folder: names.index(folder.name.casefold()))
 
@@ -251,11 +242,7 @@ def _class_folders(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
-    """Return the folders in a folder, by name, without hidden ones.
-
-    Raises:
-        InputError: A link leads nowhere, which may be a class, or one of ``names`` if given.
-    """
+    """Return the folders in a folder, by name, without hidden ones."""
     entries = _visible(folder)
     for entry in entries:
         is_meant = not names or entry.name.casefold() in names
@@ -265,7 +252,6 @@ def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
 
 
 def _files(folder: str, is_wanted: Callable[[str], object]) -> list[str]:
-    """Return the paths of the files in a folder whose names are wanted, sorted."""
     return [e.path for e in _visible(folder) if is_wanted(e.name) and not e.is_dir()]
 
 
@@ -285,9 +271,6 @@ def picture_files(
     The pictures of a folder are in natural order: ``2.jpg`` before ``10.jpg``. Hidden folders are
     skipped, and so are figures of ``attn-map``; the PNG file tells its origin. A figure that is
     named itself is not skipped.
-
-    Raises:
-        InputError: A folder holds no picture or cannot be listed, or a name is empty.
     """
     found: list[str] = []
     for name in names:
@@ -316,9 +299,6 @@ def pictures_inside(folder: Path) -> tuple[list[str], int]:
     """Return the pictures in a folder and in the folders inside it, and the number of other files.
 
     Hidden folders are not entered. Links to folders are followed, to each folder once.
-
-    Raises:
-        InputError: A folder cannot be listed.
     """
     pictures: list[Path] = []
     num_others, seen = 0, set()

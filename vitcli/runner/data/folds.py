@@ -35,14 +35,7 @@ def take_fold(
     Mean, standard deviation and hash stay those of the whole data set.
 
     Args:
-        data: The data set, in canonical order.
-        folds: Number of parts, K.
-        seed: Seed of the run.
-        with_test: Divide training and test images together. Otherwise the test images are unused.
         groups: Name of an image -> its group, which stays in one part.
-
-    Raises:
-        InputError: A class has fewer different images than there are parts.
     """
     images = data.train
     if with_test:
@@ -78,9 +71,6 @@ def divide(
     with the same pixels are in the same part, and so are images that look alike. Exception: of more
     than MOST_COMPARED images, or if so many look alike that a class could not be spread, only the
     same pixels count. Images of one group of ``groups_of`` (name -> group) are always in one part.
-
-    Raises:
-        InputError: A class has fewer different images or groups than there are parts.
     """
     digests, labels = pixel_digests(images.pixels), images.labels.tolist()
     given = _pairs_in_groups(images, groups_of)
@@ -119,9 +109,6 @@ def hold_out_groups(
     classes nearer to their share. So a class of large groups gives more or less than its share. It
     gives at least its smallest group, if no class then loses all its images. ``contents`` are texts
     that order images in no group; their pixels depend on the size at which they are read.
-
-    Raises:
-        InputError: No group can be held out.
     """
     digests = pixel_digests(images.pixels)
     groups = _groups(digests, _pairs_in_groups(images, groups_of))
@@ -179,6 +166,5 @@ def _groups(digests: Sequence[bytes], alike: Sequence[tuple[int, int]]) -> np.nd
 
 
 def _fewest(groups: np.ndarray, labels: Sequence[int]) -> tuple[int, int]:
-    """Return the smallest number of groups that a class with images has, and the class."""
     seen = Counter(label for _, label in {*zip(groups.tolist(), labels, strict=True)})
     return min((count, label) for label, count in seen.items())

@@ -39,19 +39,7 @@ def get_data(
     offline: bool = False,
     on_message: Listener = ignore_message,
 ) -> Source:
-    """Download or copy a data set into the cache, decode it, and return its place.
-
-    Args:
-        name: The name of the data set.
-        source: The URL of the archive or of the folder with the files, or a path on disk. By
-            default the published URLs.
-        offline: Never open a connection.
-        on_message: Receives messages for the user.
-
-    Raises:
-        InputError: The data set cannot be fetched, or differs from the published one.
-        ConfigError: There is no data set of this name, or it needs no download.
-    """
+    """Download or copy a data set into the cache, decode it, and return its place."""
     check_name(name)
     if (own := split_name(name)) and own[0].fetch:
         if source is not None:
@@ -115,7 +103,6 @@ def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
 
 
 def _files_of(row: CatalogueRow, source: Source) -> list[Path]:
-    """Return the files that belong to a copy. A person's other files beside them do not."""
     if source.kind != "folders":
         return original_files(row, source)
     return [Path(path) for path in list_folder(source.path, row.info.class_names).paths]

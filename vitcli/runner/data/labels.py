@@ -29,7 +29,6 @@ def stripped(label: str) -> str:
 
 
 def same_class(label: str) -> str:
-    """Return a text that is equal for labels of one class."""
     return composed(stripped(label))
 
 
@@ -48,11 +47,7 @@ def not_used(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def refuse_names(names: Sequence[str]) -> None:
-    """Refuse names of classes that are empty, too long, or not different.
-
-    Raises:
-        ValueError: There is such a name.
-    """
+    """Refuse names of classes that are empty, too long, or not different."""
     if len(json.dumps([*names])) > MOST_TEXT:
         raise ValueError(
             f"the names of its {len(names):,} classes have more than {MOST_TEXT:,} characters;"
@@ -94,6 +89,5 @@ def notes_on_names(names: Sequence[str]) -> list[str]:
 
 
 def _same(names: Sequence[str], keys: Sequence[object]) -> Pairs:
-    """Return each name with the first one of the same key."""
     first = dict(zip(reversed(keys), reversed(names), strict=True))
     return [(first[key], name) for key, name in zip(keys, names, strict=True) if first[key] != name]

@@ -115,12 +115,7 @@ def file_version(path: str | Path) -> tuple[int, ...]:
 
 
 def own_path(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the file or folder of the user's own pictures; None for a named data set.
-
-    Args:
-        name: The name of the data set, such as ``csv:labels.csv``.
-        data_dir: The folder to which they have moved.
-    """
+    """Return the file or folder of the user's own pictures; None for a named data set."""
     found = split_name(name)
     if found is None:
         return None
@@ -132,11 +127,7 @@ def own_path(name: str, data_dir: Path | None = None) -> Path | None:
 
 
 def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
-    """Return the group of each picture that is in one, by its name; see ``data.group``.
-
-    Raises:
-        InputError: The pattern does not match a name.
-    """
+    """Return the group of each picture that is in one, by its name; see ``data.group``."""
     if pattern is None:
         pairs = zip(folder.names, folder.groups or [""] * len(folder.names), strict=True)
         return {name: group for name, group in pairs if group}
@@ -153,7 +144,6 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
 def divided(
     side: Sequence[str], other: Sequence[str], groups: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Return each picture of a side whose group has one on the other side, with the first such."""
     first = {groups[name]: name for name in reversed(other) if name in groups}
     return [(name, first[group]) for name in side if (group := groups.get(name)) in first]
 
@@ -172,9 +162,6 @@ def splits_in_order(splits: Sequence[str]) -> tuple[list[int], int, int | None, 
 
     Args:
         splits: The split of each picture, a key of ``SPLITS``; "" for all without splits.
-
-    Raises:
-        InputError: No picture is for training.
     """
     rows = {
         split: [row for row, own in enumerate(splits) if own == split] for split in ("", *SPLITS)

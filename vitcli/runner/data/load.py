@@ -84,11 +84,6 @@ def load_data(
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
     ``std`` are those of the whole training set, including images held out by ``val_split`` or
     ``folds``.
-
-    Raises:
-        InputError: The data set is missing, damaged, or differs from the published one.
-        ConfigError: The spec does not fit the data set, or ``data_dir`` would be ignored.
-        ResourceError: The data set does not fit into memory.
     """
     refuse_unused_folder(spec.name, data_dir, may_move=True)
     folder = listed_for(spec, data_dir) if own_path(spec.name) else None
@@ -139,12 +134,10 @@ def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSe
 
 
 def _is_coloured(spec: DataSpec) -> bool:
-    """Return whether the images are read in colour, as weights for coloured images expect."""
     return spec.mean is not None and spec.std is not None and len(spec.mean) == IN_CHANS
 
 
 def _coloured(images: Images) -> Images:
-    """Repeat the grey channel of images."""
     return replace(images, pixels=images.pixels[:].repeat(1, IN_CHANS, 1, 1))
 
 
@@ -232,11 +225,6 @@ def decode_folder(
 
     The corrections are made after that, so they move no picture into the test set or out of it.
     ``file`` is the cache file.
-
-    Raises:
-        InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
-            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures, or the corrections
-            cannot be read or do not fit.
     """
     for note in folder.notes:
         on_message(note)
@@ -287,7 +275,6 @@ def decode_folder(
 
 
 def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the held-out pictures that are training pictures, too, or of one group with some."""
     left = {*data.train.names, *data.test.names}
     copies = [f"{a} = {b}" for a, b in decoded.same.get("copies", ()) if {a, b} <= left]
     held_out = [*data.test.names, *(data.val.names if data.val else ())]
@@ -296,7 +283,6 @@ def _leaks(decoded: Decoded, data: DataSet, groups: Mapping[str, str]) -> tuple[
 
 
 def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
-    """Refuse files beside the pictures that cannot be used, if the task reads such files."""
     for kind, reason in decoded.unusable_extras.items():
         if kind in extras:
             raise InputError(reason)
@@ -367,11 +353,7 @@ class DataStatus:
 
 
 def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
-    """Return where a data set is and which decoded copies the cache has. Reads no image.
-
-    Raises:
-        ConfigError: There is no data set of this name.
-    """
+    """Return where a data set is and which decoded copies the cache has. Reads no image."""
     check_name(name)
     path, kind, place = own_path(name), "missing", None
     if name in GENERATED:

@@ -49,7 +49,6 @@ def near_copies(
     Args:
         pictures: (N, C, H, W) uint8.
         others: (M, C, H, W) uint8.
-        in_colour: Whether pictures of other colours are no copies.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
@@ -155,7 +154,6 @@ def _gradients(grey: Tensor) -> Tensor:
 
 
 def exact_copies(test: Named, train: Named) -> list[tuple[str, str]]:
-    """Return the names of the test images that are training images, too, each with one of them."""
     last = dict(train)
     return [(name, last[digest]) for digest, name in test if digest in last]
 

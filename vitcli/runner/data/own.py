@@ -17,12 +17,7 @@ from vitcli.runner.text import printable
 
 
 def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
-    """Return the user's own pictures, as the row of the prefix lists them.
-
-    Raises:
-        ConfigError: A package is missing.
-        InputError: The pictures are missing or damaged, or a file that describes them is.
-    """
+    """Return the user's own pictures, as the row of the prefix lists them."""
     row, path = require_packages(name), own_path(name, data_dir)
     found = load_target(row.build)(path if row.is_path else str(path))
     if not isinstance(found, PictureFolder):
@@ -32,11 +27,7 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
 
 
 def require_packages(name: str) -> DataReader:
-    """Return the row of a name of the user's own pictures.
-
-    Raises:
-        ConfigError: A package that it needs is missing.
-    """
+    """Return the row of a name of the user's own pictures."""
     prefix = name.partition(":")[0]
     row = DATA_READERS[prefix]
     if missing := [package for package in row.packages if find_spec(package) is None]:

@@ -106,9 +106,6 @@ def read_each(
     """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
 
     Close the generator, or read it to its end: until then, no other picture can be decoded.
-
-    Raises:
-        ConfigError: See ``decode``.
     """
     return _each(lambda path: decode(picture_bytes(path), path, size, in_chans, fit), paths)
 
@@ -218,10 +215,6 @@ def read_folder(
 
     The split depends on the readable files only. So it stays the same if the others are deleted.
     ``groups`` are those of ``group_of``.
-
-    Raises:
-        InputError: Pictures cannot be read, and ``skip_bad`` is off or no picture of a class is
-            left.
     """
     total = len(folder.paths)
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
@@ -255,11 +248,7 @@ def refuse_unreadable(
     hint: str = "Repair or remove them, or train without them: --skip-bad, and in a study"
     " -s data.skip_bad=true",
 ) -> None:
-    """Refuse a folder with unreadable pictures.
-
-    Raises:
-        InputError: There are such pictures. The text lists them.
-    """
+    """Refuse a folder with unreadable pictures."""
     if unreadable:
         raise InputError(
             f"{len(unreadable):,} of {len(folder.paths):,} pictures in {printable(folder.root)}"
@@ -367,7 +356,6 @@ def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     """Return notes on unreadable pictures, and on those that look the same.
 
     Args:
-        decoded: What was found in the folder.
         data: The images that are left with the corrections. A pair without a problem is not named.
     """
     splits = (data.train, data.test)

@@ -160,10 +160,6 @@ def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "
     and the first frame of an animation is used. ``fit`` of ``FITS`` selects the part of the
     picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
     a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
-
-    Raises:
-        ConfigError: The model takes images with another number of channels than pictures have.
-        InputError: The bytes are not a readable picture. The text gives the reason and what to do.
     """
     if in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")

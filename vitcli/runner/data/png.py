@@ -37,10 +37,6 @@ def scaled_transparency(header: bytes, clear: Any) -> Any:
     """Return the transparent colour of a PNG file on the scale of its decoded pixels.
 
     Pillow scales pixels to 8 bits, but not this colour. It keeps 16 bits of grey.
-
-    Args:
-        header: The beginning of the file.
-        clear: The colour, or for other kinds of pixels what Pillow says instead.
     """
     depth, kind = header[24], header[25]
     most = 2**depth - 1

@@ -69,32 +69,24 @@ class Drive:
         """Note that a trial ended. A search tells its sampler."""
 
     def more(self) -> Sequence[str]:
-        """Return the run folders to train next, after a trial ended. A study knows all at first."""
         return ()
 
     def gives_up(self, found: TrialEvent) -> bool:
-        """Return whether a trial should be stopped after the epoch that an event reports."""
         return False
 
     def run(self, folders: Sequence[str]) -> None:
-        """Train until every trial has ended, or a signal, the budget or failures stop it.
-
-        Raises:
-            UserError: The images cannot be read.
-        """
+        """Train until every trial has ended, or a signal, the budget or failures stop it."""
         with self._stop:
             while folders:
                 folders = self._wait_for_others(self._train(folders))
 
     def is_stopped(self) -> bool:
-        """Return whether a signal or the budget has stopped the trials."""
         late = self._deadline is not None and time.monotonic() > self._deadline
         self._is_late = self._is_late or late
         return self._is_late or self._stop.number is not None
 
     @property
     def has_failed(self) -> bool:
-        """Return whether so many trials failed that no other is begun."""
         return self._max_failures is not None and len(self.failures) >= self._max_failures
 
     def stopped_error(self, text: str) -> UserError:
@@ -173,13 +165,11 @@ def is_busy(found: TrialEvent) -> bool:
 
 
 def mark_failed(run: RunDir, reason: str) -> None:
-    """Write the reason of a failure into the run folder, where a killed worker left "running"."""
     with contextlib.suppress(OSError):  # the other trials continue even on a full disk
         if run.exists and run.status()["state"] == "running":
             run.set_status("failed", run.last_step(), reason)
 
 
 def error_of(event: Ended) -> UserError:
-    """Return the error that ended a trial."""
     kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
     return kinds.get(event.exit or 4, InputError)(event.reason)

@@ -33,12 +33,7 @@ PLAN_SECONDS = 60.0
 
 
 def read_plan(root: Path) -> dict[str, Any]:
-    """Return the plan that the driver wrote before the first trial.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is damaged.
-    """
+    """Return the plan that the driver wrote before the first trial."""
     return read_json(root / PLAN)
 
 
@@ -52,11 +47,7 @@ def rerun_before(root: Path) -> list[str]:
 
 @contextlib.contextmanager
 def join_drivers(root: Path) -> Iterator[int]:
-    """Be a driver of a folder while entered; yield the number of this driver, from 0.
-
-    Raises:
-        ResourceError: The folder was removed or renamed meanwhile.
-    """
+    """Be a driver of a folder while entered; yield the number of this driver, from 0."""
     make_folder(root / LOGS)
     for number in itertools.count():
         path = root / LOGS / LOCK.format(number)
@@ -79,11 +70,7 @@ def other_drivers(root: Path, own: int | None = None) -> int:
 
 @contextlib.contextmanager
 def no_drivers(root: Path) -> Iterator[None]:
-    """Keep drivers out of a folder while entered.
-
-    Raises:
-        InUseError: The folder has a driver.
-    """
+    """Keep drivers out of a folder while entered."""
     with contextlib.ExitStack() as held:
         held.enter_context(hold_folder(root, REFUSAL))
         try:
@@ -96,11 +83,7 @@ def no_drivers(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def prepare_folder(root: Path) -> Iterator[None]:
-    """Let one driver at a time write the plan and move old trials.
-
-    Raises:
-        InUseError: Another process does not release the folder.
-    """
+    """Let one driver at a time write the plan and move old trials."""
     with hold_folder(root, "another process is preparing this study", PLAN_SECONDS):
         yield
 

@@ -26,7 +26,6 @@ class HereEngine:
         self._load = SharedData(read_plan(root).get("data_hash"))
 
     def add(self, job: Job) -> None:
-        """Add a job."""
         self.waiting.append(job)
 
     def stop(self, *, leave: bool = False) -> None:

@@ -107,7 +107,6 @@ class Worker:
             self.process.stdin.close()
 
     def stop(self) -> None:
-        """Ask the process to save a checkpoint and end."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 
@@ -196,7 +195,6 @@ class LocalEngine:
             self._kill_all()
 
     def add(self, job: Job) -> None:
-        """Add a job. During the events of an ended trial, its worker takes the job next."""
         if not self.stopping:
             self.waiting.append(job)
 

@@ -41,21 +41,13 @@ TAKEN: dict[str, tuple[str, ...]] = {
 
 
 def make_engine(name: str, root: Path, jobs: Sequence[Job], setup: Setup) -> Engine:
-    """Return the engine that trains the jobs of a folder.
-
-    Raises:
-        ConfigError: The engine is unknown, or a package that it needs is not installed.
-    """
+    """Return the engine that trains the jobs of a folder."""
     check_engine(setup.cluster)
     return ENGINES[name](root, jobs, setup)
 
 
 def check_engine(cluster: Cluster) -> None:
-    """Check, before any training, that an engine exists, can start and takes the options.
-
-    Raises:
-        ConfigError: It does not.
-    """
+    """Check, before any training, that an engine exists, can start and takes the options."""
     name = cluster.engine
     if name not in ENGINES:
         raise ConfigError(f"--engine {name}: choose one of {', '.join(ENGINES)}")

@@ -80,7 +80,6 @@ class NodeTrial:
         return RunDir(Path(self.place.root) / self.job.folder).last_step()
 
     def write(self, event: Event) -> None:
-        """Add an event of the trial to its file."""
         with (Path(self.place.root) / EVENTS.format(self.key)).open("a") as file:
             file.write(to_line(TrialEvent(self.job.folder, event)))
 
@@ -97,7 +96,6 @@ class NodeRun:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the trial save a checkpoint and end."""
         self._stop.set()
 
     def is_alive(self, timeout: float = 0.2) -> bool:

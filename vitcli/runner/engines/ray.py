@@ -26,11 +26,7 @@ PROBE_SECONDS = 120.0
 
 
 def require_ray() -> None:
-    """Check that Ray is installed.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that Ray is installed."""
     if find_spec("ray") is None:
         raise ConfigError("--engine ray needs the package ray; type: pip install ray")
 
@@ -58,12 +54,10 @@ class OwnLines(io.TextIOBase):
         self._stream, self._log, self._thread = stream, log, threading.current_thread()
 
     def write(self, text: str) -> int:
-        """Write text to the stream or to the log."""
         is_own = threading.current_thread() is self._thread
         return (self._stream if is_own else self._log).write(text)
 
     def flush(self) -> None:
-        """Flush the stream."""
         self._stream.flush()
 
 

@@ -69,7 +69,6 @@ class RemoteEngine:
         raise NotImplementedError
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
-        """Take back waiting trials. Running trials end after a look at their control file."""
         raise NotImplementedError
 
     def close(self) -> None:

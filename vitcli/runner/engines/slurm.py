@@ -36,11 +36,7 @@ MANY_TIMEOUTS = 1000
 
 
 def require_slurm() -> None:
-    """Check that submitit and Slurm are installed.
-
-    Raises:
-        ConfigError: One of them is not.
-    """
+    """Check that submitit and Slurm are installed."""
     if find_spec("submitit") is None:
         raise ConfigError("--engine slurm needs the package submitit; type: pip install submitit")
     if shutil.which("sbatch") is None:
@@ -182,7 +178,6 @@ class SlurmEngine(RemoteEngine):
         }
 
     def log_of(self, ticket: Ticket) -> Path:
-        """Return the file with the error output of a job."""
         return self.folder / f"{ticket.id}_0_log.err"
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
@@ -200,7 +195,6 @@ class SlurmEngine(RemoteEngine):
         super().stop()
 
     def forget(self, ticket: Ticket) -> None:
-        """Remove the note about a job."""
         self._note(ticket.job.folder).unlink(missing_ok=True)
 
     def _note(self, folder: str) -> Path:
@@ -220,5 +214,4 @@ class SlurmEngine(RemoteEngine):
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of an error's text, where sbatch says why."""
     return one_line((str(error).strip().splitlines() or [type(error).__name__])[-1], 300)

@@ -66,13 +66,6 @@ def run_trial(
     carries its reason. If vitcli caused the failure, the traceback goes to stderr. Another process
     may train the trial at the same time; then the exit code of the failure is that of
     ``InUseError``. A trial with a result is not trained again.
-
-    Args:
-        root: Folder with the plan.
-        folder: Folder of the trial below it.
-        send: Takes the events.
-        load: Reads the data set.
-        request: Fields of the plan to replace, such as ``device``.
     """
     from vitcli.runner.run.checkpoint import keep_weights
     from vitcli.runner.train.start import start

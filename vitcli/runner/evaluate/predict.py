@@ -70,11 +70,7 @@ class Predictor:
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
     def set_threshold(self, coverage: float) -> float:
-        """Return the least probability, with temperature 1, of a class in a prediction set.
-
-        Raises:
-            ConfigError: The training measured no such threshold.
-        """
+        """Return the least probability, with temperature 1, of a class in a prediction set."""
         if coverage not in COVERAGES:
             raise ConfigError(
                 f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
@@ -108,13 +104,8 @@ class Predictor:
 
         Args:
             paths: The files; ``-`` is standard input.
-            num_top: Number of classes of a prediction.
             fit: One of ``FITS``; by default that of the training.
-            reject: The least probability that is accepted.
             threshold: Of ``set_threshold``: a picture is accepted if its set has one class.
-
-        Raises:
-            ConfigError: The model was not trained to classify.
         """
         if not self.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")

@@ -101,19 +101,11 @@ def probe_run(
     The encoder with the initial weights of the run's seed is probed, too, for comparison.
 
     Args:
-        name: A run folder, a name under runs/, or a bundled model.
-        kind: A row of ``PROBES``.
         labels: The number of labelled training images, balanced by class and chosen by content as
             ``data.labels`` chooses them; by default all.
-        split: ``test`` or ``val``.
         limit_batches: The number of batches of 500 images to use of each split; by default all.
-        on_stage: Gets the progress of each stage.
 
     The other arguments are those of ``evaluate_run``.
-
-    Raises:
-        ConfigError: The run has no validation split, or ``labels`` does not fit the data.
-        InputError: The run, a checkpoint or the data set is missing or does not fit.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
@@ -151,7 +143,6 @@ def probe_run(
 
 
 def _labelled(found: TrainedRun, count: int | None) -> Images:
-    """Return the training images that the probe may learn from, on the device."""
     images = found.images("train")
     if count is None:
         return images

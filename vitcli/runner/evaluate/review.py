@@ -78,23 +78,11 @@ class Review:
 
     @property
     def accuracy(self) -> float:
-        """Return the share of the test images that are classified rightly."""
         return 1 - self.num_errors / self.num_test
 
 
 def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:
-    """Find pictures of a run that a person should look at.
-
-    Args:
-        name: A run folder, a name under runs/, or a bundled model.
-        on_stage: Gets the progress of each stage.
-        options: The other arguments of ``load_trained_run``.
-
-    Raises:
-        ConfigError: The run was not trained to classify.
-        InputError: The run, a checkpoint or the data set is missing or does not fit, or a number
-            of the model is infinite or NaN.
-    """
+    """Find pictures of a run that a person should look at."""
     spec = find_run(name).spec()
     if not spec.task.row.classifies:
         raise ConfigError(
@@ -144,7 +132,6 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
 
 
 def _named(found: TrainedRun, split: str) -> Images:
-    """Return the images of a split, each with a name."""
     images = found.images(split)
     names = images.names or tuple(f"{split} image {index}" for index in range(len(images)))
     return replace(images, names=names)
@@ -166,11 +153,7 @@ def _training_images(found: TrainedRun) -> Images:
 
 
 def _wrong(found: TrainedRun, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the indices of wrong answers, and the probabilities of all classes (N, K).
-
-    Raises:
-        InputError: A logit is infinite or NaN.
-    """
+    """Return the indices of wrong answers, and the probabilities of all classes (N, K)."""
     if not logits.isfinite().all():
         raise InputError(f"{found.run.name}: a logit is infinite or NaN")
     return (logits.argmax(1) != labels).nonzero().flatten(), logits.double().softmax(1)
@@ -190,11 +173,7 @@ def _checked(found: TrainedRun, train: Images, notes: list[str]) -> Tensor:
 
 
 def _unseen_logits(found: TrainedRun, train: Images, on_stage: OnStage) -> Tensor:
-    """Return the answers (N, K) of probes that have not seen the image.
-
-    Raises:
-        InputError: A feature is infinite or NaN.
-    """
+    """Return the answers (N, K) of probes that have not seen the image."""
     stage, total = f"features of {quantity(len(train), 'training image')}", len(train)
     features = found.task().features(found.module, train, lambda done: on_stage(stage, done, total))
     if not features.isfinite().all():
@@ -228,9 +207,7 @@ def _doubts(
     """Return the images at some indices.
 
     Args:
-        images: A split with names.
         shares: Probabilities (N, K) of a classifier, if they are known; NaN where they are not.
-        method: The method of their maps, which are made one at a time to save memory.
     """
     doubts, classes = [], found.data.class_names
     for row in rows:

@@ -54,21 +54,9 @@ def evaluate_run(
     """Measure a run on its own data set, in fp32.
 
     Args:
-        name: A run folder, a name under runs/, or a bundled model.
-        split: ``test``, ``val`` or ``train``.
-        tta: Average the probabilities of each image and its mirror image.
         step: The step of the checkpoint; by default the last.
-        device: cpu, cuda, mps or auto.
         data_dir: The only folder in which the data set is searched.
-        offline: Never open a connection.
         limit_batches: The number of batches of 500 images to measure; by default all.
-        predictions: An .npz file to write logits and labels to.
-        on_message: Receives notes for the user.
-
-    Raises:
-        ConfigError: The run has no validation split.
-        InputError: The run, a checkpoint or the data set is missing or does not fit, or a logit is
-            infinite or NaN.
     """
     found = load_trained_run(
         name,
@@ -113,11 +101,7 @@ def stored_scores(run: RunDir, spec: ExperimentSpec) -> Scores | None:
 
 
 def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
-    """Return the scores of a run's logits (N, K) for labels (N,).
-
-    Raises:
-        InputError: A logit is infinite or NaN.
-    """
+    """Return the scores of a run's logits (N, K) for labels (N,)."""
     try:
         return score(logits, labels)
     except ValueError as error:

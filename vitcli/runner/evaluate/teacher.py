@@ -31,11 +31,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
     """Return the spec with what follows from the run of its teacher, if its task has one.
 
     Args:
-        spec: The experiment.
         required: Refuse an experiment without its teacher; else return it as it is.
-
-    Raises:
-        ConfigError: The teacher is missing, or its weights are not those of the experiment.
     """
     if spec.pretrain and spec.pretrain.task.has_teacher:
         raise ConfigError(
@@ -73,11 +69,7 @@ def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSp
 
 
 def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSpec:
-    """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it.
-
-    Raises:
-        ConfigError: As in ``with_teacher``, if the run is to be trained.
-    """
+    """Return ``with_teacher``; a finished run without its teacher keeps what it recorded of it."""
     try:
         return with_teacher(spec)
     except ConfigError:
@@ -102,9 +94,6 @@ def load_teacher(task: "Task") -> None:
     """Fill the teacher of a task, if it has one, with the weights of its run.
 
     A task without the SHA-256 of its teacher is only measured; its teacher's weights stay random.
-
-    Raises:
-        ConfigError: The run is missing, or its weights are others, or do not fit its model.
     """
     from vitcli.runner.machine.device import move_module
 
@@ -120,11 +109,7 @@ def load_teacher(task: "Task") -> None:
 
 
 def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[str, str]:
-    """Return the own code of a teacher's model, which is loaded, and is that of its training.
-
-    Raises:
-        ConfigError: The code is not loaded, or is not that of the teacher or of the student's run.
-    """
+    """Return the own code of a teacher's model, which is loaded, and is that of its training."""
     used = own_code.sources_of_model(theirs.model)
     try:
         known = theirs.code.keys() >= used  # else other rows stand in for its parts
@@ -141,11 +126,7 @@ def _code_of(run: RunDir, theirs: ExperimentSpec, asked: TeacherSpec) -> dict[st
 
 
 def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], str]:
-    """Return the run of a teacher, the weights of its encoder and their SHA-256.
-
-    Raises:
-        ConfigError: There is no such run, or it has no undamaged checkpoint, or other weights.
-    """
+    """Return the run of a teacher, the weights of its encoder and their SHA-256."""
     from vitcli.runner.evaluate.weights import encoder_weights, weights_sha256
 
     name = asked.run_for(seed)

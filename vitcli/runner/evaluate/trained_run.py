@@ -30,16 +30,10 @@ class TrainedRun:
     device: torch.device
 
     def task(self, module: nn.Module | None = None) -> Task:
-        """Return the task with the trained module, or with another one."""
         return task_class(self.spec)(self.spec, module or self.module)
 
     def images(self, split: str) -> Images:
-        """Return the images of a split (test, val or train) on the device.
-
-        Raises:
-            ConfigError: The run has no validation split.
-            InputError: The images do not fit the model of the run.
-        """
+        """Return the images of a split (test, val or train) on the device."""
         data, model = self.data, self.spec.model
         images = {"test": data.test, "val": data.val, "train": data.train}[split]
         if images is None:
@@ -64,11 +58,7 @@ def load_trained_run(
     limit_batches: int | None,
     on_message: Callable[[str], None],
 ) -> TrainedRun:
-    """Read a run's weights and its data set; the arguments are those of ``evaluate_run``.
-
-    Raises:
-        InputError: The run, a checkpoint or the data set is missing or does not fit.
-    """
+    """Read a run's weights and its data set; the arguments are those of ``evaluate_run``."""
     run = find_run(name)
     spec = run.spec()
     where = pick_device(device)

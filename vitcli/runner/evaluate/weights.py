@@ -91,11 +91,7 @@ def load_module(
     step: int | None = None,
     on_message: Callable[[str], None] = ignore_message,
 ) -> nn.Module:
-    """Return the whole trained module of a run in eval mode.
-
-    Raises:
-        InputError: There is no undamaged checkpoint, or it does not fit the configuration.
-    """
+    """Return the whole trained module of a run in eval mode."""
     weights = run_weights(run, step, on_message)
     try:
         module = new_module(spec)
@@ -156,7 +152,6 @@ def default_run() -> RunDir:
 
 
 def has_new_head(run: RunDir) -> bool:
-    """Return whether the head of an imported run has initial weights."""
     return run.read("meta.json").get("new_head") is True
 
 

@@ -63,14 +63,7 @@ def zero_shot_run(
     """Assign the images of a split to classes that are given by name alone.
 
     Args:
-        name: A run folder, a name under runs/, or a bundled model.
         class_names: The classes; by default those of the data set.
-        split: ``test``, ``val`` or ``train``.
-        step: As the other arguments, the same as for ``evaluate_run``.
-
-    Raises:
-        ConfigError: The run's task has no text, or a class has no word that the run knows.
-        InputError: The run, a checkpoint or the data set is missing or does not fit.
     """
     run = find_run(name)
     task_name = run.spec().task.name
@@ -103,11 +96,7 @@ def zero_shot_run(
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the names without outer spaces.
-
-    Raises:
-        ConfigError: There are fewer than two, one is empty, or two are equal.
-    """
+    """Return the names without outer spaces."""
     stripped = [name.strip() for name in names]
     if "" in stripped or len(stripped) < 2:
         raise ConfigError('--classes takes at least two names, such as --classes "cat,dog"')

@@ -13,11 +13,7 @@ from vitcli.runner.experiment.torch_state import unchanged
 
 
 def new_module(spec: ExperimentSpec) -> nn.Module:
-    """Return everything that is trained, with the initial weights of the experiment's seed.
-
-    Raises:
-        ConfigError: The parts of the model do not fit together.
-    """
+    """Return everything that is trained, with the initial weights of the experiment's seed."""
     try:
         with torch.random.fork_rng(devices=[]):
             # Layers of a task that draw from torch's own generator depend on the seed, too.
@@ -35,11 +31,7 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
 
 
 def filled_module(spec: ExperimentSpec, data: DataSet) -> nn.Module:
-    """Return the module of ``new_module``, with the buffers that follow from the data.
-
-    Raises:
-        ConfigError: The parts of the model do not fit together, or the data lacks something.
-    """
+    """Return the module of ``new_module``, with the buffers that follow from the data."""
     module = new_module(spec)
     try:
         task_class(spec).read_data(module, spec, data)
@@ -49,15 +41,10 @@ def filled_module(spec: ExperimentSpec, data: DataSet) -> nn.Module:
 
 
 def abstract_module(spec: ExperimentSpec) -> nn.Module:
-    """Return everything that is trained on the device ``meta``: shapes without memory.
-
-    Raises:
-        ConfigError: The parts of the model do not fit together.
-    """
+    """Return everything that is trained on the device ``meta``: shapes without memory."""
     with torch.device("meta"):
         return new_module(spec)
 
 
 def encoder_of(spec: ExperimentSpec, module: nn.Module) -> ImageModel:
-    """Return the image model inside the module that the experiment's task trains."""
     return task_class(spec).encoder(module)

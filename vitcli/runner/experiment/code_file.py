@@ -26,16 +26,7 @@ class CodeFile:
 
 
 def check_file(path: Path, content: bytes, names: set[str]) -> CodeFile:
-    """Return a file, after a look at what it imports.
-
-    Args:
-        path: The file.
-        content: What was read.
-        names: The files of own code that it may import.
-
-    Raises:
-        OwnCodeError: It is not Python, or imports an unlisted file beside it.
-    """
+    """Return a file, after a look at what it imports."""
     try:
         tree = ast.parse(decode_source(content), str(path))
     except UnicodeDecodeError as error:

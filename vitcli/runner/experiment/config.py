@@ -147,8 +147,6 @@ def load_experiment(
     """Read an experiment by name or path.
 
     Args:
-        name: Name of an experiment, or path of a file.
-        changes: Dotted fields to change before the experiment is checked.
         options: Dotted field -> the option that changes it; ``--set`` if absent.
     """
     path = find_experiment(name)
@@ -200,12 +198,7 @@ def lay(documents: Sequence[Document]) -> dict[str, Any]:
 
 
 def with_code(documents: Sequence[Document], typed: str | None = None) -> dict[str, Any]:
-    """Return ``lay``; the own code that the files name is loaded, if the user has typed the first.
-
-    Args:
-        documents: The file and its bases.
-        typed: Another file that leads to the first, such as a study.
-    """
+    """Return ``lay``; the own code that the files name is loaded, if the user has typed the first."""
     laid = lay(documents)
     code: dict[str, str] = {}
     is_typed = (typed or documents[0].origin) in own_code.state.typed
@@ -301,9 +294,6 @@ def check(
 
     Args:
         raw: The fields. Own code in ``code`` must be loaded; the spec keeps what it uses.
-        place: Knows where the fields are written.
-        is_stored: Whether values are allowed that are refused for a new training.
-        copies: Folder with copies of the own code of a stored configuration.
     """
     raw = without_unknown_teacher(with_pretraining(raw, place))
     raw, is_opaque = with_own_code(raw, copies)
@@ -334,9 +324,6 @@ def with_own_code(raw: Mapping[str, Any], copies: Path | None) -> tuple[Mapping[
     """Return the fields, for whose own parts there are rows, and whether these rows only stand in.
 
     They do for a stored configuration whose code is neither named nor trusted.
-
-    Raises:
-        ConfigError: The code is missing, or differs from that of the configuration.
     """
     code = raw.get("code")
     if not isinstance(code, Mapping):
@@ -349,11 +336,7 @@ def with_own_code(raw: Mapping[str, Any], copies: Path | None) -> tuple[Mapping[
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
-    """Return fields whose ``pretrain.experiment`` is replaced by the fields of that experiment.
-
-    Raises:
-        ConfigError: There is no such experiment.
-    """
+    """Return fields whose ``pretrain.experiment`` is replaced by the fields of that experiment."""
     part = raw.get("pretrain")
     if not isinstance(part, Mapping) or "experiment" not in part:
         return raw

@@ -54,7 +54,6 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
 
 
 def _shared_names(one: BaseModel, other: BaseModel) -> Collection[str]:
-    """Return the fields that mean the same in both specs."""
     is_own = getattr(one, "is_own", False) or getattr(other, "is_own", False)
     if type(one) is type(other) or not is_own:
         return {*_names(one), *_names(other)}

@@ -75,11 +75,7 @@ PREFIX = "timm:"
 
 
 def require_timm() -> None:
-    """Refuse a model of timm without timm.
-
-    Raises:
-        ConfigError: timm is not installed.
-    """
+    """Refuse a model of timm without timm."""
     if find_spec("timm") is None:
         raise ConfigError(
             "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
@@ -87,11 +83,7 @@ def require_timm() -> None:
 
 
 def timm_config(name: str) -> Any:
-    """Return timm's configuration of a name: size of the pictures, mean, std, place of the weights.
-
-    Raises:
-        ConfigError: timm is missing, or has no model or no weights of this name.
-    """
+    """Return timm's configuration of a name: size of the pictures, mean, std, place of the weights."""
     require_timm()
     import timm
 
@@ -113,10 +105,6 @@ def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
     """Return the spec with what timm states for the pictures of its pretrained weights.
 
     Size, mean and standard deviation stay if they are set.
-
-    Raises:
-        ConfigError: timm is missing, has no such model or weights, or the model cannot be trained
-            so. The text begins with the field.
     """
     model, data = spec.model, spec.data
     if not isinstance(model, TimmSpec):
@@ -137,11 +125,7 @@ def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def refuse_training(name: str, train: TrainSpec) -> None:
-    """Refuse parts of a batch for a model with batch norm, and recomputed blocks without blocks.
-
-    Raises:
-        ConfigError: The model of timm cannot be trained so.
-    """
+    """Refuse parts of a batch for a model with batch norm, and recomputed blocks without blocks."""
     import timm
     import torch
 

@@ -28,7 +28,6 @@ class ExperimentInfo:
 
 
 def list_experiments() -> list[ExperimentInfo]:
-    """Return all experiments that can be named, those in the working folder first."""
     return [describe_experiment(str(path)) for path in experiment_files().values()]
 
 
@@ -50,7 +49,6 @@ def kind_of(path: Path) -> str:
 
 
 def is_study(path: Path) -> bool:
-    """Return whether a file is a study."""
     return kind_of(path) == "study"
 
 
@@ -73,7 +71,6 @@ def base_spec(name: str) -> ExperimentSpec | None:
 
 
 def read_text(name: str) -> str:
-    """Return the unchanged text of an experiment file."""
     path = find_experiment(name)
     read_mapping(path)
     return path.read_text()
@@ -84,10 +81,6 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
 
     Args:
         target: A file (``.yaml`` is added) or a folder. Default: the working folder.
-        force: Replace an existing file.
-
-    Raises:
-        ConfigError: The target exists, or the copy would not find its base.
     """
     source = find_experiment(name)
     document = read_mapping(source)

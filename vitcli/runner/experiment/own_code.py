@@ -64,14 +64,8 @@ state = _State()
 def load(paths: Sequence[Path]) -> dict[str, str]:
     """Run files of own code, which add their parts to vitcli's tables.
 
-    Args:
-        paths: The files. One may import another by its name.
-
     Returns:
         The name of each file and its SHA-256.
-
-    Raises:
-        OwnCodeError: A file cannot be read or fails, or it imports an unlisted file beside it.
     """
     found = {path.name: _read(path) for path in paths}
     names = [path.name for path in paths]
@@ -110,7 +104,6 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
 
 
 def _is_imported(path: Path) -> bool:
-    """Return whether the user has imported a file by its name, as Python does it."""
     module = sys.modules.get(path.stem)
     file = getattr(module, "__file__", None)
     is_ours = getattr(module, "__loader__", None) is _finder
@@ -126,7 +119,6 @@ def _refuse_later_change(path: Path, content: bytes) -> None:
 
 
 def _load_imported(name: str) -> None:
-    """Take a file with parts that Python has imported into the loaded files."""
     module = sys.modules.get(Path(name).stem) if name in TEXTS else None
     if file := getattr(module, "__file__", None):
         load([Path(file)])
@@ -211,10 +203,6 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
 
     Args:
         code: Name -> SHA-256 of a file, or version of a package.
-        copies: Folder with the copies of the files.
-
-    Raises:
-        OwnCodeError: A file is not named, or differs from the stored hash.
     """
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
     missing = missing_code(code)
@@ -248,7 +236,6 @@ def missing_code(code: Mapping[str, str]) -> list[str]:
 
 
 def exists_only_here(spec: ExperimentSpec) -> bool:
-    """Return whether a training needs a part that no other process can load."""
     return any(name.startswith(PYTHON) for name in code_to_keep(spec))
 
 
@@ -269,13 +256,8 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
     """Load the files that ``code`` of an experiment file names; return their hashes.
 
     Args:
-        is_typed: Whether the user has typed this file, or one that it is the base of.
         value: A list of paths, relative to the file; or the name and hash of each file, as the
             configuration of a run has them.
-        origin: The experiment file.
-
-    Raises:
-        OwnCodeError: The value is neither, or the file is the configuration of a run.
     """
     if value is None:
         return {}
@@ -303,7 +285,6 @@ def is_below_run(path: Path) -> bool:
 
 
 def options() -> list[str]:
-    """Return the options of this call that name its own code, for the next command."""
     if state.trusts_copies:
         return ["--trust-code"]
     return [word for each in state.files.values() for word in ("--code", str(each.path))]
@@ -337,7 +318,6 @@ def code_of(spec: ExperimentSpec) -> dict[str, str]:
 
 
 def sources_of_model(spec: ModelSpec) -> set[str]:
-    """Return the files and packages whose parts a model uses."""
     return (sources_of(spec) | {FAMILIES[spec.family].source}) - {""}
 
 
@@ -414,7 +394,6 @@ def describe_error(error: BaseException) -> str:
 
 
 def place_of(part: Any) -> str:
-    """Return file and line of a part's class or function, for messages."""
     target = inspect.unwrap(part)
     code: CodeType | None = getattr(getattr(target, "forward", target), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else target.__name__

@@ -74,10 +74,8 @@ def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> P
 
 
 def is_shortcut(place: str) -> bool:
-    """Return whether a place is an option that names a field by itself, such as ``--epochs``."""
     return is_typed(place) and place != SET
 
 
 def is_typed(place: str) -> bool:
-    """Return whether a place is on a command line, and not in a file."""
     return place.startswith("--")

@@ -54,10 +54,6 @@ def describe(
     """Return what is wrong with one field of ``raw``, and what was probably meant.
 
     Args:
-        loc: The field.
-        kind: The type of the error in pydantic.
-        error: pydantic's details of the error.
-        raw: The experiment.
         in_file: Whether a file sets the field, and not the command line.
     """
     several = loc and loc[-1] in KINDS and _field_at(loc) is None and _field_at(loc[:-1])

@@ -87,11 +87,7 @@ def small_batch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
 
 
 def steps_per_epoch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
-    """Return the number of full batches in an epoch, without ``train.limit_batches``.
-
-    Raises:
-        ConfigError: The images do not fill a batch. The text names a batch that they fill.
-    """
+    """Return the number of full batches in an epoch, without ``train.limit_batches``."""
     size, fitting = spec.train.batch_size, small_batch(spec, num_train, ranks)
     if num_train >= size:
         return num_train // size

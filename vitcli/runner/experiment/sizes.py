@@ -69,7 +69,6 @@ def fitting_sizes(model: ModelSpec, size: tuple[int, int]) -> list[tuple[int, in
 
 
 def resize_setting(size: tuple[int, int]) -> str:
-    """Return what to type to read the images at a size."""
     height, width = size
     return f"-s data.resize={height if height == width else f'[{height},{width}]'}"
 

@@ -69,18 +69,13 @@ def is_class(value: Any) -> bool:
 
 
 def _is_of_torch(value: Any, name: str) -> bool:
-    """Return whether torch has put a wrapper in the place of its own function."""
     module = str(getattr(value, "__module__", None))
     return module.partition(".")[0] == "torch" and getattr(value, "__name__", name) == name
 
 
 @contextmanager
 def unchanged(where: str) -> Iterator[None]:
-    """Undo changes of torch by own code in the block, and refuse them.
-
-    Raises:
-        OwnCodeError: There were such changes.
-    """
+    """Undo changes of torch by own code in the block, and refuse them."""
     settings, functions = _settings(), _functions()
     try:
         yield

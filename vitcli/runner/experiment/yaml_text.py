@@ -156,19 +156,16 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(data: Any) -> str:
-    """Return plain data as YAML that ``Document`` reads back unchanged."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
 
 
 def document_of(data: Any, origin: str) -> Document:
-    """Return plain data as a document, whose fields have no lines."""
     document = Document(dump(data), origin)
     document.lines = dict.fromkeys(document.lines, 0)
     return document
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text that ``--set`` reads back unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -39,8 +39,6 @@ def photo(subject: Subject, pixels: Tensor | None = None, **marks: Any) -> Drawi
 
     Args:
         subject: Gives the grid, in which a patch has the side 1.
-        pixels: Shown instead of the picture.
-        marks: ``shades``, ``has_grid``, ``frame`` and ``edges`` of the template.
     """
     rows, columns = subject.model.grid_size
     shown = subject.pixels if pixels is None else pixels
@@ -84,7 +82,6 @@ def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> 
     """Draw horizontal bars.
 
     Args:
-        rows: Name, length and text of each bar.
         limit: Length of a full bar; by default the longest.
     """
     whole = limit or max(value for _, value, _ in rows) or 1.0

@@ -47,13 +47,11 @@ class Lesson:
 
     @property
     def formula_text(self) -> str:
-        """Return the formula for a terminal, such as ``Q K^T`` and ``a_ij``."""
         formula: str = self.texts["formula"]
         return SCRIPT.sub(lambda m: f"{m[1]}{m[2] if m[2].isalnum() else f'({m[2]})'}", formula)
 
     @property
     def formula_html(self) -> Markup:
-        """Return the formula with <sub> and <sup>."""
         html = str(escape(self.texts["formula"])).replace("\n", "<br>")
         tags = {"_": "sub", "^": "sup"}
         return Markup(SCRIPT.sub(lambda m: f"<{tags[m[1]]}>{m[2]}</{tags[m[1]]}>", html))

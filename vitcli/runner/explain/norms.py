@@ -23,7 +23,6 @@ def token_spread(tokens: Tensor) -> dict[str, float]:
 
 
 def norm_parameters(model: nn.Module) -> tuple[int, int]:
-    """Return the number of norm layers of a model, and of their parameters."""
     kinds = (nn.LayerNorm, TokenBatchNorm, nn.RMSNorm)
     found = [part for part in model.modules() if isinstance(part, kinds)]
     return len(found), sum(p.numel() for norm in found for p in norm.parameters())

@@ -19,7 +19,6 @@ WIDTHS = (16, 64, 256)
 
 
 def random_variances(width: int) -> list[dict[str, float]]:
-    """Return the variance of scores of unit normal queries and keys, for each width of a head."""
     found = [(each, *score_variance(each)) for each in sorted({*WIDTHS, width})]
     return [{"width": each, "before": before, "after": after} for each, before, after in found]
 

@@ -111,14 +111,8 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     """Return the model of a run, and what its layers compute on a picture.
 
     Args:
-        run: A trained run of a Vision Transformer with softmax attention.
         image: A picture file. By default, the first test picture of the run's generated data set,
             or of ``scenes`` if the run's data set is not generated.
-
-    Raises:
-        ConfigError: The model is of another family, or has no softmax attention, no layers or
-            only one token.
-        InputError: The run or the picture cannot be read, or a feature is infinite or NaN.
     """
     predictor = Predictor(run, "cpu")
     check_model(predictor.model, run.name)
@@ -131,11 +125,7 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
 
 @torch.no_grad()
 def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
-    """Return what the layers of a model compute on a picture (C, H, W) uint8.
-
-    Raises:
-        InputError: A feature is infinite or NaN.
-    """
+    """Return what the layers of a model compute on a picture (C, H, W) uint8."""
     model, data = predictor.model, predictor.spec.data
     assert isinstance(model, VisionTransformer)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
@@ -162,12 +152,7 @@ def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
 
 
 def check_model(model: Any, name: str) -> None:
-    """Refuse a model that the topics do not describe.
-
-    Raises:
-        ConfigError: It is no Vision Transformer, or has no softmax attention between all tokens,
-            no layers or only one token.
-    """
+    """Refuse a model that the topics do not describe."""
     remedy = "name a Vision Transformer with softmax attention, such as cifar10-pocket"
     if not isinstance(model, VisionTransformer):
         lacks = model.no_maps or "is not explained"

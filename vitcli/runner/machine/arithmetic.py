@@ -20,11 +20,7 @@ REFUSALS = ("deterministic implementation", CUBLAS_VARIABLE)
 
 @contextmanager
 def chosen_kernels(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """Use deterministic kernels in the block; otherwise let cuDNN try which kernels are fastest.
-
-    Raises:
-        ConfigError: torch has no deterministic kernel for an operation.
-    """
+    """Use deterministic kernels in the block; otherwise let cuDNN try which kernels are fastest."""
     if device.type != "cuda":
         yield
         return

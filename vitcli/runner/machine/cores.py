@@ -9,7 +9,6 @@ from vitcli.runner.control_groups import GROUPS, PROCESS_GROUP, control_groups
 
 
 def allowed_cores() -> list[int]:
-    """Return the numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -24,10 +24,6 @@ def pick_device(name: str = "auto") -> torch.device:
     """Return the device of this name; ``auto`` is the first available of cuda, mps and cpu.
 
     On CUDA, this also forbids TF32 until ``arithmetic`` allows it.
-
-    Raises:
-        ConfigError: The name is not that of a device.
-        ResourceError: This machine has no such device.
     """
     present = ["cpu"]
     if torch.backends.mps.is_available():
@@ -50,11 +46,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the autocast type; None is fp32 or tf32.
-
-    Raises:
-        ConfigError: The device does not support the precision.
-    """
+    """Return the autocast type; None is fp32 or tf32."""
     return DTYPES.get(name_precision(name, device))
 
 
@@ -62,9 +54,6 @@ def name_precision(name: str, device: torch.device) -> str:
     """Return the precision of a training: fp32, tf32, bf16 or fp16.
 
     ``auto`` is bf16 where the hardware is fast in it, and fp32 elsewhere.
-
-    Raises:
-        ConfigError: The device does not support the precision.
     """
     if name == "auto":
         return "bf16" if is_fast_in_bf16(device) else "fp32"
@@ -84,7 +73,6 @@ def name_precision(name: str, device: torch.device) -> str:
 
 
 def move_module(module: nn.Module, device: torch.device, spec: ModelSpec) -> nn.Module:
-    """Move a module to a device. On CUDA, filters of convolutional families are channels last."""
     if device.type == "cuda" and spec.is_convolutional:
         module = module.to(memory_format=torch.channels_last)
     return module.to(device)

@@ -191,7 +191,6 @@ def _folders(report: Report) -> None:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return the folder, or its nearest parent that exists."""
     return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
 
 

@@ -63,9 +63,6 @@ def choose_kernels(
     bf16 attention on a CPU, it does so as two plain matrix products, because torch's fused kernel
     is slower there. Measured by experiments/speed/cpu_attention.py, results in
     experiments/results/speed.
-
-    Raises:
-        ResourceError: ``wanted`` is ``native``, and this machine cannot use it.
     """
     is_bf16 = device.type == "cpu" and autocast is torch.bfloat16
     for module in model.modules():
@@ -102,11 +99,7 @@ def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
 
 
 def find_compiler() -> str:
-    """Return the path of ``$CC``, gcc or clang, whichever is found first.
-
-    Raises:
-        NoKernelsError: No compiler was found.
-    """
+    """Return the path of ``$CC``, gcc or clang, whichever is found first."""
     for name in (os.environ.get("CC", ""), "gcc", "clang"):
         if path := shutil.which(name):
             return path
@@ -115,11 +108,7 @@ def find_compiler() -> str:
 
 @cache
 def load_kernels(folder: str, *flags: str) -> Kernels:
-    """Return the kernels of a folder, which are compiled when a model needs them.
-
-    Raises:
-        NoKernelsError: There is no compiler, or it does not run.
-    """
+    """Return the kernels of a folder, which are compiled when a model needs them."""
     compiler = find_compiler()
     version = _run(compiler, "--version")
     texts = [path.read_text() for path in sorted((FOLDER / folder).glob("*.[ch]"))]
@@ -143,11 +132,7 @@ def _cpu_flags() -> str:
 
 
 def _private(folder: Path) -> Path:
-    """Make the folder of the libraries, in which nobody else may write; return it.
-
-    Raises:
-        NoKernelsError: The folder cannot be made, or it belongs to another user.
-    """
+    """Make the folder of the libraries, in which nobody else may write; return it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
@@ -168,7 +153,6 @@ def _seal(library: bytes, key: bytes) -> bytes:
 
 
 def _is_sealed(path: Path, key: bytes) -> bool:
-    """Return whether a file is what ``_seal`` returned for the key."""
     try:
         content = read_bounded(path, MAX_LIBRARY)
     except (OSError, ValueError):

@@ -67,7 +67,6 @@ def product_rate(size: Size, precision: str) -> float:
 
 
 def flops(size: Size) -> int:
-    """Return the number of additions and multiplications of a product."""
     rows, inner, columns = size
     return 2 * rows * inner * columns
 

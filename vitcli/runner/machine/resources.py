@@ -78,7 +78,6 @@ def is_gpu_error(error: BaseException) -> bool:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the first sentence of torch's message."""
     line = str(error).strip().partition("\n")[0]
     return f"the GPU cannot be used: {line.partition('. ')[0].rstrip('.')}"
 

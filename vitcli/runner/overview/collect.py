@@ -41,10 +41,6 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     """Return the studies and runs below a folder as JSON values.
 
     Runs of the experiment that was started last come first; within a study, its baseline does.
-
-    Args:
-        folder: A folder of runs.
-        page: The file from which links lead to reports.
     """
     studies = find_studies(folder)
     defaults: list[dict[str, Any]] = []
@@ -232,7 +228,6 @@ def report_links(folder: Path, page: Path) -> list[list[str]]:
 
 
 def relative_address(path: Path, page: Path) -> str:
-    """Return the address of a file as seen from a page. No name becomes a scheme or a script."""
     address = os.path.relpath(path.resolve(), page.resolve().parent)
     return f"./{quote(os.fsencode(address))}"
 

@@ -23,12 +23,7 @@ SCRIPTS = ("overview/rows.js", "overview/chart.js", "overview/runs.js")
 
 
 def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
-    """Write the page of a folder; return its path and its data.
-
-    Raises:
-        InputError: There is no such folder, or it holds no run and no study.
-        ConfigError: ``output`` cannot be written, or is a file that vitcli did not write.
-    """
+    """Write the page of a folder; return its path and its data."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
     page = output or folder / PAGE

@@ -69,7 +69,6 @@ class Progress:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether every trial has a result, and no other one can be added."""
         return not self.may_grow and all(trial.state in ENDED for trial in self.trials)
 
     @property
@@ -162,7 +161,6 @@ class Watcher:
         )
 
     def _cached(self, path: Path, read: Callable[[], Content]) -> Content:
-        """Return what ``read`` returned for the present content of a file."""
         now = _signature(path)
         then, content = self._read.get(path, (None, None))
         if then != now:
@@ -196,9 +194,6 @@ def find_watched(name: str | None) -> Path:
     """Return the folder of a study, a run or several runs by path or name under runs/.
 
     Without a name, it is the study or run whose state changed last.
-
-    Raises:
-        InputError: There is no such study or run.
     """
     if name is None:
         runs = list_runs(RUNS)

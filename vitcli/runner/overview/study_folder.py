@@ -63,12 +63,10 @@ class StudyFolder:
 
     @property
     def command(self) -> str:
-        """Return the command that continues the study."""
         return self.plan.command or shlex.join(["vitcli", "ablate", self.name])
 
     @property
     def variants(self) -> list[str]:
-        """Return the variants, the baseline first."""
         return list(dict.fromkeys(trial.variant for trial in self.plan.trials.values()))
 
     def states(self) -> dict[str, str]:
@@ -80,7 +78,6 @@ class StudyFolder:
         }
 
     def state_without_run(self, folder: str) -> str:
-        """Return the state of a trial that has no run folder."""
         return "saved" if folder in self.plan.saved else "missing"
 
 
@@ -102,6 +99,5 @@ def read_study(folder: Path) -> StudyFolder | None:
 
 
 def find_studies(folder: Path) -> dict[Path, StudyFolder]:
-    """Return the studies in a folder and below it by their folders, sorted by path."""
     found = [read_study(path.parent) for path in sorted(folder.rglob(PLAN))]
     return {study.path: study for study in found if study}

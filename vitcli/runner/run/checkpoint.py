@@ -106,11 +106,7 @@ def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint folder and check every byte.
-
-    Raises:
-        InputError: The checkpoint is damaged or has another format.
-    """
+    """Read a checkpoint folder and check every byte."""
     try:
         manifest = parse_manifest(read_bounded(path / MANIFEST, MAX_JSON), path)
     except (OSError, ValueError) as error:
@@ -128,11 +124,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file.
-
-    Raises:
-        InputError: The content is not a safetensors file.
-    """
+    """Return the tensors of a safetensors file."""
     try:
         tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -141,11 +133,7 @@ def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
-    """Return the content of a manifest.
-
-    Raises:
-        InputError: The content is not a valid manifest of the checkpoint folder ``path``.
-    """
+    """Return the content of a manifest."""
     try:
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None
@@ -184,9 +172,6 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     """Return the newest undamaged checkpoint; None if there is no checkpoint.
 
     A damaged checkpoint is reported and the next older one is tried.
-
-    Raises:
-        InputError: All checkpoints are damaged. Starting over silently would hide this.
     """
     found = steps(folder)
     for step in found:
@@ -202,11 +187,7 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
 
 
 def resumable_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
-    """Return ``latest_checkpoint``; None, with a message, if there is none yet.
-
-    Raises:
-        InputError: The checkpoints are damaged, or only the weights are left.
-    """
+    """Return ``latest_checkpoint``; None, with a message, if there is none yet."""
     checkpoint = latest_checkpoint(folder, on_message)
     if checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")

@@ -65,7 +65,6 @@ def compare_runs(one: RunDir, other: RunDir) -> Comparison:
 
 
 def _pairs(sides: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Change]:
-    """Return both values of each name that at least one side has."""
     pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair != (None, None)}
 

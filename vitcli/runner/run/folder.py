@@ -123,7 +123,6 @@ class RunDir:
 
         Args:
             verb: The command with its options, such as ``train --resume``; the run follows.
-            data_dir: The ``--data-dir`` that the command needs, too.
             device: The ``--device`` of the run. On another one, it might not continue.
         """
         name = f"./{self.name}" if self.name.startswith("-") else self.name  # it is no option
@@ -140,11 +139,7 @@ class RunDir:
         return BUNDLED.resolve() in self.path.resolve().parents
 
     def require_own(self) -> None:
-        """Refuse to change a bundled model.
-
-        Raises:
-            ConfigError: The run is a bundled model.
-        """
+        """Refuse to change a bundled model."""
         if self.is_bundled:
             raise ConfigError(f"{self.name} is a bundled model and is only read")
 
@@ -158,12 +153,7 @@ class RunDir:
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def refuse_links(self) -> None:
-        """Refuse to write where a link leads to files that are not the run's own.
-
-        Raises:
-            InputError: A file or folder of the run is a link, a pipe or a device, or a file is a
-                folder.
-        """
+        """Refuse to write where a link leads to files that are not the run's own."""
         code = self.path / own_code.FOLDER
         for path in (self.checkpoints, code, *(self.path / name for name in FILES)):
             _refuse_link(path)
@@ -175,11 +165,7 @@ class RunDir:
         self.refuse_folders()
 
     def refuse_folders(self) -> None:
-        """Refuse to write or delete where a folder is in place of a file, before any file is lost.
-
-        Raises:
-            InputError: There is a folder in place of a file.
-        """
+        """Refuse to write or delete where a folder is in place of a file, before any file is lost."""
         files = [self.path / name for name in FILES]
         files += [
             step / name for step in step_folders(self.checkpoints) for name in CHECKPOINT_FILES
@@ -200,12 +186,7 @@ class RunDir:
         return meta.get("config_sha256") not in (None, now) and meta.get(REPLACED) != now
 
     def trained_spec(self) -> ExperimentSpec:
-        """Read config.yaml, and refuse a file that is not that of the training.
-
-        Raises:
-            ConfigError: The file cannot be read.
-            InputError: It was cut or edited after the run was started.
-        """
+        """Read config.yaml, and refuse a file that is not that of the training."""
         spec = self.spec()
         if self.has_changed_config():
             raise InputError(f"{self.path / 'config.yaml'}: {CHANGED}")
@@ -268,12 +249,7 @@ class RunDir:
             return {}
 
     def read_result(self) -> dict[str, Any]:
-        """Return the content of result.json.
-
-        Raises:
-            OSError: The file cannot be read.
-            ValueError: It is damaged, was changed, or has a value that no training has.
-        """
+        """Return the content of result.json."""
         result = read_json(self.path / "result.json")
         if "sha256" not in result and self._has_hashed_result():
             raise ValueError("it does not match its hash")
@@ -287,11 +263,7 @@ class RunDir:
         return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the records of metrics.jsonl; an incomplete last line is ignored.
-
-        Raises:
-            InputError: The file cannot be read, or another line is not a record.
-        """
+        """Return the records of metrics.jsonl; an incomplete last line is ignored."""
         path = self.path / "metrics.jsonl"
         try:
             return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
@@ -301,7 +273,6 @@ class RunDir:
             raise InputError(f"{path}: cannot be read: {error}") from error
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
-        """Replace metrics.jsonl."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
         commit(self.path / "metrics.jsonl", text.encode())
 
@@ -319,11 +290,7 @@ def _parsed(path: Path) -> ExperimentSpec:
 
 
 def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
-    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored.
-
-    Raises:
-        InputError: Another line is not a record.
-    """
+    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored."""
     lines = text.split("\n")[:-1]
     records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
     if len(records) == len(lines):
@@ -349,11 +316,6 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
     If another folder takes its place, ``commit`` refuses to write into that folder.
 
     By default, wait 0.5 s in case another process is only checking the lock.
-
-    Raises:
-        InUseError: Another process holds the lock.
-        ConfigError: The path is not UTF-8.
-        ResourceError: The folder was removed or renamed meanwhile.
     """
     require_utf8(folder)
     make_folder(folder)
@@ -430,7 +392,6 @@ def delete_step(path: Path) -> None:
 
 
 def steps(checkpoints: Path) -> list[int]:
-    """Return the steps of a run's checkpoints, newest first."""
     names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
     return sorted((int(name) for name in names if _is_step(name)), reverse=True)
 
@@ -452,11 +413,7 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
 
 
 def named_folder(name: str) -> Path:
-    """Return runs/<name>.
-
-    Raises:
-        ConfigError: The name is no plain name, or means something else already.
-    """
+    """Return runs/<name>."""
     if not name.strip():
         raise ConfigError("--name is empty; is a shell variable unset?")
     if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():
@@ -489,10 +446,6 @@ def find_run(text: str) -> RunDir:
 
     The name of an experiment means its only run. If it has several, the name means the run of the
     unchanged experiment with random seed 0.
-
-    Raises:
-        ConfigError: The text is empty or names several runs.
-        InputError: There is no such run.
     """
     if not text:
         raise ConfigError("the name of a run is empty; is a shell variable unset?")
@@ -533,5 +486,4 @@ def describe_unknown(text: str) -> str:
 
 
 def bundled_models() -> list[str]:
-    """Return the names of the bundled models."""
     return sorted(path.parent.name for path in BUNDLED.glob("*/config.yaml"))

@@ -77,23 +77,19 @@ class RunSummary:
 
     @property
     def headline(self) -> Metric:
-        """Return the number that ``score`` is."""
         return TASKS[self.task].headline
 
     @property
     def shown_settings(self) -> dict[str, Any]:
-        """Return what the run started from, as ``from``, and the settings that differ."""
         first = {"from": self.started_from} if self.started_from else {}
         return first | {name: value for name, value in self.differs.items() if name != "train.init"}
 
     @property
     def score(self) -> float | None:
-        """Return the headline number on the test images, or else on the validation images."""
         return self.val_score if self.test_score is None else self.test_score
 
     @property
     def is_validation(self) -> bool:
-        """Return whether ``score`` is of validation images."""
         return self.test_score is None and self.val_score is not None
 
     def document(self) -> dict[str, Any]:
@@ -132,8 +128,6 @@ def summarize(
     """Summarize a run from its files, even if some are missing or damaged.
 
     Args:
-        run: The run.
-        references: The argument of ``differing_fields``.
         spec: The run's configuration; None if it cannot be read.
     """
     meta, measured = run.read("meta.json"), last_measures(run)
@@ -217,7 +211,6 @@ def shown_state(run: RunDir) -> tuple[str, str]:
 
 
 def lacks_result(run: RunDir) -> bool:
-    """Return whether a run that was trained to its end has no result.json."""
     is_trained = run.status()["state"] == "finished" and not run.read("meta.json").get("imported")
     return is_trained and not (run.path / "result.json").exists()
 
@@ -279,9 +272,6 @@ def rank(summaries: Sequence[RunSummary]) -> list[RunSummary]:
     """Return the runs with the best result first, and runs without a result last.
 
     A run without a test result is ranked by its validation result.
-
-    Raises:
-        ConfigError: The runs are of several tasks.
     """
     measured = [run for run in summaries if run.score is not None]
     tasks = sorted({run.task for run in measured})
@@ -293,7 +283,6 @@ def rank(summaries: Sequence[RunSummary]) -> list[RunSummary]:
 
 
 def is_page_of_runs(path: Path) -> bool:
-    """Return whether a file is a page that ``vitcli runs page`` wrote."""
     return path.is_file() and PAGE_MARK in path.read_text(errors="replace")
 
 
@@ -310,12 +299,7 @@ def is_run_folder(run: RunDir) -> bool:
 
 
 def make_run_folder(run: RunDir, *, rerun: bool) -> None:
-    """Make the folder of a training, unless it exists. Call it before the run is locked.
-
-    Raises:
-        ConfigError: The folder holds files that vitcli did not write. The file of the lock would
-            be a mark of vitcli. Only with ``rerun``, checkpoints without a configuration may go.
-    """
+    """Make the folder of a training, unless it exists. Call it before the run is locked."""
     run.refuse_links()
     if not run.exists:
         make_output_folder(run.path)
@@ -331,12 +315,6 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
 
     Returns:
         Files that vitcli did not write; they are not removed.
-
-    Raises:
-        InUseError: Another process uses one of the runs; nothing was removed.
-        InputError: One of the folders is not a run; nothing was removed.
-        ConfigError: One of the runs is a bundled model; nothing was removed.
-        ResourceError: A file cannot be removed.
     """
     distinct = {run.path.resolve(): run for run in runs}
     for path, run in distinct.items():
@@ -358,11 +336,7 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
 
 
 def refuse_link(folder: Path) -> None:
-    """Refuse to remove what a link leads to.
-
-    Raises:
-        InputError: The folder is a link.
-    """
+    """Refuse to remove what a link leads to."""
     if folder.is_symlink():
         remove = shlex.join(["vitcli", "runs", "rm", str(folder.resolve())])
         raise InputError(

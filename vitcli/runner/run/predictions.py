@@ -51,11 +51,7 @@ def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
 
 
 def read_outputs(content: bytes, prefix: str = "") -> Arrays:
-    """Return the arrays of a predictions.npz by name: those whose names begin with ``prefix``.
-
-    Raises:
-        ValueError: The content is not such a file.
-    """
+    """Return the arrays of a predictions.npz by name: those whose names begin with ``prefix``."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = [each for each in archive.infolist() if each.filename.startswith(prefix)]
@@ -72,11 +68,7 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
 
 
 def read_array(content: bytes) -> NDArray[np.generic]:
-    """Return the array of a .npy file, whose header may not claim another size than it has.
-
-    Raises:
-        ValueError: It is no such file; or another of ``BROKEN_ARCHIVE``.
-    """
+    """Return the array of a .npy file, whose header may not claim another size than it has."""
     start = content.index(b"\n", SHORTEST_HEADER) + 1
     shape, is_fortran, dtype = _parse_header(content[:start])
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
@@ -87,17 +79,12 @@ def read_array(content: bytes) -> NDArray[np.generic]:
 
 @lru_cache
 def _parse_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return what ends with the first line. The trials of a study have equal headers."""
     file = io.BytesIO(header)
     return HEADERS[np.lib.format.read_magic(file)](file)
 
 
 def condensed(arrays: Arrays, row: TaskRow) -> Arrays:
-    """Return the same predictions, small enough to commit.
-
-    Raises:
-        ValueError: The arrays are not the outputs of this task.
-    """
+    """Return the same predictions, small enough to commit."""
     return arrays if row.headline.condense is None else _apply(row.headline.condense, arrays)
 
 
@@ -110,7 +97,6 @@ class PerImage:
 
     @property
     def mean(self) -> float:
-        """Return the number that the task is judged by."""
         return float(self.scores.mean(dtype=np.float64))
 
     @property
@@ -127,11 +113,7 @@ class PerImage:
 
 
 def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
-    """Return what the outputs of a task say of each image; None if the task cannot say it.
-
-    Raises:
-        ValueError: The arrays are not the outputs of this task.
-    """
+    """Return what the outputs of a task say of each image; None if the task cannot say it."""
     if row.headline.per_image is None:
         return None
     with np.errstate(invalid="ignore"):
@@ -143,12 +125,7 @@ def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
 
 
 def read_per_image(path: Path, row: TaskRow) -> PerImage | None:
-    """Return ``per_image`` of a file of predictions.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is damaged, or of another task.
-    """
+    """Return ``per_image`` of a file of predictions."""
     return per_image(read_outputs(read_bounded(path, MAX_BYTES)), row)
 
 

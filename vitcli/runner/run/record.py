@@ -203,11 +203,7 @@ def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
 
 
 def strict_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of metrics.jsonl, which have an epoch, and numbers or None.
-
-    Raises:
-        InputError: The file is damaged.
-    """
+    """Return the records of metrics.jsonl, which have an epoch, and numbers or None."""
     records = run.metrics()
     for record in records:
         kinds = {type(value) for value in record.values()}
@@ -228,13 +224,11 @@ def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, f
 def headline_curve(
     records: Sequence[Mapping[str, Any]], spec: ExperimentSpec
 ) -> tuple[tuple[int, float], ...]:
-    """Return ``curve`` of the headline number, on the validation split if there is one."""
     split = "val" if spec.data.val_split else "test"
     return curve(records, f"{split}_{spec.task.row.headline.name}")
 
 
 def is_epoch(value: Any) -> TypeGuard[int]:
-    """Return whether a value of a file can be a number of epochs."""
     return type(value) is int and 0 <= value <= MAX_EPOCH
 
 
@@ -250,11 +244,7 @@ def stored_temperature(run: RunDir) -> float | None:
 
 
 def refuse_unreadable(run: RunDir) -> None:
-    """Refuse files that cannot be read, for example without permission: they are not damaged.
-
-    Raises:
-        InputError: A file cannot be opened.
-    """
+    """Refuse files that cannot be read, for example without permission: they are not damaged."""
     for name in FILES:
         try:
             open_regular(run.path / name).close()
@@ -272,11 +262,7 @@ def read_record(
     meta: Meta,
     records: Sequence[Mapping[str, Any]],
 ) -> Record:
-    """Return the record of a run of ``spec`` with the lines ``records`` in its metrics.jsonl.
-
-    Raises:
-        ValidationError: A file has missing or wrong fields.
-    """
+    """Return the record of a run of ``spec`` with the lines ``records`` in its metrics.jsonl."""
     return Record(
         state=state,
         reason=reason,
@@ -314,14 +300,12 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
 
 
 def last_measures(run: RunDir) -> dict[str, Any]:
-    """Return the numbers of result.json, or the latest numbers of an unfinished run."""
     found = run.read("result.json") or run.reached() or _last_records(run)
     known = {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
     return {name: value for name, value in known.items() if is_possible(name, value)}
 
 
 def _last_records(run: RunDir) -> dict[str, Any]:
-    """Return the latest value of each number in metrics.jsonl."""
     measured: dict[str, Any] = {}
     for record in readable_metrics(run):
         measured |= {name: value for name, value in record.items() if value is not None}
@@ -342,9 +326,6 @@ def run_metadata(
     A resumed run keeps its entries and gains one entry in ``sessions``.
 
     Args:
-        experiment: The experiment of the run.
-        data: The images that were read.
-        numerical_environment: Versions, hardware and settings that determine the numbers.
         meta: The previous content; {} for a new run.
         command: The command that started the run; by default that of this process.
     """
@@ -398,7 +379,6 @@ def describe_other_images(recorded_hash: str | None, data: "DataSet") -> str | N
 
     Args:
         recorded_hash: ``data_hash`` in the run's meta.json; empty or None if it has none.
-        data: The images that were read now.
     """
     if not recorded_hash or recorded_hash == data.data_hash:
         return None

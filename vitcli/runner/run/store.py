@@ -69,15 +69,10 @@ class Entry:
 
     @property
     def weights(self) -> list[str | None]:
-        """The values of ``WEIGHTS``."""
         return [self.value["record"].get(name) for name in WEIGHTS]
 
     def check(self, source: str = "") -> TrialState:
-        """Return the trial, of a store of this name, after checking numbers and predictions.
-
-        Raises:
-            InputError: It is damaged.
-        """
+        """Return the trial, of a store of this name, after checking numbers and predictions."""
         with _errors_name(self.place):
             record = Record.model_validate_json(json.dumps(self.value["record"]))
             row = TASKS[self.value["config"].get("task.name", DEFAULT_TASK)]
@@ -100,22 +95,14 @@ class Entry:
 
 
 def read_store(folder: Path) -> list[Entry]:
-    """Return every saved trial in a folder and below it, those of older versions last.
-
-    Raises:
-        InputError: A file is damaged, or of a newer format.
-    """
+    """Return every saved trial in a folder and below it, those of older versions last."""
     lines = [each for path in sorted(folder.rglob("seed*.jsonl")) for each in read_lines(path)]
     files = [path for path in sorted(folder.rglob("*.json")) if path.name != MARGINS]
     return lines + [each for path in files if (each := read_single(path))]
 
 
 def read_lines(path: Path) -> list[Entry]:
-    """Return the trials of a seed, ``seed0.jsonl``; none if the file does not exist.
-
-    Raises:
-        InputError: The file is damaged, or of a newer format.
-    """
+    """Return the trials of a seed, ``seed0.jsonl``; none if the file does not exist."""
     try:
         with _errors_name(path):
             lines = read_bounded(path, MAX_JSON).decode().split("\n")
@@ -150,11 +137,7 @@ def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
 
 
 def read_single(path: Path) -> Entry | None:
-    """Return the trial in a file of an older version; None if it is a trial of a search.
-
-    Raises:
-        InputError: The file is damaged, or no saved trial.
-    """
+    """Return the trial in a file of an older version; None if it is a trial of a search."""
     with _errors_name(path):
         value = read_json(path)
         if "search" in value:
@@ -263,13 +246,8 @@ def save(
     other weights, or if ``replace`` is set.
 
     Args:
-        folder: The folder of the store.
         value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial.
         predictions: Returns the condensed predictions; a diverged trial has none.
-        replace: Whether a saved trial is replaced in any case.
-
-    Raises:
-        InputError: The files of the seed are damaged.
     """
     value = {"format": FORMAT, **value, "predictions_sha256": None}
     own = _entry("", value, FORMAT, dict)

@@ -95,7 +95,6 @@ class Board:
             self._on_failure(error.strerror or str(error))
 
     def scalars(self, record: dict[str, Any]) -> None:
-        """Write the numbers of one record."""
         self._write(scalar_events(record))
 
     def images(self, tag: str, images: Tensor, step: int) -> None:
@@ -139,7 +138,6 @@ def _session(settings: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def event_of(summary: Any, step: int) -> Event:
-    """Return an event of now with a summary of torch.utils.tensorboard."""
     return Event(wall_time=time.time(), step=step, summary=summary)
 
 

@@ -71,14 +71,12 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
 
 
 def _check_status(run: RunDir) -> None:
-    """Check that status.json has a known state and a step."""
     _check_json(run, "status.json", {"state", "step"})
     if run.read("status.json")["state"] not in get_args(State):
         raise ValueError("its state is not a known one")
 
 
 def _check_json(run: RunDir, name: str, keys: set[str]) -> None:
-    """Check that a file is a JSON object with these keys and, if it has a hash, a correct one."""
     value = run.read_result() if name == "result.json" else read_json(run.path / name)
     if not keys <= value.keys():
         raise ValueError(f"it lacks one of {', '.join(sorted(keys))}")
@@ -92,7 +90,6 @@ def _check_metrics(run: RunDir, finished: bool) -> None:
 
 
 def _headline_key(run: RunDir) -> str:
-    """Return the key in result.json of the number that the run's task is judged by."""
     try:
         return headline_key(run.read("result.json"), run.spec().task.row.headline.name)
     except ConfigError:  # a damaged config.yaml has a verdict of its own
@@ -135,7 +132,6 @@ def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
 
 
 def _check_checkpoint(path: Path) -> None:
-    """Check the hashes of a checkpoint, and that its values are finite."""
     for name, tensor in load_checkpoint(path).tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{name} has values that are not finite")

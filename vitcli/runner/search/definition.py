@@ -69,7 +69,6 @@ class Search:
 
     @property
     def headline(self) -> Metric:
-        """Return the number that the search makes better, measured on the validation split."""
         return self.base.task.row.headline
 
     @property
@@ -78,20 +77,14 @@ class Search:
 
     @property
     def num_trials(self) -> int:
-        """Return the number of configurations to train, at most."""
         return self.fields.trials or int(self.space.size)
 
     @property
     def is_pareto(self) -> bool:
-        """Return whether the search has two objectives."""
         return self.fields.cost is not None
 
     def spec(self, point: Point) -> ExperimentSpec:
-        """Return the configuration of a point.
-
-        Raises:
-            ConfigError: The point is no valid configuration.
-        """
+        """Return the configuration of a point."""
         return with_teacher(check(override(self.raw, point), self.places))
 
     def _teachers(self) -> list[str | None]:
@@ -103,7 +96,6 @@ class Search:
         return [teacher.sha256 for each in specs if (teacher := each.task.taught_by)]
 
     def excluded(self, point: Point) -> bool:
-        """Return whether the rules leave a point out."""
         return any(matches(point, pattern) for pattern in self.fields.rules.exclude)
 
     def study_name(self) -> str:
@@ -122,16 +114,7 @@ class Search:
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
-    """Read and check a search by name or path.
-
-    Args:
-        name: Name of a search, or path of its file.
-        changes: Dotted fields to change first, of the experiment or, as ``search.trials``, of the
-            search.
-
-    Raises:
-        ConfigError: The file is no search, or one of its fields is wrong.
-    """
+    """Read and check a search by name or path."""
     changes = changes or {}
     path = find_experiment(name)
     document = read_mapping(path)
@@ -167,11 +150,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
 
 
 def require_optuna() -> None:
-    """Refuse to search without Optuna.
-
-    Raises:
-        ConfigError: Optuna is not installed.
-    """
+    """Refuse to search without Optuna."""
     if find_spec("optuna") is None:
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
@@ -254,7 +233,6 @@ def _refuse_fields(search: Search) -> None:
 
 
 def _may_vary(field: str) -> bool:
-    """Return whether a search can vary a field."""
     return field not in FIXED and not field.startswith("pretrain")
 
 

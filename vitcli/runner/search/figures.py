@@ -42,7 +42,6 @@ BEST: dict[str, Any] = {"linestyle": "", "marker": "D", "markersize": 7, "color"
 
 
 def figures_of(doc: SearchResult) -> dict[str, Callable[[], Figure]]:
-    """Return the figures that have something to show, by name."""
     return {name: partial(draw, doc) for name, (draw, shows) in FIGURES.items() if shows(doc)}
 
 
@@ -187,7 +186,6 @@ def _finish(figure: Figure, doc: SearchResult, title: str) -> None:
 
 
 def _is_narrow(doc: SearchResult) -> bool:
-    """Return whether the costs lie within a decade, where a log axis has few major ticks."""
     costs = [cost_of(trial, doc.cost_name) for trial in doc.ranked] or [1.0]
     return max(costs) < 10 * max(1.0, min(costs))
 

@@ -26,11 +26,6 @@ def load_final(
     """Write the study of the final stage beside the results; return it.
 
     It is None if the winner is the base itself.
-
-    Raises:
-        ConfigError: The test images have been read for another winner or with other settings or
-            seeds, here or in the saved final stage in ``save``, so that this search must not choose
-            again.
     """
     assert doc.winner is not None
     assert search.fields.final is not None

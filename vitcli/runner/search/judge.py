@@ -81,11 +81,7 @@ class Judge:
 
 
 def measure_sizes(spec: ExperimentSpec, with_training: bool) -> Sizes:
-    """Return the sizes of a configuration; the model is built without memory.
-
-    Raises:
-        ConfigError: The model cannot be built for the data set.
-    """
+    """Return the sizes of a configuration; the model is built without memory."""
     fitted = fit_to_data(spec, describe_data(spec.data))
     module = abstract_module(fitted)
     encoder = encoder_of(fitted, module)

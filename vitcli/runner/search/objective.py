@@ -109,11 +109,7 @@ class Objective:
         self.plan: dict[str, Any] = {}
 
     def read(self, study: Study) -> dict[str, SearchTrial]:
-        """Return run folder -> result of every trial that ended, in the order of the questions.
-
-        Raises:
-            ValueError: A trial is of another space, or contradicts itself.
-        """
+        """Return run folder -> result of every trial that ended, in the order of the questions."""
         found: dict[str, SearchTrial] = {}
         for trial in study.get_trials(deepcopy=False):
             is_told, has_result = trial.state in TOLD, RESULT in trial.user_attrs
@@ -276,7 +272,6 @@ class Objective:
         self.open.pop(result.folder, None)
 
     def _finish(self, number: int, result: SearchTrial) -> None:
-        """End a trial whose result is in the storage. A diverged one is worse than every score."""
         if result.state == "finished":
             self.study.tell(number, self._values(result))
         else:
@@ -288,7 +283,6 @@ class Objective:
         return [result.score or 0.0, *([float(getattr(result, cost))] if cost else [])]
 
     def _fail(self, trial: Trial, name: str, text: str) -> None:
-        """Tell that a trial says nothing about its point, and why."""
         trial.set_user_attr(name, text)
         self.study.tell(trial, state=TrialState.FAIL)
 
@@ -371,7 +365,6 @@ class Objective:
         }
 
     def _write_plan(self) -> None:
-        """Write the plan with the hash of the images that the results so far were trained on."""
         hashes = (result.data_hash for result in self.results.values())
         self.plan["data_hash"] = next(filter(None, hashes), None)
         for trial in self.plan["trials"].values():
@@ -380,11 +373,9 @@ class Objective:
 
 
 def _stored(trial: FrozenTrial) -> SearchTrial:
-    """Return the result in a trial of the storage."""
     return SearchTrial.model_validate({**trial.user_attrs[RESULT], "point": dict(trial.params)})
 
 
 def _counts(trial: FrozenTrial) -> bool:
-    """Return whether a trial is a question that was asked and not cut short by a kill."""
     is_cut = trial.state.name == "FAIL" and not {RESULT, RULE, FAILED} & trial.user_attrs.keys()
     return trial.state.name != "WAITING" and not is_cut

@@ -81,7 +81,6 @@ def environment_facts(trials: tuple[SearchTrial, ...]) -> dict[str, str]:
 
 
 def _alt(doc: SearchResult, name: str) -> str:
-    """Return the content of a figure in words, for readers who cannot see it."""
     trials = doc.front if name == "pareto" else doc.trials
     shown = [f"{score_text(doc, trial)} with {trial.parameters:,} parameters" for trial in trials]
     return f"{CAPTIONS[name]} {'; '.join(shown)}"

@@ -69,7 +69,6 @@ class SearchResult(Spec):
 
     @property
     def headline(self) -> Metric:
-        """Return the number that the search makes better."""
         return TASKS[self.task].headline
 
     @property
@@ -98,7 +97,6 @@ class SearchResult(Spec):
 
     @property
     def costs_differ(self) -> bool:
-        """Return whether the finished trials differ in cost, as after a search of model sizes."""
         return len({cost_of(trial, self.cost_name) for trial in self.ranked}) > 1
 
     @property
@@ -128,7 +126,6 @@ class SearchResult(Spec):
 
 
 def cost_of(trial: SearchTrial, name: str) -> float:
-    """Return the cost of a trial by its name."""
     return float(getattr(trial, name) or 0)
 
 
@@ -263,5 +260,4 @@ def notes(doc: SearchResult) -> list[str]:
 
 
 def cost_label(name: str) -> str:
-    """Return the name of a cost in texts, such as ``forward FLOPs``."""
     return name.replace("_flops", " FLOPs")

@@ -29,7 +29,6 @@ class SearchDrive(Drive):
         self.objective = objective
 
     def end(self, found: TrialEvent) -> None:
-        """Tell the sampler how a trial ended."""
         assert isinstance(found.event, Ended)
         self.objective.end(found.folder, found.event)
 
@@ -40,17 +39,12 @@ class SearchDrive(Drive):
         return [] if self.objective.open else self.objective.next_repeats()
 
     def gives_up(self, found: TrialEvent) -> bool:
-        """Return whether the pruner stops a trial."""
         event = found.event
         return isinstance(event, EpochDone) and self.objective.gives_up(found.folder, event)
 
 
 def check_cluster(search: Search, options: Options) -> None:
-    """Refuse what only worker processes on this machine can do.
-
-    Raises:
-        ConfigError: The search prunes trials, or nobody says how many of them run at once.
-    """
+    """Refuse what only worker processes on this machine can do."""
     name = options.cluster.engine
     if name == "local":
         return
@@ -67,13 +61,7 @@ def check_cluster(search: Search, options: Options) -> None:
 
 
 def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> None:
-    """Train trials until the search has enough, then its repeats.
-
-    Raises:
-        StoppedError: A signal stopped the search; every trial can be continued.
-        PartlyError: The time budget was used up, trials failed one after the other, or a repeat
-            failed.
-    """
+    """Train trials until the search has enough, then its repeats."""
     from vitcli.runner.machine.device import pick_device
 
     search, options = objective.search, objective.options
@@ -108,11 +96,7 @@ def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> 
 
 
 def left_over(options: Options, used: float) -> Options:
-    """Return the options with what ``used`` seconds leave of the time budget.
-
-    Raises:
-        PartlyError: Nothing is left.
-    """
+    """Return the options with what ``used`` seconds leave of the time budget."""
     if options.budget is None:
         return options
     if used >= options.budget:

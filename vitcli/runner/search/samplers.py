@@ -30,7 +30,6 @@ STARTUP_TRIALS = 10
 
 
 def distributions(space: Space) -> Distributions:
-    """Return the space in Optuna's terms."""
     return {field: _distribution(each) for field, each in space.parameters.items()}
 
 
@@ -44,7 +43,6 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def make_pruner(fields: SearchFields) -> BasePruner:
-    """Return the pruner of a search."""
     if fields.pruning == "none":
         return NopPruner()
     return MedianPruner() if fields.pruning == "median" else SuccessiveHalvingPruner()
@@ -56,10 +54,7 @@ def make_sampler(
     """Return the sampler for the question with a number.
 
     Args:
-        fields: The fields of the search.
-        space: Its space.
         number: Number of the question; together with the seed it decides the draws.
-        is_stuck: The sampler repeats itself, so a random point is drawn instead.
     """
     seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])
     if fields.sampler == "evolution" and not is_stuck:
@@ -113,7 +108,6 @@ class EvolutionSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any
     ) -> Any:
-        """Return a random value."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
     def _parent(self, members: Sequence[FrozenTrial], direction: StudyDirection) -> dict[str, Any]:

@@ -99,7 +99,6 @@ def point_key(point: Mapping[str, Any]) -> str:
 
 
 def as_label(value: Any) -> str:
-    """Return a value as it is shown in a table."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)

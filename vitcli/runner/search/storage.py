@@ -48,17 +48,11 @@ class Place:
         return (self.save / self.name if self.save else self.root) / JOURNAL
 
     def has_storage(self) -> bool:
-        """Return whether a search was begun here."""
         plan = self.plan()
         return bool(plan) if self.url else os.path.lexists(self.journal)
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan of an earlier call; empty if there is none.
-
-        Raises:
-            ConfigError: The journal is in another folder of ``--save``.
-            InputError: The plan is damaged.
-        """
+        """Return the plan of an earlier call; empty if there is none."""
         path = self.root / PLAN
         try:
             found = read_plan(self.root) if path.is_file() else {}
@@ -72,11 +66,7 @@ class Place:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Lock the search, so that only one driver asks for points at a time.
-
-        Raises:
-            InUseError: Another process runs this search.
-        """
+        """Lock the search, so that only one driver asks for points at a time."""
         require_utf8(self.root)
         make_output_folder(self.root)
         with contextlib.ExitStack() as held:
@@ -86,11 +76,7 @@ class Place:
 
     @contextlib.contextmanager
     def errors(self, verb: str = "opened") -> Iterator[None]:
-        """Turn what a damaged storage raises into one line that names it.
-
-        Raises:
-            InputError: Something in the block failed.
-        """
+        """Turn what a damaged storage raises into one line that names it."""
         try:
             yield
         except UserError:
@@ -128,9 +114,6 @@ def open_storage(place: Place, *, writes: bool) -> BaseStorage:
 def open_study(search: Search, storage: BaseStorage, name: str, *, writes: bool) -> Study:
     """Return the study of a name in a storage; it is made, in memory unless ``writes``, if there is
     none.
-
-    Raises:
-        ValueError: It has other objectives than the search.
     """
     is_up, pruner = search.headline.higher_is_better, make_pruner(search.fields)
     wanted = [StudyDirection.MAXIMIZE if is_up else StudyDirection.MINIMIZE]

@@ -48,12 +48,10 @@ class SearchTrial(Spec):
 
     @property
     def folder(self) -> str:
-        """Return its run folder, relative to that of the search."""
         return f"{TRIALS}/{self.config_hash[:12]}/seed{self.seed}"
 
 
 def trial_folder(spec: ExperimentSpec) -> str:
-    """Return the run folder of a configuration, relative to that of the search."""
     return f"{TRIALS}/{config_hash(spec)[:12]}/seed{spec.seed}"
 
 
@@ -70,14 +68,7 @@ def read_trial(
     """Return the result in a trial's run folder; None if there is none.
 
     Args:
-        root: The folder of the search.
-        point: The point of the space.
-        spec: Its configuration.
         sizes: Its ``parameters`` and ``forward_flops``, which a diverged run does not state.
-        is_pruned: The search stopped the trial early, so its last score counts.
-
-    Raises:
-        InputError: The run is damaged.
     """
     run = RunDir(root / trial_folder(spec))
     try:

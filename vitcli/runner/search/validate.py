@@ -40,7 +40,6 @@ def validate(name: str) -> Validation:
 
 
 def _check_experiment(name: str) -> tuple[int, str]:
-    """Return the number of parameters, and what was built."""
     load_experiment(name)
     parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
     return parameters, f"{parameters:,} parameters"

@@ -78,9 +78,6 @@ def bench_attention(
     """Measure forward and backward passes of every rule, with each of its kernels.
 
     A row ends when a pass takes longer than MAX_SECONDS or does not fit into memory.
-
-    Raises:
-        ConfigError: ``num_heads`` does not divide ``embed_dim``.
     """
     if embed_dim % num_heads:
         raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")

@@ -31,19 +31,13 @@ KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 
 
 def prepare_figure(path: Path) -> None:
-    """Check the name of a figure and create its folder, before anything is measured.
-
-    Raises:
-        ConfigError: The suffix is not a figure format.
-        UserError: The folder cannot be created or written to.
-    """
+    """Check the name of a figure and create its folder, before anything is measured."""
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
     make_output_folder(path.parent)
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Write the figure of a result of ``bench_attention``."""
     commit(path, encode(partial(draw_growth, result), path.suffix[1:]))
 
 

@@ -66,7 +66,6 @@ def turns(
 
 
 def step_of(iterator: Iterator[object]) -> Callable[[], object]:
-    """Return a function that takes one step of an endless iterator."""
     return lambda: next(iterator)
 
 

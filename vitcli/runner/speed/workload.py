@@ -77,9 +77,6 @@ def make_workload(
     """Build the training of an experiment as ``vitcli train`` does, not yet compiled.
 
     It has as many random images as the training set, but at most ``MOST_IMAGES``.
-
-    Raises:
-        ConfigError: The training set does not fill one batch.
     """
     device, info = pick_device(device_name), describe_data(experiment.spec.data)
     spec = with_teacher(experiment.spec, required=False)

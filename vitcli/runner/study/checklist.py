@@ -78,7 +78,6 @@ def _held_out(val_split: float) -> str:
 
 
 def _assets(doc: StudyResult) -> list[str]:
-    """Return the software and the data set, with their licences."""
     data = f"{TO_DO} citation and licence of the data set {doc.data}."
     if doc.data in GENERATED:
         data = f"Data: vitcli draws the images of {doc.data} itself, so they need no licence."

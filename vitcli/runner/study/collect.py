@@ -75,15 +75,8 @@ def collect(
     """Return the document of a study.
 
     Args:
-        study: The study.
-        root: The study's folder.
-        states: State of every requested trial, by its folder.
         parameters: Variant -> number of parameters, where known.
-        plan: What was planned before the first result.
         only: Variants to show; all if empty.
-
-    Raises:
-        InputError: The trials were trained on different images.
     """
     shown = [variant for variant in study.variants if not only or variant.name in only]
     records = {
@@ -147,7 +140,6 @@ def _with_images(
 
 
 def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:
-    """Return what each finished trial of a row, in its chosen setting, says of each image."""
     finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
     return {
         trial.spec.seed: states[trial.folder].images
@@ -258,7 +250,6 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
 
 
 def _entry_without_numbers(trial: TrialResult) -> TrialResult:
-    """Return the entry of a trial while the variant's setting is not chosen."""
     done = trial.state in RESULT_STATES
     state: State = "missing" if done else trial.state
     reason = "not all settings are trained yet" if done else trial.reason
@@ -354,11 +345,6 @@ def declared_margins(study: Study, root: Path, saved: SavedTrials | None) -> tup
 
     The declarations are in the plan of the study's folder, or of its saved trials. A margin that
     the study file has, but no plan, is declared now.
-
-    Args:
-        study: The study.
-        root: Its folder.
-        saved: Saved trials, beside which a copy of the declarations may lie.
     """
     known = read_margins(root)
     if not known and saved is not None:
@@ -374,7 +360,6 @@ def declared_margins(study: Study, root: Path, saved: SavedTrials | None) -> tup
 
 
 def count_results(study: Study, root: Path, saved: SavedTrials | None) -> int:
-    """Return how many trials have a result, of all variants, of the file's seeds and the asked."""
     seeds = tuple(dict.fromkeys([*study.file_seeds, *study.seeds]))
     states = trial_states(replace(study, seeds=seeds), root, (), saved)
     return sum(state.state in RESULT_STATES for state in states.values())
@@ -390,5 +375,4 @@ def read_margins(folder: Path) -> tuple[Margin, ...]:
 
 
 def as_plan(margins: Sequence[Margin]) -> list[dict[str, object]]:
-    """Return declarations as plain data for a plan."""
     return [margin.model_dump(mode="json") for margin in margins]

@@ -39,7 +39,6 @@ class Crossed(Spec):
 
     @property
     def error(self) -> float:
-        """Return the standard error of the mean."""
         return math.sqrt(self.variance)
 
     @property

@@ -150,7 +150,6 @@ class Study:
         return len(self._trials)
 
     def trials(self, only: Sequence[str] = ()) -> list[Trial]:
-        """Return every training of the study, seed by seed, so early results can be compared."""
         return [each for each in self._trials if not only or each.variant in only]
 
     @cached_property
@@ -191,13 +190,8 @@ def load_study(
     """Read and check a study by name or path.
 
     Args:
-        name: Name of a study, or path of a file.
-        seeds: Seeds that replace those of the file.
         typed: Dotted field -> value in the base of every variant, instead of that of the file.
         options: Dotted field -> the option that changes it; ``--set`` if absent.
-
-    Raises:
-        ConfigError: The file is no study, or one of its fields is wrong.
     """
     path = find_experiment(name)
     found = study_of(read_mapping(path), path, seeds, typed, options)
@@ -214,14 +208,9 @@ def study_of(
     """Return the checked study of a document.
 
     Args:
-        document: The content of the file, or of a call in Python.
         path: The file; its name is that of the study.
-        seeds: Seeds that replace those of the document.
         typed: Dotted field -> value in the base of every variant, instead of that of the document.
         options: Dotted field -> the option that changes it; ``--set`` if absent.
-
-    Raises:
-        ConfigError: The document is no study, or one of its fields is wrong.
     """
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     documents = with_bases(document, path)

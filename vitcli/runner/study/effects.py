@@ -35,7 +35,6 @@ def cell_scores(doc: StudyResult, *, with_diverged: bool = True) -> Scores:
 
 
 def cell_of(row: VariantResult, doc: StudyResult) -> Cell:
-    """Return the parts that a row changes."""
     return frozenset() if row is doc.rows[0] else frozenset(row.variant.split("+"))
 
 

@@ -42,11 +42,7 @@ class StudyEstimate:
 def read_own_pictures(
     plan: StudyPlan, options: Options, on_message: Callable[[str], None] = ignore_message
 ) -> None:
-    """Read the user's own pictures as the trials of a plan do, to refuse what the trials refuse.
-
-    Raises:
-        InputError: Pictures are missing or damaged, or test pictures are training pictures, too.
-    """
+    """Read the user's own pictures as the trials of a plan do, to refuse what the trials refuse."""
     read = Request(data_dir=options.data_dir, offline=True).reader
     specs = {
         trial.spec.data.replace(augment=AugmentSpec()): trial.spec
@@ -89,10 +85,7 @@ def estimate_study(
     images.
 
     Args:
-        plan: The trials to train.
-        options: How to train them.
         spent_seconds: What this process has taken to start; a study and its workers take it again.
-        on_message: Receives the number of variants that are measured, before this begins.
     """
     torch.set_num_threads(plan.study.threads)
     device_type = pick_device(options.device).type
@@ -149,6 +142,5 @@ def limit_workers(
 
 
 def _stated_bytes(spec: ExperimentSpec) -> int:
-    """Return the memory of a training as computed, not measured, to rank trials."""
     resolved = fit_to_data(spec, describe_data(spec.data))
     return memory_bytes(resolved, abstract_module(resolved))

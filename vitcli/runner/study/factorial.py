@@ -82,11 +82,6 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
 
     They are estimated by least squares, so single scores may be missing. A look is a whole seed,
     which every cell has; the present look takes all trials.
-
-    Args:
-        parts: The crossed variants.
-        scores: Scores of the trials.
-        planned: Number of planned seeds.
     """
     terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
     cells = {cell: found for cell, found in scores.items() if found}
@@ -189,7 +184,6 @@ def higher_interactions(parts: Sequence[str], scores: Scores) -> FTest | None:
 
 
 def alone(scores: Scores) -> int:
-    """Return the number of trials that no effect uses, as ``Trials.of`` says."""
     return sum(map(len, scores.values())) - len(Trials.of(scores).y)
 
 
@@ -258,7 +252,6 @@ class Trials:
 
 
 def _columns(rows: Sequence[Row]) -> Matrix:
-    """Return the columns of all cells, then those of all seeds."""
     parts = [_indicators([row[place] for row in rows]) for place in (0, 1)]
     return np.hstack(parts)
 

@@ -282,7 +282,6 @@ def _title(doc: StudyResult, baseline: RowStatistics) -> str:
 
 
 def _legend(axes: Axes) -> tuple[list[Any], list[str]]:
-    """Return each kind of mark once."""
     handles, names = axes.get_legend_handles_labels()
     once = dict(zip(names, handles, strict=True))
     return list(once.values()), list(once)
@@ -296,7 +295,6 @@ def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
 
 
 def label(text: str) -> str:
-    """Return a printable name that is short enough to stand beside a line."""
     return one_line(text, LABEL_LENGTH)
 
 
@@ -308,5 +306,4 @@ FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
 
 
 def figures_of(doc: StudyResult) -> dict[str, Callable[[], Figure]]:
-    """Return the figures of a study by name."""
     return {name: partial(FIGURES[name], doc) for name in doc.figures}

@@ -35,11 +35,7 @@ Listener = Callable[[str], None]
 
 
 def plain(value: Any) -> Any:
-    """Return a value as YAML has it: a part becomes its name, a path its text.
-
-    Raises:
-        ConfigError: It is anything else, such as a class without a decorator.
-    """
+    """Return a value as YAML has it: a part becomes its name, a path its text."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | range):
@@ -73,9 +69,7 @@ def define_study(
     """Return the study of a call; it is checked like a file.
 
     Args:
-        base: Name, file or fields of the experiment that all variants start from.
         variants: Name -> dotted fields to change.
-        seeds: The seeds, or their number.
         name: Name of the study; by default that of the base with ``-ablation``.
         given: Values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
         planned_seeds: Number of seeds that the study will end with; by default that of the seeds.
@@ -106,9 +100,6 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
     """Train the trials of a study that have no result, write its report and return its document.
 
     If a part exists in this process only, trials are trained here, one at a time.
-
-    Raises:
-        ConfigError: Several workers cannot train, because a part exists in this process only.
     """
     names = tuple(variant.name for variant in study.variants)
     is_here = any(own_code.exists_only_here(each.spec) for each in study.variants)

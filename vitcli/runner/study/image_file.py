@@ -22,16 +22,7 @@ NAMES = {"labels": "label", "predictions": "prediction", "predicted": "predictio
 
 
 def read_images(folder: Path, text: str, place: str) -> PerImage:
-    """Return the score of each image, and its label where the file has labels.
-
-    Args:
-        folder: The folder of the table. The file is named from here, or from the working folder.
-        text: The file and, after a colon, a folder inside an .npz file.
-        place: The line of the table, for errors.
-
-    Raises:
-        InputError: The file cannot be read, or lacks the arrays.
-    """
+    """Return the score of each image, and its label where the file has labels."""
     name, colon, inside = text.partition(".npz:")
     file = f"{name}.npz" if colon else text
     path = folder / file if (folder / file).exists() else Path(file)

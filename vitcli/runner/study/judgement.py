@@ -77,10 +77,7 @@ def settle(
     """Return the verdict of all looks at a row.
 
     Args:
-        looks: The looks.
         first: The first look that finds a difference, and its alpha; None if none does.
-        finds: Whether a look finds one at an alpha.
-        intervals: Those of the looks, which must share a value.
     """
     if first is None:
         return Verdict()
@@ -95,7 +92,6 @@ def settle(
 def find_equivalent(
     rows: Sequence[Sequence[Look]], num_tests: int, margin: float
 ) -> list[int | None]:
-    """Return the number of pairs of the first look at each row that is within the margin."""
     found = step_down(rows, num_tests, lambda look, alpha: look.is_equivalent(margin, alpha))
     return [first[0].pairs if first else None for first in found]
 
@@ -146,11 +142,6 @@ def judge_difference(
 
     better, worse: the difference exists. equivalent: it is smaller than the declared margin. Both
     can hold. undecided: neither does, which is not "no effect".
-
-    Args:
-        row: The numbers of the row.
-        without: Why it has no effect.
-        higher_is_better: Whether a higher score is better.
     """
     if without or row.difference is None or row.joint_low is None:
         return without

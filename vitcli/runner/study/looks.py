@@ -39,13 +39,7 @@ Array = NDArray[np.float64]
 
 
 def level(pairs: int, planned: int, alpha: float = ALPHA) -> float:
-    """Return the largest two-sided p that finds a difference at a look; 0 if none does.
-
-    Args:
-        pairs: Number of pairs at the look.
-        planned: Number of planned seeds, at least MIN_PAIRS.
-        alpha: Probability of a false difference at any look.
-    """
+    """Return the largest two-sided p that finds a difference at a look; 0 if none does."""
     chain = _chain(planned, alpha)
     if pairs < chain.first:
         return 0.0
@@ -134,7 +128,6 @@ class _Chain:
         self._edges = self._mass = np.zeros(0)
 
     def part(self, pairs: int) -> float:
-        """Return the part of alpha that a look spends."""
         if pairs == self.planned:
             return self.alpha * (AT if self.first < self.planned else AT + BEFORE)
         if pairs > self.planned:  # the parts add up to AFTER
@@ -165,7 +158,6 @@ class _Chain:
 
 
 def _u(t: float, pairs: int) -> float:
-    """Return the u of a t statistic."""
     return float(t * np.sqrt(pairs / (pairs - 1 + t * t)))
 
 
@@ -223,7 +215,6 @@ class Look:
 
     @property
     def has_test(self) -> bool:
-        """Return whether a p-value can find a difference."""
         return can_test(self.pairs, self.planned, self.num_tests, folds=self.folds)
 
     @property
@@ -250,7 +241,6 @@ class Look:
 
     @cached_property
     def p(self) -> float:
-        """Return the larger two-sided p of the t test and of the sign flips."""
         return max(self._t, self._flips)
 
     def is_clear(self, alpha: float) -> bool:

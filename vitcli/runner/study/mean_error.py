@@ -154,14 +154,7 @@ def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
 def planned_error(
     seeds: int, num_tests: int, folds: int | None, *, has_test: bool
 ) -> MeanError | None:
-    """Return the error that decides if every paired difference has variance 1; None if none does.
-
-    Args:
-        seeds: Number of planned seeds.
-        num_tests: Number of comparisons.
-        folds: Number of folds, whose runs share training images.
-        has_test: Whether the seeds give a p-value. Otherwise the variance is pooled over the rows.
-    """
+    """Return the error that decides if every paired difference has variance 1; None if none does."""
     freedom = seeds - 1.0
     if not has_test:
         if num_tests < 2:

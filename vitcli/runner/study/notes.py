@@ -161,7 +161,6 @@ def plan_note(doc: StudyResult) -> str:
 
 
 def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
-    """Return the seeds that the study asked for before one of these, and that are not shown."""
     order = doc.plan.order if doc.plan else ()
     shown = [place for place, seed in enumerate(order) if seed in seeds]
     return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]

@@ -42,12 +42,7 @@ CAPTIONS = {
 
 
 def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) -> list[Path]:
-    """Write the files of results that vitcli did not train; never into the folder of a study.
-
-    Raises:
-        UserError: The folder is that of a study, cannot be written to, or has ``source``, from
-            which the results were read, or other files of these names that vitcli did not write.
-    """
+    """Write the files of results that vitcli did not train; never into the folder of a study."""
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
     targets = [*_texts(folder)[::-1], *_figures(doc, folder)]  # results.json first
@@ -126,7 +121,6 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
 
 
 def _class_names(doc: StudyResult) -> Sequence[str]:
-    """Return the names of the classes, or their numbers for a data set that is not listed."""
     count = max((len(row.contrast.by_class) for row in doc.rows if row.contrast), default=0)
     known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     return known if len(known) == count else [f"class {i}" for i in range(count)]

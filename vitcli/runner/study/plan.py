@@ -106,14 +106,8 @@ def plan_study(
     Before a training, every model is built without memory, so that mistakes are found.
 
     Args:
-        study: The study.
-        root: The study's folder.
         only: Variants to plan; all if empty.
         rerun: Variants to train again, even if they have results.
-        saved: Saved trials, used where the study's folder has no result.
-
-    Raises:
-        ConfigError: A variant does not fit the data set.
     """
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
@@ -181,7 +175,6 @@ def worker_count(study: HasTrials, options: Options) -> int:
 
 
 def current_states(plan: StudyPlan) -> dict[str, TrialState]:
-    """Return the current state of every trial."""
     return trial_states(plan.study, plan.root, plan.names, plan.saved, ignore=plan.rerun)
 
 
@@ -252,9 +245,6 @@ def model_sizes(study: Study) -> dict[str, int]:
     """Return variant -> number of parameters.
 
     Every model is built without memory, so mistakes are found before training.
-
-    Raises:
-        ConfigError: A variant does not fit its data set.
     """
     sizes: dict[str, int] = {}
     for variant in study.variants:

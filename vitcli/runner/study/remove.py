@@ -67,13 +67,7 @@ class Removal:
 
 
 def find_removal(text: str) -> Removal:
-    """Find a study or a run by its folder or its name under runs/, or by its experiment.
-
-    Raises:
-        ConfigError: The text is empty, or names several runs that are no study, or another folder
-            above a run.
-        InputError: There is no such run.
-    """
+    """Find a study or a run by its folder or its name under runs/, or by its experiment."""
     for folder in (Path(text), RUNS / text) if text else ():
         study = RunDir(folder)
         if not study.exists and {"study", "trials"} <= study.read(PLAN).keys():
@@ -87,7 +81,6 @@ def find_removal(text: str) -> Removal:
 
 
 def _names(text: str, run: RunDir) -> bool:
-    """Return whether a text is the folder or the name of a run, or of its experiment."""
     named = {Path(text).resolve(), (RUNS / text).resolve()}
     path, top = run.path.resolve(), RUNS.resolve()
     experiments = {folder for folder in path.parents if folder.parent == top}
@@ -104,12 +97,6 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 
     Returns:
         Files that vitcli did not write; they are not removed.
-
-    Raises:
-        InUseError: Another process uses one of them; nothing was removed.
-        InputError: One of the folders is not a run; nothing was removed.
-        ConfigError: One of the runs is a bundled model; nothing was removed.
-        ResourceError: A file cannot be removed.
     """
     studies = {each.folder.resolve() for each in removals if each.is_study}
     with contextlib.ExitStack() as held:

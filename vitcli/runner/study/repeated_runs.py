@@ -36,12 +36,7 @@ MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
-    """Return one document for runs that differ in their seeds only.
-
-    Raises:
-        InputError: A run has not ended, or its files do not say how it was trained.
-        ConfigError: The runs differ in more than their seeds.
-    """
+    """Return one document for runs that differ in their seeds only."""
     metas = [_read_meta(run) for run in runs]
     specs = [run.trained_spec() for run in runs]
     results = [run.read("result.json") for run in runs]

@@ -56,7 +56,6 @@ class TrialResult(Numbers):
 
     @property
     def flops(self) -> float | None:
-        """Return the operations of the training, with its pre-training and its teacher's."""
         return whole_flops(self.measured)
 
 
@@ -274,7 +273,6 @@ class StudyResult(Spec):
 
     @property
     def margin(self) -> Margin | None:
-        """Return the margin in force."""
         return self.margins[-1] if self.margins and self.margins[-1].points else None
 
     @property
@@ -290,14 +288,12 @@ class StudyResult(Spec):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Return the names of the figures of this document."""
         if self.origin:
             return ("forest",)
         return ("effects" if self.parts else "forest", "curves")
 
     @property
     def headline(self) -> Metric:
-        """Return the number that the table compares."""
         return self.origin.metric if self.origin else TASKS[self.task].headline
 
     @model_serializer(mode="wrap")

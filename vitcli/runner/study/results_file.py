@@ -105,7 +105,6 @@ class Choices:
     number of seeds in the file."""
 
     def typed(self, use: str, value: object) -> str:
-        """Return a choice as the user types it."""
         if use == "lower_is_better":
             return "--lower-is-better" if value else "--higher-is-better"
         return f"--{'pairs' if use == 'seed' else use} {shlex.quote(str(value))}"
@@ -161,18 +160,7 @@ def read_results_file(path: Path, choices: Choices, command: str) -> tuple[Study
 def read_text(
     text: str, name: str, choices: Choices, command: str
 ) -> tuple[StudyResult, list[str]]:
-    """Return the document of the text of a CSV file, and the columns that were not used.
-
-    Args:
-        text: A header, and a row for each trial.
-        name: The path of the file, or a name for the text.
-        choices: How to read it.
-        command: The command that prints the table.
-
-    Raises:
-        InputError: The text is damaged, or contradicts itself.
-        ConfigError: A choice does not fit the text.
-    """
+    """Return the document of the text of a CSV file, and the columns that were not used."""
     rows = list(read_csv(text, name))
     if len(rows) < 2:
         raise InputError(f"{name}: it needs a header and a row for each trial")
@@ -212,7 +200,6 @@ def read_text(
 
 
 def _refuse_summary(lines: Sequence[Line]) -> None:
-    """Refuse a row that summarizes seeds, where the others are numbers."""
     found = [line for line in lines if line.seed.casefold() in SUMMARIES]
     rest = [line for line in lines if line not in found]
     if found and rest and all(NUMBER.fullmatch(line.seed) for line in rest):

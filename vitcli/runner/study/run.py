@@ -52,19 +52,7 @@ def run_study(
     *,
     save: Path | None = None,
 ) -> dict[str, TrialState]:
-    """Train the trials of a plan; return the state of every trial afterwards.
-
-    Args:
-        plan: The trials to train.
-        options: How to train them.
-        on_event: Receives the events of all trials.
-        save: Folder for saved trials. Each result is saved as its trial ends.
-
-    Raises:
-        InUseError: Another process runs this study.
-        StoppedError: A signal stopped the study; every trial can be continued.
-        PartlyError: The time budget was used up.
-    """
+    """Train the trials of a plan; return the state of every trial afterwards."""
     if save:
         make_folder(save)
         save_results(plan, save)
@@ -149,7 +137,6 @@ def _reduce_to_weights(folders: list[Path]) -> None:
 
 
 def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
-    """Return checkpoints of finished trials whose worker died before reducing them to weights."""
     own = {folder: state for folder, state in plan.states.items() if not state.source}
     finished = [folder for folder, state in own.items() if state.state == "finished"]
     folders = [RunDir(plan.root / f).checkpoints for f in finished if f not in plan.replaced]
@@ -191,17 +178,12 @@ def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent]
 
 
 def _hold_orphan(run: RunDir) -> contextlib.AbstractContextManager[None]:
-    """Lock a run, after the worker of a killed driver has released it."""
     wait_for_orphans([run.path])
     return run.lock()
 
 
 def wait_for_orphans(folders: Sequence[Path]) -> None:
-    """Wait until the workers of a killed driver have released their trials.
-
-    Raises:
-        InUseError: A trial is still being trained.
-    """
+    """Wait until the workers of a killed driver have released their trials."""
     until = time.monotonic() + ORPHAN_SECONDS
     for run in map(RunDir, folders):
         while is_in_use(run):
@@ -260,7 +242,6 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
 
 
 def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:
-    """Return a plan to record, with the seeds of this call behind those of earlier ones."""
     order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
     return planned.replace(order=tuple(order)).model_dump(mode="json")
 

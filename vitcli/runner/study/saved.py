@@ -64,7 +64,6 @@ class SavedTrials:
         return found
 
     def _find(self, study: str, trial: Trial) -> list[TrialState]:
-        """Return the saved trials of a configuration and seed, those of the study first."""
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
         entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
@@ -82,12 +81,8 @@ class SavedTrials:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
         Args:
-            study: The study of the trials.
-            trials: Trials without a result.
             own: Field ``train.precision`` -> the first result of the study itself. Saved records
                 must agree with them.
-            weights: What the study's own trials used, as :func:`weights_used` returns it. Saved
-                trials must have used the same.
         """
         taken: dict[str, TrialState] = {}
         known, weights = dict(own), dict(weights)
@@ -115,15 +110,7 @@ class SavedTrials:
     def _difference(
         self, trial: Trial, record: Record, alike: Record, first: Record, threads: int
     ) -> str:
-        """Return why a saved record cannot replace a training here; empty if it can.
-
-        Args:
-            trial: The trial to replace.
-            record: The saved record.
-            alike: A result of the study that asks for the same precision.
-            first: Any result of the study.
-            threads: Number of threads of the study.
-        """
+        """Return why a saved record cannot replace a training here; empty if it can."""
         here = self._precision_of(trial.spec) if self._precision_of else alike.precision
         for precision in (here, alike.precision):
             if record.precision != precision:

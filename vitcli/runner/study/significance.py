@@ -43,12 +43,10 @@ def t_interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float, fl
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean of at least two values."""
     return float(np.std(values, ddof=1)) / len(values) ** 0.5
 
 
 def t_tail(distance: float, error: float, freedom: float) -> float:
-    """Return the one-sided p of a t test, for a mean ``distance`` away from the tested value."""
     if error == 0:
         return float(distance <= 0)
     return float(special.stdtr(freedom, -distance / error))
@@ -59,10 +57,6 @@ def shared_freedom(num_rows: int, freedom: float) -> float:
 
     If all scores vary equally, the differences of two rows correlate by 1/2, because they share the
     baseline, and their variances by 1/4. So k rows count for k / (1 + (k - 1) / 4).
-
-    Args:
-        num_rows: Number of rows.
-        freedom: Sum of their degrees of freedom.
     """
     return freedom / (1 + (num_rows - 1) / 4)
 

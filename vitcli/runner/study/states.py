@@ -39,9 +39,6 @@ def trial_states(
 
     A missing or stale trial takes the result of a matching saved trial, unless its variant is in
     ``ignore``, or was to be trained again in an earlier call.
-
-    Raises:
-        InputError: A file cannot be read, so its content is unknown.
     """
     trials = study.trials(only)
     states = {
@@ -66,11 +63,7 @@ def trial_states(
 
 
 def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
-    """Return the state of a trial's folder, which is stale unless it holds exactly this trial.
-
-    Raises:
-        InputError: A file cannot be read.
-    """
+    """Return the state of a trial's folder, which is stale unless it holds exactly this trial."""
     if not run.exists:
         return TrialState(state="missing")
     refuse_unreadable(run)

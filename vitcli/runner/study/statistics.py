@@ -114,7 +114,6 @@ class RowStatistics:
 
     @property
     def lacks_test(self) -> bool:
-        """Return whether there are too few seeds for a p-value."""
         return bool(self.seeds_missing or self.plan_needed)
 
 
@@ -204,7 +203,6 @@ def num_tests(doc: StudyResult) -> int:
 def paired_differences(
     row: VariantResult, baseline: VariantResult, doc: StudyResult
 ) -> list[float]:
-    """Return score here minus score of the baseline, for each seed that finished in both."""
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
     seeds = sort_seeds(mine.keys() & other.keys(), doc.plan)
     return [rounded(mine[seed] - other[seed]) for seed in seeds]

@@ -42,13 +42,9 @@ def render(
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
     Args:
-        doc: The document.
-        form: The format.
         width: Characters of a line, for text only; by default, lines are as long as the columns
             need.
         details: Add a second table; the formats csv and json always hold its numbers.
-        caption: Text in place of the name, question and hypothesis of the study. The formats csv
-            and json have none.
     """
     if form == "csv":
         return to_csv(csv_rows(doc)).rstrip("\n")
@@ -146,7 +142,6 @@ def _fill(
 
 
 def _caption(doc: StudyResult) -> str:
-    """Return the name, the question and the hypothesis of a study, as far as they are stated."""
     question = f"{doc.name}: {doc.question}" if doc.question else doc.name
     return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
@@ -257,7 +252,6 @@ def _time(line: TableRow) -> str:
 
 
 def _flops(line: TableRow) -> str:
-    """Return the MFLOP of a forward pass."""
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
@@ -272,7 +266,6 @@ def _speed(line: TableRow) -> str:
 
 
 def _effect(line: TableRow) -> str:
-    """Return the effect, and at how many seeds it was found if there are more by now."""
     found = line.found
     if found.decided_at and found.decided_at < found.num_pairs and not is_withheld(found.effect):
         return f"{found.effect} (at {quantity(found.decided_at, 'seed')})"
@@ -306,14 +299,12 @@ def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
 
 
 def to_json(doc: StudyResult) -> str:
-    """Return the document and, beside its fields, its statistics."""
     numbers = [_numbers(found, doc.headline.name) for found in compare(doc)]
     value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
 
 
 def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
-    """Return a row's statistics under their names in files, such as ``accuracy_mean``."""
     rounded = {k: _short(v) if isinstance(v, float) else v for k, v in asdict(found).items()}
     named = {name.replace("score", headline): value for name, value in rounded.items()}
     return named if len(named) == len(rounded) else rounded  # a score may be called seconds
@@ -325,11 +316,7 @@ def _short(value: float) -> float:
 
 
 def read_document(text: str) -> StudyResult:
-    """Return the document in a text from ``render(doc, "json")``.
-
-    Raises:
-        InputError: The text is something else.
-    """
+    """Return the document in a text from ``render(doc, "json")``."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict):

@@ -50,10 +50,6 @@ def find_runs(texts: Sequence[str]) -> list[RunDir]:
     """Return the runs that are named, and those below the folders that are named, each once.
 
     Without a text, return all runs below runs/.
-
-    Raises:
-        ConfigError: A text is empty.
-        InputError: There is no such run, or no run at all.
     """
     found: dict[Path, RunDir] = {}
     for text in texts or [str(RUNS)]:
@@ -65,7 +61,6 @@ def find_runs(texts: Sequence[str]) -> list[RunDir]:
 
 
 def _runs_of(text: str) -> list[RunDir]:
-    """Return all runs of a folder or of a name under runs/."""
     for folder in (Path(text), RUNS / text):
         if folder.is_dir() and (inside := list_runs(folder)):
             return inside
@@ -87,11 +82,7 @@ def read_runs(runs: Sequence[RunDir]) -> tuple[list[ExportedRun], list[UserError
 
 
 def read_run(run: RunDir) -> ExportedRun:
-    """Read the files of a run.
-
-    Raises:
-        UserError: A file is damaged.
-    """
+    """Read the files of a run."""
     refuse_unreadable(run)
     for name in JSON_FILES:
         if (run.path / name).exists() and not run.read(name):

@@ -52,11 +52,7 @@ class Tracker(Protocol):
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that are unknown or not installed.
-
-    Raises:
-        ConfigError: The text says what to type.
-    """
+    """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
             hint = did_you_mean(name, TRACKERS) or f"; choose one of {', '.join(TRACKERS)}"
@@ -174,7 +170,6 @@ def main() -> None:
 
 
 def _end_after(parent: int) -> None:
-    """End this process a while after its parent, even if the tracker hangs."""
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
     time.sleep(GRACE_SECONDS)

@@ -49,11 +49,7 @@ REMOTE = "MLFLOW_"
 
 
 def check_mlflow(folder: Path) -> None:
-    """Check, before any run is read, that a store can be written into a folder.
-
-    Raises:
-        ConfigError: MLflow is missing, or the folder is not empty.
-    """
+    """Check, before any run is read, that a store can be written into a folder."""
     if find_spec("mlflow") is None:
         raise ConfigError("--format mlflow needs the package mlflow; type: pip install mlflow")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -61,7 +57,6 @@ def check_mlflow(folder: Path) -> None:
 
 
 def show_command(folder: Path) -> str:
-    """Return the command that shows the store in a folder."""
     return shlex.join(["mlflow", "ui", "--backend-store-uri", f"sqlite:///{folder / STORE}"])
 
 
@@ -70,9 +65,6 @@ def write_mlflow(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
 
     The experiment of a run is an experiment of MLflow. Configurations are parameters. Origin and
     state are tags. Curves are metrics, and so are the final numbers, as ``result/...``.
-
-    Raises:
-        ResourceError: MLflow refused the runs, or the folder cannot be written to.
     """
     make_output_folder(folder)
     place = Path(tempfile.mkdtemp(dir=folder, prefix="."))
@@ -166,7 +158,6 @@ def end_run(client: Any, made: str, run: dict[str, Any], when: int, end: int | N
 
 
 def _numbers_of(point: dict[str, Any]) -> dict[str, float]:
-    """Return the numbers of a point, its epoch among them."""
     epoch = {} if point["epoch"] is None else {"epoch": point["epoch"]}
     return epoch | dict(point["values"])
 

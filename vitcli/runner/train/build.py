@@ -112,9 +112,6 @@ class BuiltTraining:
         """Compile what the experiment asks for: the module; on CUDA batches and evaluations, too.
 
         Each is tried on a batch. What fails stays uncompiled, after a message.
-
-        Raises:
-            ConfigError: The experiment asks for it, and there are several ranks.
         """
         with arithmetic(self.precision):
             batches = self.training.batches(0)
@@ -129,11 +126,7 @@ class BuiltTraining:
 
 
 def synchronise(module: nn.Module, device: torch.device) -> None:
-    """Let the batch norms of a module see the batches of all ranks.
-
-    Raises:
-        ConfigError: The device is a CPU, for which torch has no such layer.
-    """
+    """Let the batch norms of a module see the batches of all ranks."""
     kind = nn.modules.batchnorm._BatchNorm
     names = [name for name, part in module.named_modules() if isinstance(part, kind)]
     if names and device.type == "cpu":
@@ -148,9 +141,6 @@ def check_batch_norm(model: TimmModel, train: TrainSpec) -> None:
     """Refuse what changes the statistics of batch norm in a model of timm.
 
     The specification refuses it for the other families, or their blocks know of it.
-
-    Raises:
-        ConfigError: The model has batch norm, and ``train`` asks for such a thing.
     """
     if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return
@@ -170,11 +160,7 @@ def check_batch_norm(model: TimmModel, train: TrainSpec) -> None:
 def is_alone(
     what: str, field: str, is_asked: bool | None, on_message: Callable[[str], None]
 ) -> bool:
-    """Return whether there is a single process, which ``what`` needs, and say so if not.
-
-    Raises:
-        ConfigError: There are several, and ``train.FIELD`` asks for ``what``.
-    """
+    """Return whether there is a single process, which ``what`` needs, and say so if not."""
     if ranks.size() == 1:
         return True
     if is_asked:
@@ -188,12 +174,7 @@ def use_graphs(
     device: torch.device,
     on_message: Callable[[str], None],
 ) -> bool:
-    """Return whether each step is replayed as one CUDA graph, and say why if it cannot be.
-
-    Raises:
-        ConfigError: The experiment asks for graphs, and the device is not CUDA, or there are
-            several ranks.
-    """
+    """Return whether each step is replayed as one CUDA graph, and say why if it cannot be."""
     if not spec.train.replays_on(device.type) or (spec.code and spec.train.graphs is None):
         return False  # own code may read tensors, which a graph cannot replay
     if device.type != "cuda":
@@ -239,9 +220,6 @@ def compile_task(
 
     The compiled module is tried on a part of the first batch, so that a failure is reported before
     the training. After a failure the training continues without torch.compile.
-
-    Raises:
-        ConfigError: The experiment asks for it, and there are several ranks.
     """
     module, train = task.module, task.spec.train
     device = next(module.parameters()).device
@@ -288,7 +266,6 @@ def compile_evaluation(
 def compile_batches(
     task: Task, batches: Iterable[Batch], on_message: Callable[[str], None]
 ) -> None:
-    """Let a task make its batches with the compiled function, if it can make one."""
     task.augmented_batch = compiled_batch()
     if not _works(lambda: next(iter(batches)), "making batches", on_message):
         task.augmented_batch = augmented_batch

@@ -49,11 +49,7 @@ class PartReport:
 
 
 def check_code(device_name: str) -> list[PartReport]:
-    """Check every loaded own part on a device, and return a report for each.
-
-    Raises:
-        ResourceError: This machine has no such device.
-    """
+    """Check every loaded own part on a device, and return a report for each."""
     device = pick_device(device_name)
     found = [
         _check_part(name, field, device)

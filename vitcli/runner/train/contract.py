@@ -74,11 +74,7 @@ def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
 
 @contextmanager
 def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
-    """Check the output of each own part in the block, and append it to ``seen``.
-
-    Raises:
-        OwnCodeError: An output has another shape, device or kind, or is not finite.
-    """
+    """Check the output of each own part in the block, and append it to ``seen``."""
     with ExitStack() as stack:
         for slot, part_class, part in own_parts(task):
 
@@ -112,11 +108,7 @@ def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def errors_are_named(task: Task) -> Iterator[None]:
-    """Name the own code in an error of the block that has no line in it, as a wrong signature.
-
-    Raises:
-        OwnCodeError: The block raises such an error.
-    """
+    """Name the own code in an error of the block that has no line in it, as a wrong signature."""
     try:
         yield
     except (TypeError, ValueError, RuntimeError) as error:
@@ -133,11 +125,7 @@ def tolerance_on(device: torch.device) -> float:
 
 @torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
-    """Pass a batch through the module twice, in evaluation mode, and check each own part.
-
-    Raises:
-        OwnCodeError: A part breaks its contract. The text names its file and line.
-    """
+    """Pass a batch through the module twice, in evaluation mode, and check each own part."""
     was_training = task.module.training
     task.module.eval()
     passes: list[list[Tensor]] = []

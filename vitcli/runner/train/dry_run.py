@@ -34,13 +34,7 @@ def dry_run(
     """Read the data set and estimate the training, with the notes and errors of the training.
 
     Args:
-        experiment: The experiment to train.
-        request: How and where to train.
-        on_message: Receives the notes.
         spent_seconds: What the process has taken to start; a training takes it again.
-
-    Raises:
-        UserError: The training would be refused.
     """
     experiment = replace(experiment, spec=with_teacher(experiment.spec))
     run = RunDir(

@@ -111,7 +111,6 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Return the time of the whole training, with its pre-training."""
         before = self.first.seconds if self.first else 0.0
         return before + self.startup_seconds + self.train_seconds + self.evaluation_seconds
 
@@ -175,7 +174,6 @@ class Estimate:
         ]
 
     def _stop(self) -> list[str]:
-        """Return the time up to a stop before the end, if there is one."""
         stop, epochs = self.until_stop, self.spec.train.epochs
         text = (
             f"until stop     about {duration(stop.seconds)}: {self.stop_after} of {epochs} epochs"
@@ -204,14 +202,8 @@ def make_estimate(
     """Build the model, count its sizes and time its steps.
 
     Args:
-        experiment: The experiment to train.
-        device_name: The device to train on.
         data: The data set; None if it was not read. Its description must then suffice.
         compile_too: Compile the model if the training does. This may take a minute.
-        on_message: Receives messages for the user.
-
-    Raises:
-        ConfigError: The training would refuse the experiment.
     """
     device, first = pick_device(device_name), experiment.spec.pretraining
     spec, num_train, num_test = _resolve(experiment.spec, data)
@@ -262,7 +254,6 @@ def make_estimate(
 
 
 def _refuse_data(spec: ExperimentSpec, abstract: nn.Module, data: DataSet | None) -> None:
-    """Refuse data that the task cannot learn from, before its operations are counted."""
     sample = data or random_data(with_statistics(spec), 2, torch.device("cpu"))
     try:
         task_class(spec)(spec, abstract).check_data(sample)
@@ -301,13 +292,7 @@ def _measure(
 def warn_of_patches(
     experiment: Experiment, spec: ExperimentSpec, on_message: Callable[[str], None]
 ) -> None:
-    """Report images of so many patches that most machines train slowly or run out of memory.
-
-    Args:
-        experiment: The experiment to train. The trials of a study say nothing.
-        spec: Its resolved spec.
-        on_message: Receives the note.
-    """
+    """Report images of so many patches that most machines train slowly or run out of memory."""
     patch = spec.model.patch_side
     height, width = spec.model.img_size or (0, 0)
     if not isinstance(spec.model, TokenSpec) or experiment.variant is not None:
@@ -325,11 +310,7 @@ def warn_of_patches(
 
 
 def training_flops(spec: ExperimentSpec) -> int:
-    """Return the floating-point operations of all steps of a training, without a measurement.
-
-    Raises:
-        ConfigError: The data set does not fill a batch.
-    """
+    """Return the floating-point operations of all steps of a training, without a measurement."""
     epochs = spec.train.epochs
     return _flops_of_epochs(spec)(epochs) if epochs else 0
 
@@ -344,12 +325,7 @@ def _flops_of_epochs(spec: ExperimentSpec) -> Callable[[int], int]:
 
 
 def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:
-    """Return ``training_flops`` with those of the pre-training and of the teacher's own training.
-
-    Raises:
-        UserError: The data set does not fill a batch, or the run that teaches is missing or, if
-            ``strict``, does not know its operations. Otherwise they count as none.
-    """
+    """Return ``training_flops`` with those of the pre-training and of the teacher's own training."""
     return training_flops(spec) + _flops_before(spec, strict=strict)
 
 

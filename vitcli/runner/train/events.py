@@ -88,18 +88,12 @@ KINDS: dict[str, type[Event]] = {
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Return an event as data for JSON."""
     (kind,) = [name for name, cls in KINDS.items() if type(event) is cls]
     return {"kind": kind, **asdict(event)}
 
 
 def from_json(data: dict[str, Any]) -> Event:
-    """Return the event in data from ``to_json``.
-
-    Raises:
-        KeyError: The kind of event is unknown.
-        TypeError: The fields do not fit the kind.
-    """
+    """Return the event in data from ``to_json``."""
     fields = dict(data)
     return KINDS[fields.pop("kind")](**fields)
 
@@ -113,15 +107,10 @@ class TrialEvent:
 
 
 def to_line(found: TrialEvent) -> str:
-    """Return an event of a trial as one line of JSON, with its newline."""
     return json.dumps({"folder": found.folder, "event": to_json(found.event)}) + "\n"
 
 
 def from_line(line: str) -> TrialEvent:
-    """Return the event that ``to_line`` made the line of.
-
-    Raises:
-        json.JSONDecodeError: The line is cut short.
-    """
+    """Return the event that ``to_line`` made the line of."""
     data = json.loads(line)
     return TrialEvent(data["folder"], from_json(data["event"]))

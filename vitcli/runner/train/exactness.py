@@ -60,12 +60,7 @@ def numerical_environment(device: torch.device, compiled: bool, ranks: int = 1) 
 
 
 def is_exact(meta: Mapping[str, Any], device: torch.device) -> bool:
-    """Return whether the run has the bits of every uninterrupted run with its configuration.
-
-    Args:
-        meta: The content of meta.json.
-        device: The device of the training, whose kernels are still chosen.
-    """
+    """Return whether the run has the bits of every uninterrupted run with its configuration."""
     repeats = device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
     return repeats and "inexact" not in meta
 
@@ -82,10 +77,6 @@ def environment_changes(
 
     Checkpoints of version 0.8.0 do not say whether the model was compiled; this is then not
     compared. Checkpoints that name no number of ranks were trained in one process.
-
-    Raises:
-        ConfigError: The precision differs, so the continuation would be another training.
-        InputError: The checkpoint belongs to another model, or does not name its environment.
     """
     if state.get("model", model) != model:
         raise InputError("the checkpoint of this run belongs to another model")
@@ -104,7 +95,6 @@ def environment_changes(
 
 
 def may_change(field: str) -> bool:
-    """Return whether a run can be continued with another value of a configuration field."""
     return any(field == name or (name[-1] == "." and field.startswith(name)) for name in CHANGEABLE)
 
 
@@ -119,10 +109,7 @@ def describe_jump(
     """Return that a changed schedule raises the learning rate where a run continues, or None.
 
     Args:
-        before: The experiment of the run so far.
-        now: The experiment with which the run continues.
         step: Number of steps taken, at least 1.
-        steps_per_epoch: Number of steps of an epoch.
     """
     planned, last, following = (
         spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
@@ -138,11 +125,7 @@ def describe_jump(
 
 
 def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
-    """Refuse to continue a run in a changed environment.
-
-    Raises:
-        ConfigError: There are changes.
-    """
+    """Refuse to continue a run in a changed environment."""
     if not changes:
         return
     hints = {
@@ -181,12 +164,7 @@ def mark_inexact(
 
 
 def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
-    """Refuse a run whose meta.json is damaged, or whose configuration was edited.
-
-    Raises:
-        ConfigError: The configuration was edited, and the request allows no inexact result.
-        InputError: meta.json is damaged. It says whether the run may measure test images.
-    """
+    """Refuse a run whose meta.json is damaged, or whose configuration was edited."""
     meta, path = run.read("meta.json"), run.path / "meta.json"
     try:
         Meta.model_validate(meta)

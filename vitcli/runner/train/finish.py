@@ -101,7 +101,6 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
 
 
 def first_batch(trainer: Trainer) -> Batch:
-    """Return the first batch of the training."""
     with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
         return next(trainer.training.batches(0))
 
@@ -110,12 +109,6 @@ def build_result(
     trainer: Trainer, outputs: Outputs, measured: dict[str, float], batch: Batch
 ) -> dict[str, Any]:
     """Return the content of result.json.
-
-    Args:
-        trainer: The training, at the step that was measured.
-        outputs: The outputs for the test set.
-        measured: What the outputs measure.
-        batch: A training batch, to count its operations.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
     pre-training, or of the teacher's own training, are not part of ``train_flops`` and
@@ -161,7 +154,6 @@ def build_result(
 
 
 def describe_pretraining(run: RunDir) -> dict[str, Any]:
-    """Return the name and the cost of a pre-training, for meta.json."""
     result = run.read("result.json")
     return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
 
@@ -191,5 +183,4 @@ def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str,
 
 
 def log_images(board: "Board", images: Tensor) -> None:
-    """Write a few augmented training images to TensorBoard."""
     board.images("images/augmented", images[:NUM_IMAGES].flatten(0, -4), 0)

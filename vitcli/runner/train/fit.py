@@ -40,11 +40,7 @@ def keep_seed(data: DataSet, seed: int) -> DataSet:
 
 
 def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
-    """Return a model that takes the images of a data set and returns logits of its classes.
-
-    Raises:
-        ConfigError: The sizes of the model differ, or another module does not return logits.
-    """
+    """Return a model that takes the images of a data set and returns logits of its classes."""
     sizes = {name: getattr(data, name) for name in SIZES}
     if not isinstance(model, ImageModel):
         if not any(each.requires_grad for each in model.parameters()):
@@ -92,11 +88,7 @@ def epochs(built: BuiltTraining) -> Iterator[Epoch]:
 def saved_epochs(
     built: BuiltTraining, folder: Path, on_message: Callable[[str], None]
 ) -> Iterator[Epoch]:
-    """Train into a run folder, and yield the numbers of each epoch.
-
-    Raises:
-        ConfigError: The folder is not empty, or the module is none of vitcli.
-    """
+    """Train into a run folder, and yield the numbers of each epoch."""
     run, spec, headline = RunDir(folder), built.spec, built.spec.task.row.headline.name
     if isinstance(built.task.module, GivenModel):
         raise ConfigError(

@@ -59,9 +59,6 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
 
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
     are counted again. What is frozen below all that is trained needs no backward pass.
-
-    Raises:
-        ConfigError: ``train.freeze`` names nothing or everything.
     """
     shapes = ((name, value.shape) for name, value in batch.items())
     return _once(spec, OF_A_STEP, lambda: _count_step_flops(spec, batch), *shapes)
@@ -109,7 +106,6 @@ def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
 def count_flops(
     spec: ExperimentSpec, batch: dict[str, Tensor], num_steps: int, num_train: int
 ) -> tuple[int, int]:
-    """Return the floating-point operations of a training's steps, and the teacher's among them."""
     return flops_of_steps(spec, batch, num_train)(num_steps) if num_steps else (0, 0)
 
 
@@ -128,14 +124,12 @@ def flops_of_steps(
 
 
 def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
-    """Return a training batch of random images for a module, on its device."""
     spec, device = with_statistics(spec), next(module.parameters()).device
     data = random_data(spec, spec.train.batch_size, device)
     return next(task_class(spec)(spec, module).batches(data, 0))
 
 
 def image_flops(spec: ExperimentSpec) -> float:
-    """Return the floating-point operations of a training step per image, from a small batch."""
     small = with_small_batch(spec, max(2, spec.model.min_batch))
     flops = count_step_flops(small, random_batch(small, new_module(small)))
     return flops / small.train.batch_size

@@ -46,11 +46,7 @@ class FollowingTrainer(Trainer):
 
 
 def follow(launch: Launch, request: Request) -> int:
-    """Train everything that rank 0 orders; return the exit code of rank 0.
-
-    Raises:
-        UserError: This rank has failed, or another one was lost.
-    """
+    """Train everything that rank 0 orders; return the exit code of rank 0."""
     with StopFlag(again=False) as stop:
         processes = TorchrunProcesses(launch, connect(launch))
         processes.stop = stop

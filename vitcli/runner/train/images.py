@@ -26,9 +26,7 @@ def read_images(
     not, because its variants could then see different images.
 
     Args:
-        experiment: The experiment to train.
         read: Reads a data set from its spec; takes ``on_message``.
-        on_message: Receives messages for the user.
     """
     spec = experiment.spec
     data = read(spec.data, on_message=on_message)
@@ -56,14 +54,8 @@ def resolve_images(
     """Return the resolved spec of a training and its images.
 
     Args:
-        experiment: The experiment to train.
         read: Reads a data set from its spec; takes ``on_message``.
-        on_message: Receives the notes about the images.
         old: The run that continues; None for a new one.
-        without_test: Let the validation images take the place of the test images.
-
-    Raises:
-        InputError: The images are not those of the run, or test images are training images, too.
     """
     kept = old.spec().train.batch_size if old else None
     asked, data = read_images(experiment, read, on_message)
@@ -81,9 +73,6 @@ def without_test_images(data: DataSet) -> DataSet:
     """Return a data set whose validation images take the place of the test images.
 
     So nothing in a training, not even a picture of it, can see a test image.
-
-    Raises:
-        ConfigError: There are no validation images.
     """
     if data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
@@ -91,11 +80,7 @@ def without_test_images(data: DataSet) -> DataSet:
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
-    """Refuse to start a training whose test images are training images, too.
-
-    Raises:
-        InputError: There are such images, and ``data.allow_leaks`` is off.
-    """
+    """Refuse to start a training whose test images are training images, too."""
     if data.leaks and not spec.data.allow_leaks:
         raise InputError(
             f"{quantity(len(data.leaks), 'test picture')} of {len(data.test):,} found in the"
@@ -107,11 +92,7 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    """Refuse to continue a run on other images than its own.
-
-    Raises:
-        InputError: The images differ.
-    """
+    """Refuse to continue a run on other images than its own."""
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         restore = "restore" if data.name in GENERATED else "point --data-dir at"
         raise InputError(
@@ -121,11 +102,7 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
 
 
 def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
-    """Refuse to start from a pre-training on other images.
-
-    Raises:
-        InputError: The images differ.
-    """
+    """Refuse to start from a pre-training on other images."""
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         raise InputError(
             f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"

@@ -83,7 +83,6 @@ def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None
 
 
 def _sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
-    """Return the runs that a training starts from or learns from."""
     teacher = teacher_run(spec)
     found = [first, find_run(teacher) if teacher else None]
     return [each for each in found if isinstance(each, RunDir)]
@@ -111,9 +110,6 @@ def start_head_from_probe(
     The tuning then starts from features that the head fits, which loses less of what they know:
     Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated. All of it
     is computed on the CPU.
-
-    Raises:
-        ConfigError: The head is not one linear layer, or a feature is not finite.
     """
     head = encoder_of(spec, module).head
     if not isinstance(head, nn.Linear) or head.bias is None:
@@ -155,9 +151,6 @@ def load_initial_weights(
 
     The model keeps its own head if the number of the classes or their names differ. Learned
     positions are resized if the grid of patches differs. A message reports both.
-
-    Raises:
-        ConfigError: Other weights differ in name or shape.
     """
     weights = _with_own_grid(encoder_weights(source), model, source, on_message)
     own = model.state_dict()
@@ -195,7 +188,6 @@ def describe_fitting(source: RunDir) -> str:
 
 
 def tensor_fields(model: ModelSpec) -> dict[str, Any]:
-    """Return the fields that decide the tensors, but for those of the input and the classes."""
     return model.model_dump(mode="json", exclude={*SIZES, *NO_TENSORS})
 
 

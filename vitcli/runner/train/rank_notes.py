@@ -52,7 +52,6 @@ class RankNotes:
         return json.loads(self.store.get(key)) if self.store.check([key]) else None
 
     def leave(self, reason: str) -> None:
-        """Tell the other ranks why this rank ends."""
         self._set(f"left/{self.launch.rank}", {"reason": reason})
 
     def end(self, exit_code: int) -> None:
@@ -67,12 +66,7 @@ class RankNotes:
         return bool(self._get("end"))
 
     def _wait(self, key: str) -> Any:
-        """Return a note as soon as it is there.
-
-        Raises:
-            EndedError: Rank 0 has ended.
-            LostRankError: Another rank has left.
-        """
+        """Return a note as soon as it is there."""
         signalled = None
         while (value := self._get(key)) is None:
             if end := self._get("end"):
@@ -101,7 +95,6 @@ class RankNotes:
         return True
 
     def _is_here(self, rank: int) -> bool:
-        """Return whether a process is on this machine."""
         return bool(self._who(rank)["host"] == socket.gethostname())
 
     def _who(self, rank: int) -> Facts:
@@ -118,7 +111,6 @@ class RankNotes:
             time.sleep(POLL_SECONDS)
 
     def _notes(self) -> dict[int, str]:
-        """Return the reasons of the ranks that have left, with this rank's own."""
         found = {rank: self._get(f"left/{rank}") for rank in range(self.size)}
         return {rank: note["reason"] for rank, note in found.items() if note}
 

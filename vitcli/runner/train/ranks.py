@@ -43,7 +43,6 @@ class Processes:
     size = 1
 
     def device_name(self, name: str) -> str:
-        """Return the name of this rank's device."""
         return name
 
     def command(self, text: str) -> str:
@@ -64,7 +63,6 @@ class Processes:
 
     @contextlib.contextmanager
     def watch(self, run: RunDir, resume_command: str) -> Iterator[None]:
-        """Write status.json if a rank is lost in the block."""
         yield
 
 
@@ -120,21 +118,13 @@ class TorchrunProcesses(Processes, RankNotes):
         self._assemble()
 
     def receive(self) -> Facts:
-        """Return the next order of rank 0.
-
-        Raises:
-            EndedError: There is none any more.
-        """
+        """Return the next order of rank 0."""
         self._number += 1
         order: Facts = self._wait(f"order/{self._number}")
         return order
 
     def join(self, order: Facts, data_hash: str) -> None:
-        """Tell rank 0 that this rank has the data of an order.
-
-        Raises:
-            UserError: The data is not that of rank 0.
-        """
+        """Tell rank 0 that this rank has the data of an order."""
         if order["data_hash"] != data_hash:
             raise ConfigError(f"rank {self.launch.rank} has other images than rank 0")
         self._assemble()
@@ -156,11 +146,7 @@ class TorchrunProcesses(Processes, RankNotes):
         ranks.join()
 
     def compare(self, facts: Facts) -> None:
-        """Refuse ranks that would compute something else.
-
-        Raises:
-            ConfigError: A fact differs between ranks.
-        """
+        """Refuse ranks that would compute something else."""
         self._set(f"facts/{self._number}/{self.launch.rank}", facts)
         for rank in range(self.size):
             other = self._wait(f"facts/{self._number}/{rank}")
@@ -205,12 +191,7 @@ class TorchrunProcesses(Processes, RankNotes):
             raise ResourceError(f"{run.path}: {reason}. Continue: {resume_command}") from error
 
     def report_loss(self, run: RunDir, resume_command: str, error: Exception) -> NoReturn:
-        """Write into status.json which rank was lost and why, if this is the lowest rank alive.
-
-        Raises:
-            ResourceError: The same for people.
-            EndedError: Another rank reports it, or rank 0 has ended on purpose and has said why.
-        """
+        """Write into status.json which rank was lost and why, if this is the lowest rank alive."""
         own = f"left/{self.launch.rank}"
         if not self._get(own):
             self._set(own, {"reason": ""})
@@ -271,11 +252,7 @@ def leading(launch: Launch | None, on_message: Callable[[str], None]) -> Iterato
 
 
 def read_timeout() -> float:
-    """Return the seconds after which a rank that does not answer is given up.
-
-    Raises:
-        ConfigError: The variable is not a positive number.
-    """
+    """Return the seconds after which a rank that does not answer is given up."""
     text = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT)
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):
@@ -284,12 +261,7 @@ def read_timeout() -> float:
 
 
 def refuse_parts(spec: ExperimentSpec, size: int) -> None:
-    """Refuse a batch whose rows cannot be divided among the ranks.
-
-    Raises:
-        ConfigError: The text says which batch sizes can be divided, or what refuses the share of a
-            rank.
-    """
+    """Refuse a batch whose rows cannot be divided among the ranks."""
     train = spec.train
     parts = size * train.accumulate
     if train.batch_size % parts:
@@ -307,7 +279,6 @@ def refuse_parts(spec: ExperimentSpec, size: int) -> None:
 
 
 def describe_parts(spec: ExperimentSpec, size: int) -> str:
-    """Return how the images of a step are divided, as text."""
     count = spec.train.batch_size
     return f"{size} ranks, each with {count // size} of the {count} images of a step"
 

@@ -99,7 +99,6 @@ def scale_rates(training: Training, rate: float) -> None:
 
 
 def endless_steps(training: Training) -> Iterator[Step]:
-    """Take the steps of one epoch after the other."""
     for epoch in itertools.count():
         yield from training.run_epoch(epoch)
 
@@ -118,7 +117,6 @@ def with_small_batch(spec: ExperimentSpec, count: int) -> ExperimentSpec:
 
 
 def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return the spec with a mean and a standard deviation for each channel."""
     data, channels = spec.data, spec.model.in_chans or 1
     mean, std = data.mean or (GREY,) * channels, data.std or (SPREAD,) * channels
     return spec.replace(data=data.replace(mean=mean, std=std))
@@ -149,7 +147,6 @@ def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataS
 
 
 def image_bytes(spec: ExperimentSpec, count: int) -> int:
-    """Return the memory of ``count`` images and their labels."""
     return count * (math.prod(_image_shape(spec)) + LABEL_BYTES)
 
 

@@ -43,7 +43,6 @@ class StopFlag:
 
     @classmethod
     def stop_threads(cls) -> None:
-        """Stop the trainings of this process that are in other threads than the main one."""
         for flag in cls._in_threads:
             flag.number = signal.SIGINT
 

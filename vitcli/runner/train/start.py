@@ -96,7 +96,6 @@ class Request:
     def reader(
         self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
     ) -> Callable[..., DataSet]:
-        """Return ``load`` with the place of the data and what the training reads of it."""
         where = {"data_dir": self.data_dir, "offline": self.offline}
         return partial(load, **where, extras=spec.task.extras, seed=spec.seed)
 
@@ -121,11 +120,7 @@ def start(
     on_message: Callable[[str], None] = ignore_message,
     load: Callable[..., DataSet] = load_data,
 ) -> FinishedTraining:
-    """Train an experiment to its end, or continue it; ``load`` reads the data set.
-
-    Raises:
-        UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
-    """
+    """Train an experiment to its end, or continue it; ``load`` reads the data set."""
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
@@ -208,11 +203,7 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
 
 
 def refuse_passed(run: RunDir, request: Request, done: int, epochs: int) -> None:
-    """Refuse to stop a run of ``epochs`` epochs after an epoch that is among the ``done`` ones.
-
-    Raises:
-        ConfigError: The run has trained that epoch already, and is not asked for the last one.
-    """
+    """Refuse to stop a run of ``epochs`` epochs after an epoch that is among the ``done`` ones."""
     number = request.stop_after
     if number and number <= done and number < epochs:
         raise ConfigError(
@@ -301,12 +292,7 @@ def prepare_trainer(
 def restore(
     trainer: Trainer, checkpoint: Checkpoint | None, request: Request, meta: dict[str, Any]
 ) -> None:
-    """Restore a checkpoint, if there is one; mark the run in ``meta`` if its bits will differ.
-
-    Raises:
-        ConfigError: The bits would differ and the request does not allow that, or no step is left,
-            or the epoch to stop after is trained already.
-    """
+    """Restore a checkpoint, if there is one; mark the run in ``meta`` if its bits will differ."""
     run = trainer.run
     edited = edited_configuration(run, meta)
     if checkpoint is None:

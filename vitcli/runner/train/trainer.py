@@ -80,7 +80,6 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Return the number of steps taken so far."""
         return self.training.step
 
     def checkpoint(self) -> Checkpoint:
@@ -100,12 +99,7 @@ class Trainer:
         return Checkpoint(self.step, self.training.tensors(), state)
 
     def changes_since(self, checkpoint: Checkpoint) -> dict[str, Change]:
-        """Return what has changed in the environment since a checkpoint: name -> (then, now).
-
-        Raises:
-            ConfigError: The precision differs, or the checkpoint has more steps than the training.
-            InputError: The checkpoint belongs to another model.
-        """
+        """Return what has changed in the environment since a checkpoint: name -> (then, now)."""
         if checkpoint.step > self.training.num_steps:
             done = checkpoint.step // self.training.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
@@ -121,9 +115,6 @@ class Trainer:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
 
         A message says if the learning rate rises, because the configuration has changed.
-
-        Raises:
-            InputError: The checkpoint does not fit the configuration.
         """
         stored = checkpoint.state
         try:
@@ -152,7 +143,6 @@ class Trainer:
         """Take the remaining steps, and yield the number of each epoch, from 1, after it.
 
         Args:
-            stop: Notes the signals. After one, a checkpoint is saved and StoppedError is raised.
             stop_after: The epoch to stop after; by default the last.
         """
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
@@ -175,7 +165,6 @@ class Trainer:
                 self._board.close()
 
     def _ends_at_best(self) -> bool:
-        """Return whether ``train.early_stopping`` ends the training here, with its best weights."""
         patience = self.spec.train.early_stopping
         values = [value for _, value in headline_curve(self.records, self.spec)]
         if patience is None or self.best[0] not in values:
@@ -315,7 +304,6 @@ class Trainer:
         self.on_event(EpochDone(record=record))
 
     def _diagnose(self, means: dict[str, float]) -> None:
-        """Report what the task finds wrong with the numbers of an epoch."""
         if problem := self.task.diagnose(means):
             self._warn_once(problem)
 
@@ -374,7 +362,6 @@ class Trainer:
         return self._outputs[1]
 
     def val_outputs(self) -> Outputs:
-        """Return the task's outputs for the validation split."""
         assert self.data.val
         return self._outputs_of(self.data.val)
 

@@ -96,7 +96,6 @@ def summarize_comparison(claims: Sequence[Claim], models: UntrainedModels) -> st
 
 
 def full_verdict(claim: Mapping[str, Any]) -> str:
-    """Return the verdict on the model alone, and against untrained models if that was measured."""
     return "; ".join(filter(None, [claim["verdict"], claim.get("against_untrained")]))
 
 
@@ -107,7 +106,6 @@ def describe_untrained(claim: Mapping[str, Any]) -> str:
 
 
 def _ratio(numbers: AttentionNumbers, layer: int) -> Tensor:
-    """Return the distance of a layer as a share of the distance of uniform attention, by image."""
     return numbers.distance[:, layer].double().mean(1) / numbers.uniform
 
 
@@ -118,7 +116,6 @@ def _gain(numbers: AttentionNumbers, layer: int) -> Tensor:
 
 
 def _cls_patches(numbers: AttentionNumbers) -> Tensor:
-    """Return the number of patches that CLS covers in the last layer, by image."""
     assert numbers.cls_entropy is not None
     return torch.exp(numbers.cls_entropy[:, -1].double()).mean(1)
 

@@ -12,12 +12,7 @@ MAX_SCENES = 4
 
 
 def make_scenes(tested: RunOnTestSet) -> list[Scene]:
-    """Return the first test image of each of the first classes, as scenes of the explorer.
-
-    Raises:
-        NoFigureError: The task is not a classification, or the model has no attention matrices, or
-            they are too large for a page.
-    """
+    """Return the first test image of each of the first classes, as scenes of the explorer."""
     tested.require_classifier()
     model = tested.attention_model
     count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))

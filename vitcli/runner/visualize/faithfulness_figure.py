@@ -54,7 +54,6 @@ def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def mean_gaps(found: Faithfulness) -> dict[str, float]:
-    """Return the mean insertion area minus deletion area of each method."""
     return {each.method: each.gap.mean().item() for each in found.methods}
 
 

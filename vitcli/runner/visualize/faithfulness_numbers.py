@@ -95,11 +95,7 @@ class Faithfulness:
 
 
 def measure_faithfulness(tested: RunOnTestSet) -> Faithfulness:
-    """Return the deletion and insertion curves of all methods on the sampled images.
-
-    Raises:
-        NoFigureError: The task is not a classification, or the model has no attention matrices.
-    """
+    """Return the deletion and insertion curves of all methods on the sampled images."""
     tested.require_classifier()
     model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])

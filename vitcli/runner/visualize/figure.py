@@ -42,7 +42,6 @@ class RunFigure:
 
 
 def source_of(tested: RunOnTestSet, count: int | None = None) -> str:
-    """Return the model, its data and the number of test images."""
     data = one_line(tested.predictor.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."

@@ -27,9 +27,6 @@ def visualize_runs(
 
     A run that cannot be read is reported, and the other runs are drawn. If it is the only run, its
     error is raised.
-
-    Raises:
-        ConfigError: ``output`` is not a folder.
     """
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")

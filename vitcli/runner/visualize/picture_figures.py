@@ -34,11 +34,7 @@ LINE = 0.15
 
 
 def picture_figures(tested: RunOnTestSet) -> dict[str, RunFigure]:
-    """Return a figure for each picture of the run's task, by the picture's name.
-
-    Raises:
-        NoFigureError: The task has no pictures.
-    """
+    """Return a figure for each picture of the run's task, by the picture's name."""
     task, data = tested.whole_task, tested.data.to(tested.predictor.device)
     pictures, count = fixed_pictures(task, task.module, data)
     if not pictures:

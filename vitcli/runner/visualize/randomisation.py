@@ -40,7 +40,6 @@ class Randomisation:
 
     @property
     def parts(self) -> list[str]:
-        """The part that each step re-initialises, beside those before it."""
         return cascade_parts(self.depth)
 
     @property
@@ -158,7 +157,6 @@ def describe_randomisation(found: Randomisation) -> str:
 
 
 def upper_layers(found: Randomisation) -> str:
-    """Return the layers that have initial weights halfway through the cascade, in words."""
     depth, first = found.depth, found.depth - found.halfway + 1
     return f"layer {depth}" if first == depth else f"layers {first} to {depth}"
 

@@ -70,11 +70,7 @@ class VisualizedRun:
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """Return the named figures in their usual order, or all figures if no name is given.
-
-    Raises:
-        ConfigError: There is no such figure.
-    """
+    """Return the named figures in their usual order, or all figures if no name is given."""
     known = [*FIGURES, PICTURES, EXPLORER]
     for name in names:
         if name not in known:
@@ -93,8 +89,6 @@ def visualize(
     """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
 
     Args:
-        names: Names in ``FIGURES``, ``pictures`` or ``explorer``.
-        form: png, svg or pdf.
         on_figure: Gets each figure's name, and its file or the reason why there is none; before
             that, what takes long.
     """
@@ -141,7 +135,6 @@ def visualize(
 
 
 def make_figures(tested: RunOnTestSet, name: str) -> dict[str, RunFigure]:
-    """Return the figure of a name by this name, or all pictures of the task by their own names."""
     if name == PICTURES:
         return picture_figures(tested)
     return {name: FIGURES[name](tested)}

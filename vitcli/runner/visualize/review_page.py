@@ -38,7 +38,6 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
     """Write the page into the run folder, for a bundled model into the current one; return it.
 
     Args:
-        review: What to show.
         data_dir: The folder of the pictures, if it is not that of the run.
     """
     run = review.found.run
@@ -55,7 +54,6 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
     """Return the page.
 
     Args:
-        review: What to show.
         folder: The user's own pictures; None for another data set.
         moved: The name of the data set, if it has another place than in the training.
     """

@@ -52,16 +52,11 @@ class RunOnTestSet:
 
     @property
     def slug(self) -> str:
-        """The name in a form that is safe as a folder name."""
         return "".join(c if c.isalnum() or c in "-_.=" else "-" for c in self.name)
 
     @cached_property
     def logits(self) -> Tensor:
-        """Logits of all test images, (N, K), on the CPU.
-
-        Raises:
-            NoFigureError: The task is not a classification.
-        """
+        """Logits of all test images, (N, K), on the CPU."""
         self.require_classifier()
         images, spec = self.data.test.to(self.predictor.device), self.predictor.spec
         whole = spec.replace(train=spec.train.replace(limit_batches=None))
@@ -80,22 +75,16 @@ class RunOnTestSet:
 
     @property
     def task(self) -> TaskRow:
-        """The row of the run's task."""
         return self.predictor.spec.task.row
 
     def require_classifier(self) -> None:
-        """Refuse a figure about classes if the model was not trained to tell them apart.
-
-        Raises:
-            NoFigureError: The task is not a classification.
-        """
+        """Refuse a figure about classes if the model was not trained to tell them apart."""
         if not self.task.classifies:
             name = self.predictor.spec.task.name
             raise NoFigureError(f"the task {name!r} does not classify images")
 
     @property
     def recorded_score(self) -> float | None:
-        """The headline number that the run measured on the test images at its end, if it ended."""
         return self.run.read("result.json").get(f"test_{self.task.headline.name}")
 
     @property
@@ -105,11 +94,7 @@ class RunOnTestSet:
 
     @property
     def vit(self) -> VisionTransformer:
-        """The model, if it is a Vision Transformer with layers.
-
-        Raises:
-            NoFigureError: The model is of another family or has no layers.
-        """
+        """The model, if it is a Vision Transformer with layers."""
         model = self.predictor.model
         if not isinstance(model, VisionTransformer):
             raise NoFigureError(
@@ -121,11 +106,7 @@ class RunOnTestSet:
 
     @property
     def attention_model(self) -> VisionTransformer:
-        """The model, if its attention has matrices.
-
-        Raises:
-            NoFigureError: The model has no attention matrix.
-        """
+        """The model, if its attention has matrices."""
         if not self.vit.has_attention_weights:
             raise NoFigureError(f"attention {self.vit.spec.attention!r} has no attention matrix")
         return self.vit
@@ -146,7 +127,6 @@ class RunOnTestSet:
 
     @cached_property
     def first_of_each_class(self) -> list[int]:
-        """Indices of the first test image of each class, in label order."""
         labels = self.data.test.labels
         found = [(labels == label).nonzero() for label in range(self.data.num_classes)]
         return [int(rows[0]) for rows in found if len(rows)]
@@ -171,7 +151,6 @@ class RunOnTestSet:
         return max(1, min(MAX_BATCH, MAX_BYTES // max(1, size)))
 
     def file_name(self, index: int) -> str | None:
-        """Return the file of a test image, relative to the data set's folder, if it has one."""
         names = self.data.test.names
         return names[index] if names else None
 
@@ -193,12 +172,7 @@ def load_run_on_test_set(
     offline: bool,
     on_message: Callable[[str], None],
 ) -> RunOnTestSet:
-    """Read a run's weights and its data set.
-
-    Raises:
-        InputError: The weights or the test images are missing.
-        ConfigError: The images have another size than those of the run.
-    """
+    """Read a run's weights and its data set."""
     predictor = Predictor(run, device)
     spec = predictor.spec.data
     data = load_data(

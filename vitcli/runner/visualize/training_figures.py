@@ -49,7 +49,6 @@ class _Panel:
 
     @property
     def drawn(self) -> set[str]:
-        """Return the splits that have a curve."""
         return {split for split, points in self.splits.items() if points}
 
 
@@ -75,7 +74,6 @@ def curves_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def _recorded_numbers(task: TaskRow) -> tuple[str, ...]:
-    """Return the names of the numbers in metrics.jsonl, those of the training first."""
     return tuple(dict.fromkeys([*task.reports, *task.recorded]))
 
 
@@ -151,7 +149,6 @@ def confusion_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def _shares(table: np.ndarray) -> np.ndarray:
-    """Return the table in per cent of each row."""
     return np.asarray(100 * table / table.sum(1, keepdims=True).clip(min=1))
 
 

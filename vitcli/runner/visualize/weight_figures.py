@@ -150,11 +150,7 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def first_filters(model: nn.Module, in_chans: int) -> Tensor:
-    """Return the weights of the first layer, (D, C, P, P); of shifted patches, those unshifted.
-
-    Raises:
-        NoFigureError: It is neither a convolution nor a linear layer that takes patches.
-    """
+    """Return the weights of the first layer, (D, C, P, P); of shifted patches, those unshifted."""
     entry, side = model, 0
     if isinstance(model, TokenModel):
         entry, side = model.patch_embed, model.spec.patch_size

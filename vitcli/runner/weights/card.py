@@ -44,11 +44,7 @@ Other images were not measured.
 
 
 def write_card(model: TrainedModel, path: Path, opset: int) -> dict[str, str]:
-    """Write the card of a run.
-
-    Raises:
-        InputError: The run has no result, so that there is no number to state, or a damaged one.
-    """
+    """Write the card of a run."""
     data, metric, value, split = card_data(model)
     try:
         text = f"---\n{data.to_yaml()}\n---\n\n{body(model, metric, value, split)}"
@@ -59,11 +55,7 @@ def write_card(model: TrainedModel, path: Path, opset: int) -> dict[str, str]:
 
 
 def card_data(model: TrainedModel) -> tuple["ModelCardData", Metric, float, str]:
-    """Return the front matter of a run's card, its metric, the value, and the split.
-
-    Raises:
-        InputError: The run has no result.
-    """
+    """Return the front matter of a run's card, its metric, the value, and the split."""
     from huggingface_hub import EvalResult, ModelCardData
 
     try:

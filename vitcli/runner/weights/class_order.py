@@ -26,14 +26,9 @@ def fit_class_order(
     """Bring the rows of a head into the order of the data set's classes.
 
     Args:
-        weights: The weights, of which the head is changed.
         names: The classes of the data set, in its order; none if the head has its order.
         order: The order in the head: ``natural``, or all names with commas between them. None: the
             order of the data set; then a note says where timm's would differ.
-        on_message: Receives the note.
-
-    Raises:
-        ConfigError: The order does not name every class once, or there is nothing to order.
     """
     if order is not None and not names:
         raise ConfigError("--class-order is for a head of another program, and there is none")

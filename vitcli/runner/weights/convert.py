@@ -75,10 +75,6 @@ def import_weights(
     With ``theirs``, the weights of ``file`` are those of a model of timm. Then timm says what the
     model is, and resizes it to the experiment's pictures and patches. ``class_order`` is the order
     of the classes in the head: see ``fit_class_order``.
-
-    Raises:
-        InputError: The file is damaged, hostile, or holds another model.
-        ConfigError: The run folder already holds files, or the experiment's task does not classify.
     """
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and _is_free(run)):
@@ -124,10 +120,6 @@ def import_timm(theirs: TimmWeights, output: Path, on_message: Callable[[str], N
     """Write weights of timm as a finished run of their own model, without a data set.
 
     A run that is there already is returned as it is.
-
-    Raises:
-        InputError: The tensors are not those of the model.
-        ConfigError: The run folder holds other files.
     """
     run, count = RunDir(output), theirs.num_classes or 1
     if run.exists and run.read("meta.json").get("timm") == theirs.name:
@@ -165,18 +157,13 @@ def _metadata(
 
 
 def tuning_command(run: RunDir, data_dir: Path | None = None) -> str:
-    """Return the command that trains imported weights further, ready to be typed."""
     config, name = str(run.path / "config.yaml"), f"{run.path.name}-tuned"
     words = ["vitcli", "train", config, "--name", name, *FINE_TUNING, "--init", run.name]
     return shlex.join(words + (["--data-dir", str(data_dir)] if data_dir else []))
 
 
 def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:
-    """Return the model of an experiment without its tensors, on the device ``meta``.
-
-    Raises:
-        ConfigError: The experiment trains more than an image model.
-    """
+    """Return the model of an experiment without its tensors, on the device ``meta``."""
     module = abstract_module(spec)
     model = encoder_of(spec, module)
     if model is not module:
@@ -193,10 +180,6 @@ def write_run(
     """Write the folder of a finished run with these weights, or nothing.
 
     config.yaml, which makes the folder a run, is written last.
-
-    Raises:
-        ConfigError: Another process has written files into the folder.
-        ResourceError: The folder cannot be created or written to.
     """
     make_output_folder(run.path)
     with run.lock():
@@ -226,7 +209,6 @@ def _write_files(
 
 
 def _is_free(run: RunDir) -> bool:
-    """Return whether a folder is empty, or holds an import that was killed."""
     was_killed = not run.exists and "imported" in run.read("meta.json")
     return was_killed or is_effectively_empty(run.path)
 
@@ -235,10 +217,6 @@ def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
     """Return an experiment whose model and normalisation are those of a model of timm.
 
     The experiment decides ``OWN_FIELDS`` and the size of the pictures.
-
-    Raises:
-        ConfigError: The experiment has another family, or the command line sets a field of the
-            model to another value.
     """
     spec, fields = experiment.spec, dict(theirs.fields)
     if not isinstance(spec.model, VitSpec):
@@ -265,9 +243,6 @@ def stated_settings(file: Path) -> dict[str, Any]:
     """Return those of ``UNRECORDED`` that an export of vitcli states, and its classes.
 
     It is {} for other files.
-
-    Raises:
-        InputError: The metadata of the export is damaged.
     """
     metadata = read_metadata(file)
     if "vitcli" not in metadata:
@@ -286,11 +261,7 @@ def stated_settings(file: Path) -> dict[str, Any]:
 
 
 def normalize_as(experiment: Experiment, stated: Mapping[str, Any], file: Path) -> Experiment:
-    """Return an experiment with the mean and std of a file, unless it has its own.
-
-    Raises:
-        InputError: The values of the file are no mean or std.
-    """
+    """Return an experiment with the mean and std of a file, unless it has its own."""
     data = experiment.spec.data
     given = {name: stated.get(f"data.{name}") for name in STATISTICS}
     values = {name: getattr(data, name) or value for name, value in given.items()}
@@ -330,14 +301,7 @@ def report_settings(
     whose: str,
     on_message: Callable[[str], None],
 ) -> None:
-    """Report the values of ``UNRECORDED`` that the file does not state, or that differ from it.
-
-    Args:
-        spec: The experiment of the run.
-        stated: The values in the file.
-        whose: What the values come from.
-        on_message: Receives the reports.
-    """
+    """Report the values of ``UNRECORDED`` that the file does not state, or that differ from it."""
     values = flatten(spec.model_dump(mode="json"))
     used = {name: values[name] for name in UNRECORDED if name in values}
     missing = [f"{name}={_rounded(value)}" for name, value in used.items() if name not in stated]

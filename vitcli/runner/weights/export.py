@@ -47,11 +47,7 @@ class Format:
     """The packages of this extra."""
 
     def check(self, name: str, path: Path) -> None:
-        """Check, before the model is read, that a file can be written.
-
-        Raises:
-            ConfigError: A package is missing, or the name of the file does not fit.
-        """
+        """Check, before the model is read, that a file can be written."""
         if missing := [package for package in self.packages if find_spec(package) is None]:
             raise ConfigError(
                 f"--format {name} needs the package {missing[0]}; in the checkout, type:"
@@ -91,7 +87,6 @@ class Export:
 
 
 def default_file(run: RunDir, name: str) -> Path:
-    """Return the file of an export in the current folder, named after the run."""
     run_name = run.path.name if Path(run.name).is_absolute() else run.name
     return Path(run_name.replace("/", "-") + FORMATS[name].suffix)
 
@@ -102,16 +97,7 @@ def export_run(
     """Write the model of a run. An export that differs from the model leaves no file.
 
     Args:
-        run: The run.
-        name: A row of ``FORMATS``.
         file: The file to write; by default ``default_file``.
-        check: Whether to read the file back and compare its outputs with those of the model.
-        opset: The version of the operators of ONNX.
-
-    Raises:
-        InputError: The run has no checkpoint, or torch cannot export its model.
-        ConfigError: A package is missing, or the name of the file does not fit.
-        CheckError: The outputs differ by more than ``LIMIT``.
     """
     form, path = FORMATS[name], file or default_file(run, name)
     form.check(name, path)
@@ -132,11 +118,7 @@ def export_run(
 
 
 def compare(model: TrainedModel, read: Callable[[], Reloaded], path: Path) -> float:
-    """Return the largest absolute difference between the outputs of a model and of its export.
-
-    Raises:
-        CheckError: The difference is above ``LIMIT``, or the export cannot be computed.
-    """
+    """Return the largest absolute difference between the outputs of a model and of its export."""
     largest = 0.0
     try:
         reloaded = read()

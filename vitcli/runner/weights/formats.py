@@ -102,11 +102,7 @@ def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
 
 
 def write_pt2(model: TrainedModel, path: Path, opset: int) -> Facts:
-    """Write a program of ``torch.export``, for any number of images.
-
-    Raises:
-        InputError: torch cannot trace the model.
-    """
+    """Write a program of ``torch.export``, for any number of images."""
     try:
         program = torch.export.export(
             model.module, (model.images(TRACED),), dynamic_shapes=({0: BATCH},)
@@ -120,16 +116,11 @@ def write_pt2(model: TrainedModel, path: Path, opset: int) -> Facts:
 
 
 def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
-    """Return the program in a file."""
     return torch.export.load(path).module()
 
 
 def write_onnx(model: TrainedModel, path: Path, opset: int) -> Facts:
-    """Write an ONNX model for any number of images.
-
-    Raises:
-        InputError: torch cannot export the model, or fixes the number of images.
-    """
+    """Write an ONNX model for any number of images."""
     try:
         program = torch.onnx.export(
             model.module,
@@ -192,14 +183,6 @@ def timm_predictor(
 
     Classes have names if timm knows them. A model without names of classes does not classify, and
     its head is not used.
-
-    Args:
-        weights: The weights.
-        device: The device of the model.
-        on_message: Receives a report of each resized and each dropped tensor.
-
-    Raises:
-        InputError: The tensors are not those of the model.
     """
     count = weights.num_classes or 1
     names = weights.class_names

@@ -35,11 +35,6 @@ def match_tensors(
 
     The model may be on the device ``meta``. The patch embedding may be a convolution in one and
     the equivalent matrix in the other.
-
-    Raises:
-        InputError: The tensors are not exactly those of the model, have another kind of numbers, or
-            are not finite in the model's precision.
-            The text has the names in the file, and the settings with which the model would fit.
     """
     if not state:
         raise InputError(f"{file} holds no tensors")
@@ -72,11 +67,7 @@ def match_tensors(
 
 
 def refuse_unknown_parts(names: Collection[str], file: str | Path) -> None:
-    """Refuse models of timm with a part that no field of vitcli describes.
-
-    Raises:
-        InputError: A tensor belongs to such a part.
-    """
+    """Refuse models of timm with a part that no field of vitcli describes."""
     parts = [
         f"{shown(next(name for name in names if part in name))}, {meaning}"
         for part, meaning in NOT_IN_VITCLI.items()
@@ -119,7 +110,6 @@ def shown(name: str) -> str:
 
 
 def first_few(texts: Collection[str], separator: str = ", ") -> str:
-    """Return the first texts and the number of the others, on one line."""
     left = len(texts) - MAX_NAMES
     more = f" and {left} more" if left > 0 else ""
     return separator.join(list(texts)[:MAX_NAMES]) + more

@@ -42,7 +42,6 @@ class Naming:
         return name
 
     def to_file(self, name: str) -> str:
-        """Return the name that the file has, or would have, for a tensor of vitcli."""
         for theirs, ours in reversed(TIMM) if self.is_timm else ():
             name = name.replace(ours, theirs)
         return self.prefix + name

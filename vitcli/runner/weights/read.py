@@ -25,11 +25,7 @@ def read_tensors(
     """Return the tensors of the model in a file under their names in the file.
 
     Args:
-        file: The weights file.
         on_message: Receives a note if the file holds other weights or tensors, too.
-
-    Raises:
-        InputError: The file cannot be read, or is refused.
     """
     tensors = _read(file, on_message)
     naming = naming_of(tensors)

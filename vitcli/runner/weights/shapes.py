@@ -23,7 +23,6 @@ def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> s
 
     Args:
         shapes: The shapes of the tensors.
-        spec: The model.
         timm_file: The file, if its names are those of timm.
     """
     if not isinstance(spec, VitSpec) or not has_vit_attention(shapes):
@@ -49,7 +48,6 @@ def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> s
 
 
 def has_vit_attention(names: Collection[str]) -> bool:
-    """Return whether tensors, under their names in vitcli, have the attention of a plain ViT."""
     return f"{ATTENTION}.qkv.weight" in names
 
 

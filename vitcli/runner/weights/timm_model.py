@@ -19,11 +19,6 @@ def build_timm(name: str, **options: Any) -> Any:
 
     Args:
         name: A name of timm, such as ``deit_tiny_patch16_224``, also with a tag after a dot.
-        options: Arguments of the model that differ from those of the name.
-
-    Raises:
-        ConfigError: timm has no model of this name.
-        InputError: The model is not exactly timm's ``VisionTransformer``.
     """
     timm_config(name)
     import timm
@@ -50,11 +45,7 @@ def is_plain(name: str) -> bool:
 
 
 def vit_fields(model: Any, name: str) -> dict[str, Any]:
-    """Return the fields of ``model`` in an experiment that describe a model of timm.
-
-    Raises:
-        InputError: A part of the model has no field. The text names the argument of timm.
-    """
+    """Return the fields of ``model`` in an experiment that describe a model of timm."""
     if not len(model.blocks):
         raise InputError(f"{PREFIX}{name}: depth=0 has no blocks")
     block = model.blocks[0]

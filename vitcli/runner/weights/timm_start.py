@@ -22,11 +22,7 @@ NET = "net."
 
 
 def first_file(spec: ExperimentSpec, offline: bool, on_message: Listener) -> Path | None:
-    """Return the weights file that a model of timm starts from; None for a run or random weights.
-
-    Raises:
-        InputError: The published weights are neither here nor can they be downloaded.
-    """
+    """Return the weights file that a model of timm starts from; None for a run or random weights."""
     model, init = spec.model, spec.train.init
     if not isinstance(model, TimmSpec):
         return None
@@ -48,9 +44,6 @@ def load_timm(
 
     The model keeps its own head if the source has another number of classes, or no head, or if the
     classes of a run have other names.
-
-    Raises:
-        InputError: The weights are not those of the model, or are not finite.
     """
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
     if isinstance(source, RunDir):

@@ -60,14 +60,6 @@ class TimmWeights:
 
         timm resizes positions and patch embedding. Each resized and each dropped tensor is
         reported.
-
-        Args:
-            model: A ViT with ``fields`` in another size, or with another number of classes. It may
-                be on the device ``meta``.
-            on_message: Receives the reports.
-
-        Raises:
-            InputError: The tensors are not those of the model of timm, or are not finite.
         """
         from timm.models.vision_transformer import checkpoint_filter_fn
 
@@ -102,11 +94,7 @@ class TimmWeights:
         return found
 
     def refuse_differences(self, state: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-        """Refuse tensors that are not exactly those of the model of timm.
-
-        Raises:
-            InputError: A tensor is missing, has another shape, or has no place.
-        """
+        """Refuse tensors that are not exactly those of the model of timm."""
         refuse_unknown_parts(state, self.file)
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         saved = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
@@ -149,14 +137,7 @@ def find_timm(
     """Return the weights of ``timm:NAME``.
 
     Args:
-        source: ``timm:NAME``.
         file: The weights; by default the copy in the cache of the Hub, or a download.
-        offline: Never open a connection.
-        on_message: Receives messages for the user.
-
-    Raises:
-        InputError: The weights are not here, damaged or hostile, or are no model of timm.
-        ConfigError: timm is missing, or has no model of this name.
     """
     require_timm()
     name = source.removeprefix(PREFIX)
@@ -186,17 +167,7 @@ def find_timm(
 
 
 def hub_file(name: str, to_type: str, offline: bool, on_message: Listener) -> Path:
-    """Return timm's published weights: the copy in the cache of the Hub, or a download.
-
-    Args:
-        name: A name of timm.
-        to_type: What to do instead, for the errors.
-        offline: Never open a connection.
-        on_message: Receives the announcement of a download.
-
-    Raises:
-        InputError: The weights are not in the cache and cannot be downloaded.
-    """
+    """Return timm's published weights: the copy in the cache of the Hub, or a download."""
     from huggingface_hub import (
         get_hf_file_metadata,
         hf_hub_download,
@@ -227,10 +198,6 @@ def hub_file(name: str, to_type: str, offline: bool, on_message: Listener) -> Pa
 
 
 def refuse_weights_option(source: str, file: Path | None) -> None:
-    """Refuse ``--weights`` without ``timm:NAME``.
-
-    Raises:
-        ConfigError: ``source`` is a file itself.
-    """
+    """Refuse ``--weights`` without ``timm:NAME``."""
     if file is not None and not source.startswith(PREFIX):
         raise ConfigError(f"--weights {file} needs the name of a model: {PREFIX}NAME")

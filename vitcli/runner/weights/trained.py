@@ -52,7 +52,6 @@ class TrainedModel:
 
     @property
     def classifies(self) -> bool:
-        """Return whether the head was trained. The head of other models is not exported."""
         return self.spec.task.row.classifies
 
     @property
@@ -62,11 +61,9 @@ class TrainedModel:
 
     @property
     def module(self) -> nn.Module:
-        """Return the module that computes the output."""
         return as_output(self.encoder, self.classifies)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the trained tensors under their names in vitcli."""
         unused = () if self.classifies else self.encoder.head_names
         return {k: v for k, v in self.encoder.state_dict().items() if k not in unused}
 
@@ -114,9 +111,5 @@ def as_output(encoder: ImageModel, classifies: bool) -> nn.Module:
 
 
 def trained_model(run: RunDir) -> TrainedModel:
-    """Return the model of a run.
-
-    Raises:
-        InputError: The run has no undamaged checkpoint.
-    """
+    """Return the model of a run."""
     return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run))

@@ -77,11 +77,7 @@ def main(source: Path, target: Path) -> None:
 
 
 def regular_file_size(file: IO[bytes]) -> int:
-    """Return the size of a regular file in bytes.
-
-    Raises:
-        ValueError: The file is not regular, or is too large.
-    """
+    """Return the size of a regular file in bytes."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
@@ -94,9 +90,6 @@ def check_archive(file: IO[bytes]) -> None:
     """Check that a file is an archive of ``torch.save`` without compressed or damaged parts.
 
     torch itself does not compare the checksums.
-
-    Raises:
-        ValueError: The file is not such an archive, or is damaged.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -183,9 +176,6 @@ def find_state(saved: Any, depth: int = 0) -> tuple[dict[str, Any], str]:
 
     Averaged weights come before others, as when timm loads a checkpoint. The note names what was
     read and what was not. It is empty if there was no choice.
-
-    Raises:
-        ValueError: There is no such mapping.
     """
     import torch
 
@@ -216,11 +206,7 @@ def weight_keys(saved: Mapping[Any, Any]) -> list[str]:
 def first_state(
     saved: Mapping[str, Any], keys: list[str], depth: int
 ) -> tuple[dict[str, Any], str]:
-    """Return the first mapping of names to tensors below ``keys``, and a note on the choice.
-
-    Raises:
-        ValueError: There is no such mapping below any key.
-    """
+    """Return the first mapping of names to tensors below ``keys``, and a note on the choice."""
     problems = []
     for place, key in enumerate(keys):
         try:

@@ -165,7 +165,6 @@ class LateFusion(FusionModel):
         }
 
     def _single(self, image: Tensor | None, sound: Tensor | None) -> dict[str, Tensor]:
-        """Return the logits of each modality alone, if they have losses."""
         if not self.has_unimodal or image is None or sound is None:
             return {}
         return {"image_logits": image, "sound_logits": sound}
@@ -173,7 +172,6 @@ class LateFusion(FusionModel):
     def _compare(
         self, seen: Tensor | None, heard: Tensor | None, alone: Alone
     ) -> dict[str, Tensor]:
-        """Return the places of the pairs in the joint space, for the contrastive loss."""
         if self.joint is None or seen is None or heard is None:
             return {}
         num_images, num_sounds = alone

@@ -115,7 +115,6 @@ class Ssat(MaskedTask, Classify):
 
     @cached_property
     def _augment_others(self) -> AugmentSpec:
-        """The augmentation of the images to reconstruct."""
         off = {"crop_padding": 0, "erasing": 0.0, "mixup": 0.0, "cutmix": 0.0}
         return self.spec.data.augment.replace(**off)
 

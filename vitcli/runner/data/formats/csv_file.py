@@ -21,13 +21,8 @@ def list_csv(
     """List the pictures of a CSV file. Their paths are relative to its folder.
 
     Args:
-        path: The file.
         class_names: The classes; by default the labels, sorted (numbers by value).
         exact: Keep the cells as they stand in the file; see ``read_csv``.
-
-    Raises:
-        InputError: A line names no picture below the folder of the file, or one that was named
-            before, or has no label or an unknown split; or a class has no training picture.
     """
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []

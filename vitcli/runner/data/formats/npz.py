@@ -100,11 +100,7 @@ def _open(path: Path, member: str) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def open_npz(path: Path) -> PictureFolder:
-    """List the images of a .npz file. Nothing in it is unpickled.
-
-    Raises:
-        InputError: It is no such file, is damaged, or has other arrays than WANTED.
-    """
+    """List the images of a .npz file. Nothing in it is unpickled."""
     if not path.is_file():
         raise InputError(f"{printable(path)}: no such file")
     try:
@@ -122,14 +118,10 @@ def list_arrays(path: Path, arrays: Mapping[str, Array], facts: str = "") -> Pic
     """List images in arrays.
 
     Args:
-        path: The place that messages name.
         arrays: By name, see WANTED. Images are (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or
             uint16; labels are (N,) integers from 0 or texts. ``class_names`` has names, and
             ``groups`` or ``train_groups`` the group of each image.
         facts: What changes when the arrays change; by default a hash of them.
-
-    Raises:
-        InputError: The arrays are of another kind, or do not fit together.
     """
     found: dict[str, dict[str, str]] = {split: {} for split in ("", *SPLITS)}
     for key in arrays:
@@ -262,12 +254,7 @@ def data_of_arrays(
     """Return images and labels in memory as a data set.
 
     Args:
-        name: Name of the data set.
-        splits: ``train``, ``test`` and perhaps ``val``: images and labels, see ``list_arrays``.
         class_names: Name of each label; empty for the labels themselves.
-
-    Raises:
-        InputError: The arrays are of another kind, or do not fit together.
     """
     arrays: dict[str, Array] = {"class_names": np.asarray(class_names)} if class_names else {}
     given = {split: pair for split, pair in splits.items() if pair is not None}

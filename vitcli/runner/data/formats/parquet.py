@@ -43,11 +43,7 @@ IMAGE, LABEL, GROUP = ("image", "img"), ("label", "labels", "fine_label"), "grou
 
 
 def list_parquet(path: Path) -> PictureFolder:
-    """List the pictures of a Parquet file, or of the files in a folder, such as train-0.parquet.
-
-    Raises:
-        InputError: There is no such file, or one is damaged or has no pictures with labels.
-    """
+    """List the pictures of a Parquet file, or of the files in a folder, such as train-0.parquet."""
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise InputError(f"{printable(path)} has no Parquet file; expected: PATH/train-*.parquet")
@@ -77,7 +73,6 @@ def list_parquet(path: Path) -> PictureFolder:
 
 
 def unpacked_folders(path: Path) -> list[Path]:
-    """Return the folder of the cache with the pictures of Parquet files, in a list."""
     return [_place("unpacked", str(path.resolve()))]
 
 
@@ -113,9 +108,6 @@ def _unpack(splits: Mapping[Path, str], folder: Path) -> dict[str, Any]:
     """Write the pictures and their table into a new folder, and return what is known of them.
 
     The classes are those of the first training file.
-
-    Raises:
-        InputError: A file is damaged, or has other classes.
     """
     folder.mkdir()
     names: list[str] | None = None
@@ -154,9 +146,6 @@ def _rows(path: Path, notes: list[str]) -> Iterator[tuple[bytes, str | None, str
     """Yield each picture with its label, its group, and the names of the classes if known.
 
     Adds to the notes which columns are not read.
-
-    Raises:
-        InputError: The file is damaged, or a row has no picture or an unknown label.
     """
     from pyarrow import parquet
 
@@ -234,9 +223,6 @@ def list_hub(name: str) -> PictureFolder:
 
     Args:
         name: Its name there, such as ``cifar10`` or ``OWNER/NAME``; ``NAME:CONFIG`` if it has some.
-
-    Raises:
-        InputError: It is not here. The text says how to download it.
     """
     place, _ = hub_folders(name)
     if not [*place.glob("*.parquet")]:
@@ -249,11 +235,7 @@ def list_hub(name: str) -> PictureFolder:
 
 
 def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
-    """Download a data set of the Hub, unless it is here, and list its pictures.
-
-    Raises:
-        InputError: It cannot be downloaded, or has no pictures with labels.
-    """
+    """Download a data set of the Hub, unless it is here, and list its pictures."""
     if not is_offline(offline):
         with contextlib.suppress(InputError):
             return list_hub(name)
@@ -264,17 +246,12 @@ def fetch_hub(name: str, offline: bool, on_message: Listener) -> PictureFolder:
 
 
 def hub_folders(name: str) -> list[Path]:
-    """Return the folders of the cache with the Parquet files of a data set, and its pictures."""
     place = _place("hub", name)
     return [place, *unpacked_folders(place)]
 
 
 def _keep(name: str, place: Path, *, offline: bool) -> None:
-    """Write a data set as Parquet files, from the cache of the library or from the Hub.
-
-    Raises:
-        InputError: The library cannot load it.
-    """
+    """Write a data set as Parquet files, from the cache of the library or from the Hub."""
     import datasets
     from huggingface_hub import constants
 

@@ -52,11 +52,7 @@ class Explorer:
         )
 
     def check_attention(self) -> None:
-        """Refuse a page with too much attention.
-
-        Raises:
-            ConfigError: The page would hold more than ``MAX_BYTES`` of attention.
-        """
+        """Refuse a page with too much attention."""
         model, layers = self.explainer.model, len(self.layers)
         fits = attention_bytes(model, 1) <= MAX_BYTES
         check_size(
@@ -66,7 +62,6 @@ class Explorer:
         )
 
     def page(self, explanation: Explanation) -> bytes:
-        """Return the page about one picture."""
         predictor = self.explainer.predictor
         about = f"Attention of {predictor.run.name}, {predictor.origin}"
         return page([self.scene(explanation)], self.opening, about=about)
@@ -86,17 +81,12 @@ class Explorer:
 
 
 def name_of(explanation: Explanation) -> str:
-    """Return the name of the picture that a page shows."""
     path = explanation.path
     return printable("stdin" if path == "-" else Path(path).name)
 
 
 def check_size(need: str, num_bytes: int, advice: str) -> None:
-    """Refuse a page with too many bytes; ``need`` says what needs them.
-
-    Raises:
-        ConfigError: There are more than ``MAX_BYTES``.
-    """
+    """Refuse a page with too many bytes; ``need`` says what needs them."""
     if num_bytes > MAX_BYTES:
         raise ConfigError(
             f"{need} {num_bytes / 2**20:,.0f} MiB, and the limit is {MAX_BYTES >> 20} MiB; {advice}"

@@ -85,11 +85,7 @@ class LiveExplorer(Explorer):
         self.packed = {"model": packed, "weights": [to_base64(part) for part in weights]}
 
     def check_attention(self) -> None:
-        """Refuse a model whose attention is too large for a browser, which computes it in fp32.
-
-        Raises:
-            ConfigError: The attention of one picture has more than ``MAX_BYTES``.
-        """
+        """Refuse a model whose attention is too large for a browser, which computes it in fp32."""
         model = self.explainer.model
         assert isinstance(model, VisionTransformer)
         tokens = model.num_prefix_tokens + model.num_patches
@@ -144,7 +140,6 @@ class LiveExplorer(Explorer):
 
 
 def _on_cpu(predictor: Predictor) -> VisionTransformer:
-    """Return the predictor's model on the CPU, whose arithmetic the page repeats."""
     model = predictor.model
     if predictor.device.type != "cpu":
         model = copy.deepcopy(model).to("cpu")

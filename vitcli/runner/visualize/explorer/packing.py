@@ -73,17 +73,12 @@ class Packer:
         return halves, floats
 
     def steps(self, layer: nn.Module, slot: str) -> list[Step]:
-        """Return the steps of a layer that fills ``slot``.
-
-        Raises:
-            UnknownLayerError: The script does not know the layer.
-        """
+        """Return the steps of a layer that fills ``slot``."""
         if type(layer) not in STEPS:
             raise self.unknown(slot)
         return STEPS[type(layer)](self, layer, slot)
 
     def unknown(self, slot: str) -> UnknownLayerError:
-        """Return the error for a slot whose layer the script does not know."""
         row = f"{slot} {getattr(self.model.spec, slot)!r}" if slot in SLOTS else slot
         return UnknownLayerError(row)
 
@@ -97,12 +92,7 @@ def pack_model(
     [0 or 1, first place, number of values].
 
     Args:
-        model: In eval mode, on any device.
         mean: The data's mean of each channel, on the scale 0 to 1.
-        std: Its standard deviation.
-
-    Raises:
-        UnknownLayerError: The script of the page does not know a layer of the model.
     """
     packer = Packer(model)
     if type(model) is not VisionTransformer:
@@ -198,7 +188,6 @@ def _norm(packer: Packer, layer: nn.LayerNorm | nn.RMSNorm, _: str) -> list[Step
 
 
 def _batch_norm(packer: Packer, layer: BatchNorm, _: str) -> list[Step]:
-    """Return the affine map that a BatchNorm is in eval mode."""
     assert layer.running_var is not None
     assert layer.running_mean is not None
     scale = layer.weight.double() / (layer.running_var.double() + layer.eps).sqrt()
@@ -211,7 +200,6 @@ def _unfold(kernel: int, stride: int, padding: int) -> Step:
 
 
 def _side(sides: Any) -> int:
-    """Return the side of a square kernel, stride or padding of torch."""
     if isinstance(sides, tuple):
         assert len(set(sides)) == 1, "the script knows squares only"
         return int(sides[0])

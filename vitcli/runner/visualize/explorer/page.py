@@ -97,13 +97,7 @@ def make_fragment(
     styles: Sequence[str] = ("explorer.css",),
     scripts: Sequence[str] = SCRIPTS,
 ) -> Fragment:
-    """Return an explorer of data that its script reads; the colour map and the opening are added.
-
-    Args:
-        keys: As in ``fragment``.
-        template: The template of the markup. It, the styles and the scripts are in
-            ``templates/explorer``.
-    """
+    """Return an explorer of data that its script reads; the colour map and the opening are added."""
     style, script = (
         pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )

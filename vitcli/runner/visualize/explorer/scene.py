@@ -67,15 +67,9 @@ def make_scene(
     """Run the model once on one picture and return its scene.
 
     Args:
-        model: In eval mode.
         images: (1, C, H, W), normalised: the model's input.
         picture: (H, W, 3) uint8, to be shown.
-        box: The part of the picture in ``images``: top, left, height, width.
-        temperature: What the logits are divided by before their softmax.
         layers: From 0. Default: all.
-
-    Raises:
-        InputError: The model's attention to this picture is not finite.
     """
     logits, found = model.forward_with_weights(images)
     chosen = range(len(model.blocks)) if layers is None else layers
