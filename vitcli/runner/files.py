@@ -300,7 +300,7 @@ _CAREFUL = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_fin
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the values in a JSON file that vitcli wrote, and check the file's hash if it has one."""
+    """Return the values in a JSON file of vitcli, and check the file's hash if it has one."""
     content = read_bounded(path, MAX_JSON)
     value = parse_strict_json(content.decode())
     if not isinstance(value, dict):

@@ -245,7 +245,7 @@ def available_memory(groups: Sequence[Path] | None = None) -> int | None:
 
 
 def require_memory(count: int, in_chans: int, size: Size) -> None:
-    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk of the cache."""
+    """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk."""
     needed = int(count * in_chans * size[0] * size[1] * COPIES)
     if not is_large(needed, 1):
         return

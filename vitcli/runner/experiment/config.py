@@ -198,7 +198,7 @@ def lay(documents: Sequence[Document]) -> dict[str, Any]:
 
 
 def with_code(documents: Sequence[Document], typed: str | None = None) -> dict[str, Any]:
-    """Return ``lay``; the own code that the files name is loaded, if the user has typed the first."""
+    """Return ``lay``; own code that the files name is loaded if the user typed the first."""
     laid = lay(documents)
     code: dict[str, str] = {}
     is_typed = (typed or documents[0].origin) in own_code.state.typed

@@ -83,7 +83,7 @@ def require_timm() -> None:
 
 
 def timm_config(name: str) -> Any:
-    """Return timm's configuration of a name: size of the pictures, mean, std, place of the weights."""
+    """Return timm's configuration of a name: picture size, mean, std, place of the weights."""
     require_timm()
     import timm
 

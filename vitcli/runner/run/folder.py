@@ -165,7 +165,7 @@ class RunDir:
         self.refuse_folders()
 
     def refuse_folders(self) -> None:
-        """Refuse to write or delete where a folder is in place of a file, before any file is lost."""
+        """Refuse a folder in place of a file, before any file is lost."""
         files = [self.path / name for name in FILES]
         files += [
             step / name for step in step_folders(self.checkpoints) for name in CHECKPOINT_FILES

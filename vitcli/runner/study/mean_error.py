@@ -154,7 +154,7 @@ def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
 def planned_error(
     seeds: int, num_tests: int, folds: int | None, *, has_test: bool
 ) -> MeanError | None:
-    """Return the error that decides if every paired difference has variance 1; None if none does."""
+    """Return the error that decides if paired differences have variance 1; None if none does."""
     freedom = seeds - 1.0
     if not has_test:
         if num_tests < 2:

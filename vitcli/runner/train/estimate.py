@@ -325,7 +325,7 @@ def _flops_of_epochs(spec: ExperimentSpec) -> Callable[[int], int]:
 
 
 def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:
-    """Return ``training_flops`` with those of the pre-training and of the teacher's own training."""
+    """Return ``training_flops`` with those of the pre-training and of the teacher's training."""
     return training_flops(spec) + _flops_before(spec, strict=strict)
 
 

@@ -22,7 +22,7 @@ NET = "net."
 
 
 def first_file(spec: ExperimentSpec, offline: bool, on_message: Listener) -> Path | None:
-    """Return the weights file that a model of timm starts from; None for a run or random weights."""
+    """Return the weights file that a model of timm starts from; None for a run or random."""
     model, init = spec.model, spec.train.init
     if not isinstance(model, TimmSpec):
         return None

@@ -97,7 +97,7 @@ def make_fragment(
     styles: Sequence[str] = ("explorer.css",),
     scripts: Sequence[str] = SCRIPTS,
 ) -> Fragment:
-    """Return an explorer of data that its script reads; the colour map and the opening are added."""
+    """Return an explorer of data that its script reads; colour map and opening are added."""
     style, script = (
         pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )
