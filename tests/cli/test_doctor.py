@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -13,20 +12,25 @@ import torch
 
 from tests.cli import commands
 from tests.cli.commands import document, printed
-from tests.runner.machine.processors import products
-from vitcli.runner.machine import obstacles
-from vitcli.runner.machine.doctor import PACKAGES, hide_owner
-from vitcli.runner.machine.obstacles import Circumstances
+from tests.runner.machine.processors import AVX2, ZEN4, products
+from vitcli.runner.machine import cores, processor
+from vitcli.runner.machine import products as measured
+from vitcli.runner.machine.doctor import PACKAGES, THREAD_VARIABLES, hide_owner
 
 vitcli = partial(commands.vitcli, "doctor")
 pytestmark = pytest.mark.usefixtures("here")
-SEEN = Circumstances(products=products(t1=80, t2=155), cores=2, usable=2, peak=83e9)
 
 
 @pytest.fixture(autouse=True)
 def _measured(monkeypatch) -> None:
-    """A quiet machine of two cores, which needs no measurement."""
-    monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
+    """A machine of two cores in whose way is nothing, and which needs no measurement."""
+    monkeypatch.setattr(measured, "measure_products", products)
+    monkeypatch.setattr(processor, "this_processor", lambda: ZEN4)
+    monkeypatch.setattr(cores, "allowed_cores", lambda: [0, 1])
+    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for name in THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_sound_machine():
@@ -40,12 +44,27 @@ def test_a_sound_machine():
     assert found["data"]["offline"] is True
 
 
-def test_products_are_shown_beside_a_peak_that_can_be(monkeypatch):
-    found = document("doctor")["products"]
-    assert found["bf16 8320x96 by 96x96_flops"] == 180e9
-    for peak, is_shown in ((83e9, True), (None, False), (79e9, False)):  # measured: 80e9
-        monkeypatch.setattr(obstacles, "survey", lambda peak=peak: replace(SEEN, peak=peak))
-        assert ("peak of a core, about   83 GFLOP/s" in vitcli()[1]) == is_shown
+@pytest.mark.parametrize(
+    ("threads", "quota", "bf16", "cpu", "told"),
+    [
+        ("1", None, 180, AVX2, "unset OMP_NUM_THREADS"),
+        (None, 1.5, 180, AVX2, "--cpus 2"),
+        (None, None, 1.5, AVX2, "--precision auto"),
+        ("2", 4.0, 180, AVX2, None),
+        ("many", None, 180, AVX2, None),
+        (None, None, 1.5, ZEN4, None),  # slow, but in hardware
+    ],
+)
+def test_what_slows_a_training_down_is_a_note(monkeypatch, threads, quota, bf16, cpu, told):
+    if threads:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(measured, "measure_products", lambda: products(bf16=bf16))
+    monkeypatch.setattr(processor, "this_processor", lambda: cpu)
+    found = document("doctor")
+    assert found["products"]["bf16 8320x96 by 96x96_flops"] == 1e9 * bf16
+    notes = [note for note in found["notes"] if "data" not in note and "compiler" not in note]
+    assert [told in note for note in notes] == ([True] if told else [])
 
 
 def test_it_names_no_person_and_no_machine(here, monkeypatch):
@@ -99,10 +118,7 @@ def test_what_makes_work_impossible_is_exit_6_and_a_problem(monkeypatch, place, 
 
 def test_what_one_can_work_without_is_a_note(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    emulated = replace(SEEN, products=products(bf16=1.5), emulates_bf16=True)
-    monkeypatch.setattr(obstacles, "survey", lambda: emulated)
     code, out, _ = vitcli()
-    notes = out.partition("notes\n")[2]
-    assert (code, "emulates bf16" in notes, "no C++ compiler" in notes) == (0, True, True)
+    assert (code, "no C++ compiler" in out.partition("notes\n")[2]) == (0, True)
     found = document("doctor")["compiler"]
     assert (found["c++"], found["kernels"].partition(" ")[0]) == (None, "torch")

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cli.commands import save_picture, started, vitcli
-from tests.cli.test_doctor import SEEN
 from tests.fabricated import make_run
+from tests.runner.machine.processors import products
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
 from vitcli.cli import eval as evaluation
 from vitcli.cli.eval import matrix
 from vitcli.runner.data import arrays
-from vitcli.runner.machine import obstacles
+from vitcli.runner.machine import products as measured
 
 pytestmark = pytest.mark.usefixtures("here")
 LONG = "a-study-with-a-long-name/no-positional-encoding-and-more/seed0"
@@ -35,7 +35,7 @@ def set_width(monkeypatch, width: int | None) -> None:
 def test_every_table_fits_and_breaks_no_word(pictures, monkeypatch):
     make_run(1)
     make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
-    monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
+    monkeypatch.setattr(measured, "measure_products", products)
     monkeypatch.setattr(arrays, "available_memory", lambda: 2**30)  # other processes change both
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
     for words in TABLES:

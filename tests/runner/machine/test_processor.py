@@ -1,26 +1,22 @@
-"""Processors, cores, limits and obstacles of machines that are not this one."""
+"""Processors, cores and limits of machines that are not this one."""
 
 import itertools
 import os
 import platform
-from typing import Any
 
 import pytest
 import torch
 
 from tests.runner.machine import processors
-from tests.runner.machine.processors import AVX2, SAPPHIRE_RAPIDS, ZEN4, cpu_info, x86
-from vitcli.runner.machine import cores, device, products
+from tests.runner.machine.processors import AVX2, SAPPHIRE_RAPIDS, ZEN4, x86
+from vitcli.runner.machine import device, products
 from vitcli.runner.machine.cores import (
     allowed_cores,
     cpu_quota,
     divide_cores,
-    fp32_peak,
-    parse_cores,
     usable_cores,
 )
 from vitcli.runner.machine.device import pick_precision
-from vitcli.runner.machine.obstacles import Circumstances, obstacles
 from vitcli.runner.machine.processor import (
     computes_bf16,
     cpu_kind,
@@ -81,38 +77,6 @@ def test_kind(monkeypatch, system, machine, capability, has_tiles, kind):
     assert cpu_kind() == kind
 
 
-AMD = {"vendor_id": "AuthenticAMD", "cpu family": 25}
-
-
-@pytest.mark.parametrize(
-    ("fields", "flags", "per_cycle"),
-    [
-        (AMD | {"cpu family": 23, "model": 1}, "avx2 fma", 16),  # Zen 1
-        (AMD | {"cpu family": 23, "model": 49}, "avx2 fma", 32),  # Zen 2
-        (AMD | {"model": 17}, "avx2 fma avx512f avx512_bf16", 32),  # Zen 4
-        (AMD | {"cpu family": 26}, "avx2 fma avx512f", None),  # Zen 5: full or halved vectors
-        ({}, "avx2 fma", 32),  # Haswell
-        ({}, "avx2 fma avx512f", None),  # Skylake: one or two units
-        ({}, "avx2 fma avx_vnni", None),  # Alder Lake: large or small cores
-        ({}, "avx2 fma avx512f avx_vnni amx_tile", 64),  # Sapphire Rapids
-    ],
-)
-def test_the_peak_is_computed_where_the_processor_is_known(fields, flags, per_cycle):
-    found = parse_cores(cpu_info(2, flags=flags, **fields))
-    assert fp32_peak(found) == (per_cycle and per_cycle * 2.5e9)
-
-
-def test_cores_are_counted_and_unknown_values_are_none(tmp_path, monkeypatch):
-    found = parse_cores(cpu_info(4, 2), hertz=4e9)
-    assert (found.physical, found.hertz) == (4, 4e9), "second threads of a core"
-    found = parse_cores(cpu_info(2, **{"cpu MHz": "Unknown", "model": "IBM,9009"}))
-    assert (found.hertz, found.model, found.physical) == (None, 0, 2)
-    for name in ("CPU_INFO", "MAX_KHZ"):
-        monkeypatch.setattr(cores, name, tmp_path / "absent")
-    found = cores.read_cores()
-    assert (found.physical, found.hertz, fp32_peak(found), found.is_amd) == (None,) * 3 + (False,)
-
-
 @pytest.mark.parametrize(
     ("files", "group", "quota"),
     [
@@ -163,7 +127,7 @@ def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
     calls = []
 
     def rate(size, precision):
-        calls.append((size, precision, torch.get_num_threads()))
+        calls.append((size, precision))
         return 1e9 * gflops[precision]
 
     monkeypatch.setattr(products, "product_rate", rate)
@@ -177,7 +141,7 @@ def test_measuring_draws_no_random_number(monkeypatch):
     before = torch.get_rng_state()
     found = measure_products()
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(rate > 0 for rate in (*found.rates.values(), *found.by_threads.values()))
+    assert all(rate > 0 for rate in found.rates.values())
 
 
 def test_the_rate_is_the_median_of_calls(monkeypatch):
@@ -190,13 +154,10 @@ def test_the_rate_is_the_median_of_calls(monkeypatch):
 @pytest.mark.parametrize(("bf16", "has_large"), [(200.0, True), (1.6, False)])
 def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf16, has_large):
     calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": bf16})
-    with products.num_threads(3):
-        found = measure_products()
-        assert torch.get_num_threads() == 3, "the number of threads is restored"
+    found = measure_products()
     assert (("bf16", LARGE) in found.rates) is has_large
     assert found.bf16_slowdown == 80.0 / bf16
-    assert found.by_threads.keys() == {1, 2}
-    assert {(THIN, "fp32"), (LARGE, "fp32"), (THIN, "bf16")} <= {call[:2] for call in calls}
+    assert {(THIN, "fp32"), (LARGE, "fp32"), (THIN, "bf16")} <= {*calls}
 
 
 @pytest.mark.parametrize(
@@ -213,46 +174,3 @@ def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, is_to
     warn_if_emulated(precision, "cpu", said.append)
     assert len(said) == is_told
     assert bool(calls) == ((cpu, precision) == (AVX2, "bf16")), "nothing is measured in vain"
-
-
-def seen(**changes) -> Circumstances:
-    """A machine with nothing in the way, but for the changes."""
-    usual: dict[str, Any] = {"cores": 2, "usable": 2, "physical": 2, "is_amd": True}
-    usual |= {"products": processors.products(t1=80, t2=155), "load": 0.2, "peak": 83e9}
-    return Circumstances(**(usual | {"mkl": (2024, 2)} | changes))
-
-
-SLOW, FLAT = processors.products(t1=20, t2=40), processors.products(t1=80, t2=88)
-EMULATED = processors.products(bf16=1.5, t1=80, t2=155)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"environment": {"OMP_NUM_THREADS": "1"}}, "unset OMP_NUM_THREADS"),
-        ({"quota": 1.5, "usable": 1}, "docker run --cpus 2"),
-        ({"load": 2.7}, "type: top"),
-        ({"products": FLAT}, "type: top"),
-        ({"products": SLOW}, "MKL"),
-        ({"products": SLOW, "load": 3.0}, "type: top"),  # on busy cores MKL is not blamed
-        ({"products": EMULATED, "emulates_bf16": True}, "--precision auto or fp32"),
-        ({"load": None, "peak": None, "mkl": None, "physical": None}, None),
-        ({"environment": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "many"}}, None),
-        ({"environment": {"OMP_NUM_THREADS": "1"}, "usable": 1}, None),
-        ({"quota": 4.0}, None),
-        ({"products": FLAT, "physical": 1}, None),  # two threads of one core
-        ({"products": processors.products(t1=80)}, None),
-        ({"products": SLOW, "is_amd": False}, None),
-        ({"products": SLOW, "mkl": None}, None),
-        ({"products": SLOW, "mkl": (2025, 3)}, None),
-        ({"products": SLOW, "peak": None}, None),
-        ({"products": EMULATED}, None),  # slow, but in hardware
-    ],
-)
-def test_an_obstacle_has_one_line_that_says_what_to_type_if_that_would_help(changes, told):
-    found = obstacles(seen(**changes))
-    if told is None:
-        assert found == []
-    else:
-        (line,) = found
-        assert told in line

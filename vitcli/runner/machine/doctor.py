@@ -33,6 +33,7 @@ PACKAGES = (
 )
 OLDEST_TORCH = (2, 11)
 ENOUGH_BYTES = 200 * 2**20
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 COMPILERS = ("g++", "clang++", "c++")
 
 
@@ -140,20 +141,32 @@ def _devices(report: Report) -> None:
 
 
 def _products(report: Report) -> None:
-    """Measure matrix products on the CPU, and note what slows them down."""
-    from vitcli.runner.machine.obstacles import obstacles, survey
+    """Measure matrix products on the CPU, and note what slows a training down."""
+    from vitcli.runner.machine.cores import cpu_quota, usable_cores
+    from vitcli.runner.machine.processor import computes_bf16, this_processor
+    from vitcli.runner.machine.products import describe_slowdown, measure_products
 
-    seen = survey()
-    facts: dict[str, Any] = {"threads": seen.products.threads, "usable cores": seen.usable}
-    for (precision, (rows, inner, columns)), rate in seen.products.rates.items():
-        facts[f"{precision} {rows}x{inner} by {inner}x{columns}_flops"] = rate
-    for count, rate in seen.products.by_threads.items():
-        facts[f"fp32 on {quantity(count, 'core')}_flops"] = rate
-    # A virtual machine may report its clock too low; a peak below what was measured says nothing.
-    if seen.peak and seen.peak > seen.products.by_threads[1]:
-        facts["fp32 peak of a core, about_flops"] = seen.peak
-    report.facts["products"] = facts
-    report.notes += obstacles(seen)
+    products, quota = measure_products(), cpu_quota()
+    usable, cores = usable_cores(quota), os.cpu_count() or 1
+    report.facts["products"] = {"threads": products.threads, "usable cores": usable} | {
+        f"{precision} {rows}x{inner} by {inner}x{columns}_flops": rate
+        for (precision, (rows, inner, columns)), rate in products.rates.items()
+    }
+    for name in THREAD_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdecimal() and 0 < int(value) < usable:
+            report.notes.append(
+                f"{name}={value} lets torch use {value} of {quantity(usable, 'core')};"
+                f" type: unset {name}"
+            )
+    if quota is not None and quota < cores:
+        report.notes.append(
+            f"a CPU quota allows this container {quota:.3g} of {quantity(cores, 'core')}; raise it"
+            f" (docker run --cpus {cores}), or type: export OMP_NUM_THREADS={usable}"
+        )
+    if products.bf16_slowdown > 1 and not computes_bf16(this_processor()):
+        slowdown = describe_slowdown(products.bf16_slowdown)
+        report.notes.append(f"{slowdown}; train with --precision auto or fp32")
 
 
 def _memory(report: Report) -> None:

@@ -3,8 +3,7 @@
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -30,8 +29,6 @@ class Products:
     threads: int
     rates: dict[tuple[str, Size], float]
     """(precision, size) -> FLOP/s; a product that takes too long is missing."""
-    by_threads: dict[int, float]
-    """FLOP/s of the large fp32 product with 1 thread, and with 2 if there are as many."""
 
     @property
     def bf16_slowdown(self) -> float:
@@ -40,18 +37,14 @@ class Products:
 
 
 def measure_products() -> Products:
-    """Measure a large and a thin product in both precisions, and the effect of a second thread."""
+    """Measure a large and a thin product in both precisions."""
     threads = torch.get_num_threads()
     rates: dict[tuple[str, Size], float] = {}
     for precision, size in itertools.product(("fp32", "bf16"), (THIN, LARGE)):
         thin = rates.get((precision, THIN))
         if thin is None or flops(size) / thin <= LONGEST:
             rates[precision, size] = product_rate(size, precision)
-    by_threads = {}
-    for count in range(1, min(threads, 2) + 1):
-        with num_threads(count):
-            by_threads[count] = product_rate(LARGE, "fp32")
-    return Products(threads, rates, by_threads)
+    return Products(threads, rates)
 
 
 def product_rate(size: Size, precision: str) -> float:
@@ -79,17 +72,6 @@ def call_seconds(work: Callable[[], object]) -> list[float]:
         work()
         found.append(time.perf_counter() - began)
     return found
-
-
-@contextmanager
-def num_threads(count: int) -> Iterator[None]:
-    """Compute with this number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def warn_if_emulated(
