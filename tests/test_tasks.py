@@ -32,6 +32,7 @@ from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.strip import fixed_index
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.trained_run import NoFigureError, load_trained_run
 from vitcli.runner.evaluate.weights import encoder_weights, load_model, load_module
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
@@ -41,7 +42,6 @@ from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.render import FIGURES
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_test_set
 from vitcli.runner.visualize.training_figures import curves_figure
 
 
@@ -217,7 +217,7 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
 def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
     options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
-    tested = load_run_on_test_set(run, **options, on_message=print)
+    tested = load_trained_run(run, **options, on_message=print)
     assert faults(curves_figure(tested).draw) == []
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():

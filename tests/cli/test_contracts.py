@@ -47,9 +47,9 @@ def place(tiny, here, monkeypatch) -> None:
     class Data:
         """As much of a data set as ``visualize --what filters`` reads."""
 
-        img_size, in_chans, test, data_hash = (32, 32), 3, [0], ""
+        img_size, in_chans, num_classes, test, data_hash = (32, 32), 3, 10, [0], ""
 
-    load = "vitcli.runner.visualize.run_on_test_set.load_data"
+    load = "vitcli.runner.evaluate.trained_run.load_data"
     monkeypatch.setattr(load, lambda *_, **__: Data())
     save_picture("x.png", (32, 32))
     make_run(0)

@@ -21,11 +21,11 @@ from tests.conftest import TINY, draw_pictures
 from tests.core.specs import rows
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.render import FIGURES
-from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
 documents = partial(document, "visualize")
@@ -54,7 +54,7 @@ def run(here, tmp_path_factory) -> Path:
 
 def on_test_set(run: Path, num_images: int):
     options: dict[str, Any] = {"device": "cpu", "data_dir": None, "offline": True}
-    return load_run_on_test_set(RunDir(run), num_images=num_images, on_message=print, **options)
+    return load_trained_run(RunDir(run), num_images=num_images, on_message=print, **options)
 
 
 def predictions(run: Path) -> dict[str, np.ndarray]:
@@ -113,7 +113,7 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
     assert_allclose([row["probability"] for row in surest], expected, rtol=1e-5)
     tested = on_test_set(run, 1)
     for row in surest:
-        file = Path(tested.predictor.spec.data.name.partition(":")[2], row["file"])
+        file = Path(tested.spec.data.name.partition(":")[2], row["file"])
         with Image.open(file) as picture:
             pixels = np.asarray(picture.convert("RGB"))
         assert (pixels == tested.picture(row["index"])).all()

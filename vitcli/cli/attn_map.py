@@ -185,7 +185,7 @@ def choose_model(run: str | None, weights: Path | None, device: str, offline: bo
         raise ConfigError(f"{run}: write timm:NAME, and --weights FILE for a file")
     if run is None or not run.startswith(PREFIX):
         predictor = Predictor(find_run(run) if run is not None else default_run(), device)
-        say(describe_model(predictor))
+        say(describe_model(predictor.run, predictor.spec))
         return predictor
     from vitcli.runner.weights.formats import timm_predictor
     from vitcli.runner.weights.timm_weights import find_timm

@@ -77,7 +77,7 @@ def predict(
     run, images = run_and_pictures("predict", [run, *(pictures or ())])
     chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)
-    say(describe_model(predictor))
+    say(describe_model(predictor.run, predictor.spec))
     threshold = None if coverage is None else predictor.set_threshold(coverage)
     files = picture_files(images, say)
     shown = top or (5 if len(files) == 1 else 1)

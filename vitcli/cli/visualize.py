@@ -62,18 +62,18 @@ def visualize(
     """
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
+    from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.visualize.multi_run import PAGE, visualize_runs
     from vitcli.runner.visualize.render import check_names
-    from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
     searched = searched_in_folders(found)
 
-    def load(run: "RunDir") -> RunOnTestSet:
-        tested = load_run_on_test_set(
+    def load(run: "RunDir") -> TrainedRun:
+        tested = load_trained_run(
             run,
             num_images=num_images,
             device=device,
@@ -81,7 +81,7 @@ def visualize(
             offline=offline,
             on_message=say,
         )
-        say(describe_model(tested.predictor))
+        say(describe_model(run, tested.spec))
         return tested
 
     done, failed = visualize_runs(

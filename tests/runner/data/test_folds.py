@@ -14,7 +14,6 @@ from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.text import ignore_message
-from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -141,7 +140,7 @@ def test_a_run_is_measured_on_its_own_part(tiny, pictures):
     assert len(wanted) == run.read("result.json")["num_test"] == 20
     options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": ignore_message}
     evaluated = load_trained_run(str(run.path), step=None, limit_batches=None, **options).data
-    looked_at = load_run_on_test_set(run, num_images=4, **options).data
+    looked_at = load_trained_run(run, num_images=4, **options).data
     for data in (evaluated, looked_at):
         assert torch.equal(data.test.pixels, wanted.pixels)
         assert not {*contents(data.test)} & {*contents(data.train)}

@@ -15,6 +15,7 @@ from tests.core.specs import build
 from tests.figure_checks import faults
 from tests.runner.data.conftest import add
 from vitcli.core.inspect.maps import default_method
+from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
@@ -24,7 +25,6 @@ from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCur
 from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
 from vitcli.runner.visualize.weight_figures import named_classes
 
@@ -198,7 +198,7 @@ def tested(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
 
     @cache
-    def run(name: str) -> RunOnTestSet:
+    def run(name: str) -> TrainedRun:
         names, (depth, heads, pool, positions, epochs) = RUNS[name]
         folder = place / name
         generator = np.random.default_rng(0)
@@ -209,7 +209,7 @@ def tested(tmp_path_factory):
         output = folder / "a_run_with_a_rather_long_name_of_its_own"
         start(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
         done = RunDir(output)
-        return load_run_on_test_set(
+        return load_trained_run(
             done, num_images=40, device="cpu", data_dir=None, offline=True, on_message=print
         )
 

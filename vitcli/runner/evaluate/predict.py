@@ -144,9 +144,8 @@ class Predictor:
         return iter(logits_and_labels(self.model, images, self.spec)[0].cpu())
 
 
-def describe_model(predictor: Predictor) -> str:
+def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return one line that names the model and its data set; a second one for a new head."""
-    run = predictor.run
     kind = "bundled model" if run.is_bundled else "run"
     note = f"\nnote: {UNTRAINED}" if has_new_head(run) else ""
-    return f"{kind} {run.name} ({predictor.spec.data.name}){note}"
+    return f"{kind} {run.name} ({spec.data.name}){note}"

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.metrics.classification import Scores, score
+from vitcli.core.metrics.classification import Scores
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.stored_run import Run
-from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED, has_new_head
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
@@ -98,14 +97,6 @@ def stored_scores(run: RunDir, spec: ExperimentSpec) -> Scores | None:
     except InputError:  # nothing was measured, or the file is damaged
         return None
     return score_of(run, torch.from_numpy(logits), torch.from_numpy(labels))
-
-
-def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
-    """Return the scores of a run's logits (N, K) for labels (N,)."""
-    try:
-        return score(logits, labels)
-    except ValueError as error:
-        raise InputError(f"{run.path}: {error}") from error
 
 
 def why_uncalibrated(run: RunDir) -> str | None:

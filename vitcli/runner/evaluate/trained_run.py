@@ -1,21 +1,39 @@
-"""A trained run with its data set, ready to be measured."""
+"""A trained run with its data set, ready to be measured and to be looked into.
 
-from collections.abc import Callable
+Axes: N test images, B batch, C channels, H W pixels, K classes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metrics.classification import Scores, logits_and_labels, score
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module
+from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.run.record import describe_other_images
+from vitcli.runner.run.record import describe_other_images, stored_temperature
+
+MAX_BATCH = 50
+MAX_BYTES = 2**28
+"""Largest size of the attention weights of a batch."""
+
+
+class NoFigureError(Exception):
+    """The model has no such figure; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,40 +46,151 @@ class TrainedRun:
     module: nn.Module
     data: DataSet
     device: torch.device
+    num_images: int
+    """Number of test images for averages."""
 
     def task(self, module: nn.Module | None = None) -> Task:
         return task_class(self.spec)(self.spec, module or self.module)
 
     def images(self, split: str) -> Images:
         """Return the images of a split (test, val or train) on the device."""
-        data, model = self.data, self.spec.model
+        data = self.data
         images = {"test": data.test, "val": data.val, "train": data.train}[split]
         if images is None:
             raise ConfigError(
                 f"{self.run.name} was trained without a validation split (data.val_split)"
             )
-        if data.img_size != model.img_size or data.in_chans != model.in_chans:
-            raise InputError(
-                f"{self.run.name} takes images of {model.img_size}, but {self.spec.data.name} now"
-                f" has {data.img_size}"
-            )
         return images.to(self.device)
+
+    @cached_property
+    def model(self) -> ImageModel:
+        """The encoder."""
+        return encoder_of(self.spec, self.module)
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        return self.spec.data.class_names or self.data.class_names
+
+    @cached_property
+    def temperature(self) -> float:
+        """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
+        return stored_temperature(self.run) or 1.0
+
+    @property
+    def name(self) -> str:
+        """The run's name; of a longer path only the last three parts."""
+        parts = [part for part in Path(self.run.name).parts if part not in ("/", "..")]
+        return "/".join(parts[-3:]) or "run"
+
+    @property
+    def slug(self) -> str:
+        return "".join(c if c.isalnum() or c in "-_.=" else "-" for c in self.name)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Logits of the test images, (N, K), on the CPU."""
+        self.require_classifier()
+        return logits_and_labels(self.model, self.images("test"), self.spec)[0].cpu()
+
+    @cached_property
+    def scores(self) -> Scores:
+        return score_of(self.run, self.logits, self.data.test.labels)
+
+    def require_classifier(self) -> None:
+        """Refuse a figure about classes if the model was not trained to tell them apart."""
+        if not self.spec.task.row.classifies:
+            raise NoFigureError(f"the task {self.spec.task.name!r} does not classify images")
+
+    @property
+    def recorded_score(self) -> float | None:
+        return self.run.read("result.json").get(f"test_{self.spec.task.row.headline.name}")
+
+    @property
+    def num_scored(self) -> int:
+        """The number of test images that ``recorded_score`` is of; a short run measures some."""
+        return int(self.run.read("result.json").get("num_test") or len(self.data.test))
+
+    @property
+    def vit(self) -> VisionTransformer:
+        """The model, if it is a Vision Transformer with layers."""
+        model = self.model
+        if not isinstance(model, VisionTransformer):
+            raise NoFigureError(
+                f"a {model.spec.family} {model.no_maps or 'has its maps in attn-map'}"
+            )
+        if not len(model.blocks):
+            raise NoFigureError("the model has no layers")
+        return model
+
+    @property
+    def attention_model(self) -> VisionTransformer:
+        """The model, if its attention has matrices."""
+        if not self.vit.has_attention_weights:
+            raise NoFigureError(f"attention {self.vit.spec.attention!r} has no attention matrix")
+        return self.vit
+
+    @cached_property
+    def sample(self) -> Tensor:
+        """Indices of ``num_images`` test images: (n,)."""
+        return self.spread_images(self.num_images)
+
+    def spread_images(self, count: int) -> Tensor:
+        """Return the indices of ``count`` test images, or of all if there are fewer: (n,).
+
+        They are spread evenly over the test set, because some data sets are sorted by class.
+        """
+        total = len(self.data.test)
+        count = min(count, total)
+        return torch.arange(count) * total // count
+
+    @cached_property
+    def first_of_each_class(self) -> list[int]:
+        labels = self.data.test.labels
+        found = [(labels == label).nonzero() for label in range(self.data.num_classes)]
+        return [int(rows[0]) for rows in found if len(rows)]
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Return test images as the model's input on its device: (B,) -> (B, C, H, W)."""
+        pixels = self.data.test.pixels[index].to(self.device)
+        return self.data.normalize(pixels)
+
+    def batches(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield indices (B,) and their images, in batches whose attention fits in memory."""
+        for part in index.split(self._batch_size):
+            yield part, self.batch(part)
+
+    @property
+    def _batch_size(self) -> int:
+        model = self.model
+        if not isinstance(model, VisionTransformer):
+            return MAX_BATCH
+        tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+        size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
+        return max(1, min(MAX_BATCH, MAX_BYTES // max(1, size)))
+
+    def file_name(self, index: int) -> str | None:
+        names = self.data.test.names
+        return names[index] if names else None
+
+    def picture(self, index: int) -> np.ndarray:
+        """Return a test image for display: (H, W, 3) uint8."""
+        return to_rgb(self.data.test.pixels[index : index + 1])[0]
 
 
 def load_trained_run(
-    name: str,
+    name: str | RunDir,
     *,
-    step: int | None,
-    device: str,
-    data_dir: Path | None,
-    offline: bool,
-    limit_batches: int | None,
+    step: int | None = None,
+    device: str = "auto",
+    data_dir: Path | None = None,
+    offline: bool = False,
+    limit_batches: int | None = None,
+    num_images: int = 500,
     on_message: Callable[[str], None],
 ) -> TrainedRun:
     """Read a run's weights and its data set; the arguments are those of ``evaluate_run``."""
-    run = find_run(name)
-    spec = run.spec()
-    where = pick_device(device)
+    run = name if isinstance(name, RunDir) else find_run(name)
+    spec, where = run.spec(), pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)
     data = load_data(
         spec.data,
@@ -71,12 +200,31 @@ def load_trained_run(
         seed=spec.seed,
         on_message=on_message,
     )
+    if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
+        raise InputError(
+            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
+            f" {data.img_size}"
+        )
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
-    spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
-    found = TrainedRun(run=run, spec=spec, module=module, data=data, device=where)
+    trained = TrainedRun(
+        run=run,
+        spec=spec.replace(train=spec.train.replace(limit_batches=limit_batches)),
+        module=module,
+        data=data,
+        device=where,
+        num_images=num_images,
+    )
     try:
-        found.task().check_data(data)
+        trained.task().check_data(data)
     except ValueError as error:
         raise InputError(f"{run.name}: {error}") from error
-    return found
+    return trained
+
+
+def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
+    """Return the scores of a run's logits (N, K) for labels (N,)."""
+    try:
+        return score(logits, labels)
+    except ValueError as error:
+        raise InputError(f"{run.path}: {error}") from error

@@ -13,8 +13,7 @@ from torch import Tensor
 from vitcli.core.data.batches import limit_images
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.evaluate.scores import score_of
-from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import ignore_message, printable
 

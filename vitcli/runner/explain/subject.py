@@ -98,7 +98,7 @@ class Subject:
         sizes = self.sizes()
         per_head = f"{sizes['heads']} heads of width d = {sizes['head_width']}"
         return {
-            "model": describe_model(self.predictor),
+            "model": describe_model(self.predictor.run, self.predictor.spec),
             "picture": self.picture_name,
             "tokens N": f"{sizes['tokens']} = {rows} x {columns} patches{extra}",
             "layers": str(sizes["depth"]),

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     CMAP,
     add_colour_bar,
@@ -26,7 +27,6 @@ from vitcli.runner.figure_style import (
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.visualize.figure import RunFigure, source_of, three_layers
 from vitcli.runner.visualize.head_effects import HeadEffects, draw_heads, measure_heads
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MISTAKES = 8
 TILE = 1.25
@@ -34,10 +34,10 @@ TILE = 1.25
 CHOSEN = 4
 
 
-def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
+def mistakes_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the most confident wrong predictions and the maps that explain them."""
     model, labels = tested.attention_model, tested.data.test.labels
-    shares, predicted = (tested.logits / tested.predictor.temperature).softmax(-1).max(-1)
+    shares, predicted = (tested.logits / tested.temperature).softmax(-1).max(-1)
     wrong = (predicted != labels).nonzero().flatten()
     if not len(wrong):
         raise NoFigureError("the model makes no mistake on the test images")
@@ -46,17 +46,17 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
         model=model,
         images=tested.batch(worst),
         layers=(len(model.blocks) - 1,),
-        classes=predicted[worst].to(tested.predictor.device),
+        classes=predicted[worst].to(tested.device),
     )
     maps = grad_rollout_map(request).cpu().numpy()
-    names = [one_line(name, 80) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.class_names]
     tiles = [
         _Mistake(
             picture=tested.picture(i),
             values=values,
-            predicted=names[predicted[i]],
+            predicted=names[int(predicted[i])],
             probability=shares[i].item(),
-            true=names[labels[i]],
+            true=names[int(labels[i])],
             file=one_line(Path(tested.file_name(i) or "").name, 80),
         )
         for i, values in zip(worst.tolist(), maps, strict=True)
@@ -75,7 +75,7 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
                 {
                     "index": i,
                     "file": tested.file_name(i),
-                    "said": tested.predictor.names[predicted[i]],
+                    "said": tested.class_names[int(predicted[i])],
                     "probability": shares[i].item(),
                 }
                 for i in worst.tolist()
@@ -128,7 +128,7 @@ def draw_map_over_grey_picture(axes: Axes, picture: np.ndarray, values: np.ndarr
     return axes.imshow(shares, cmap=CMAP, vmin=0, vmax=1, alpha=0.65, extent=edges)
 
 
-def heads_figure(tested: RunOnTestSet) -> RunFigure:
+def heads_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the classifier's attention by layer and head.
 
     The images are the first of their class, so that nobody selected them.
@@ -138,11 +138,11 @@ def heads_figure(tested: RunOnTestSet) -> RunFigure:
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)
-    labels, names = tested.data.test.labels, tested.predictor.names
-    pictures = [(tested.picture(i), one_line(names[labels[i]], 80)) for i in index.tolist()]
+    labels, names = tested.data.test.labels, tested.class_names
+    pictures = [(tested.picture(i), one_line(names[int(labels[i])], 80)) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
-    effects = measure_heads(tested) if tested.task.classifies else None
+    effects = measure_heads(tested) if tested.spec.task.row.classifies else None
     return RunFigure(
         draw_axes=partial(_draw_heads, pictures, maps, layers, effects),
         title="Attention by layer and head",

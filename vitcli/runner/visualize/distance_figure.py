@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
@@ -24,7 +25,6 @@ from vitcli.runner.figure_style import (
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
 from vitcli.runner.visualize.claims import judge_claims, summarize_comparison
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import measure_untrained
 
@@ -32,7 +32,7 @@ MAX_HEADS = 20
 """Largest number of heads in a legend."""
 
 
-def distance_figure(tested: RunOnTestSet) -> RunFigure:
+def distance_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the attention distance and entropy of every head, with their spread."""
     if tested.attention_model.grid_size == (1, 1):
         raise NoFigureError("the picture is one patch, so attention has no distance")

@@ -4,14 +4,14 @@ import torch
 
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_SCENES = 4
 
 
-def make_scenes(tested: RunOnTestSet) -> list[Scene]:
+def make_scenes(tested: TrainedRun) -> list[Scene]:
     """Return the first test image of each of the first classes, as scenes of the explorer."""
     tested.require_classifier()
     model = tested.attention_model
@@ -24,15 +24,15 @@ def make_scenes(tested: RunOnTestSet) -> list[Scene]:
         raise NoFigureError(str(error)) from error
 
 
-def _make_scene(tested: RunOnTestSet, model: VisionTransformer, index: int) -> Scene:
+def _make_scene(tested: TrainedRun, model: VisionTransformer, index: int) -> Scene:
     picture = tested.picture(index)
-    label = tested.predictor.names[int(tested.data.test.labels[index])]
+    label = tested.class_names[int(tested.data.test.labels[index])]
     return make_scene(
         model,
         tested.batch(torch.tensor([index])),
         name=f"{label}, test image {index}",
         picture=picture,
         box=(0, 0, *picture.shape[:2]),
-        class_names=tested.predictor.names,
-        temperature=tested.predictor.temperature,
+        class_names=tested.class_names,
+        temperature=tested.temperature,
     )

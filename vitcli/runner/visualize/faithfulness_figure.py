@@ -10,6 +10,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_legend_beside
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
@@ -26,11 +27,10 @@ from vitcli.runner.visualize.randomisation import (
     randomisation_document,
     summarize_randomisation,
 )
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
 
-def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
+def faithfulness_figure(tested: TrainedRun) -> RunFigure:
     """Return the deletion and insertion curves, and the check with randomised weights."""
     found = measure_faithfulness(tested)
     checked = measure_randomisation(tested)

@@ -19,7 +19,7 @@ from vitcli.core.inspect.faithfulness import (
 from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
+from vitcli.runner.evaluate.trained_run import TrainedRun
 
 ATTENTION, GRAD_CAM = "last layer", "gradcam"
 MAP_METHODS = (ATTENTION, *(name for name in METHODS if name != "cls"))
@@ -94,7 +94,7 @@ class Faithfulness:
         return sorted(methods, key=lambda each: -each.gap.mean().item())
 
 
-def measure_faithfulness(tested: RunOnTestSet) -> Faithfulness:
+def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
     """Return the deletion and insertion curves of all methods on the sampled images."""
     tested.require_classifier()
     model = tested.attention_model

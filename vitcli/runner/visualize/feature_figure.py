@@ -9,30 +9,30 @@ from torch import Tensor
 
 from vitcli.core.inspect.components import patch_colours
 from vitcli.core.models.vit import TokenModel
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import bare, wrap_text
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_IMAGES = 10
 TILE = 0.95
 """Inches from one image to the next."""
 
 
-def features_figure(tested: RunOnTestSet) -> RunFigure:
+def features_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the first three principal components of patch features, as colours.
 
     The images are the first of their class, so that nobody selected them.
     """
-    model = tested.predictor.model
+    model = tested.model
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens")
     index = torch.tensor(tested.first_of_each_class[:MAX_IMAGES])
     features = patch_features(tested, model, index)
     grid = last_grid(model.grid_size, features.shape[1])
     colours, shares = patch_colours(features)
-    names, labels = tested.predictor.names, tested.data.test.labels
-    pictures = [(tested.picture(i), one_line(names[labels[i]], 80)) for i in index.tolist()]
+    names, labels = tested.class_names, tested.data.test.labels
+    pictures = [(tested.picture(i), one_line(names[int(labels[i])], 80)) for i in index.tolist()]
     red, green, blue = (f"{100 * share:.0f}" for share in shares)
     return RunFigure(
         draw_axes=partial(_draw, pictures, colours.unflatten(1, grid).numpy()),
@@ -47,7 +47,7 @@ def features_figure(tested: RunOnTestSet) -> RunFigure:
     )
 
 
-def patch_features(tested: RunOnTestSet, model: TokenModel, index: Tensor) -> Tensor:
+def patch_features(tested: TrainedRun, model: TokenModel, index: Tensor) -> Tensor:
     """Return the features of the patches of test images after the last norm, (n, P, D)."""
     rows = []
     with torch.no_grad():

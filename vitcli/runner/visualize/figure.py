@@ -6,9 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import add_source, add_title
 from vitcli.runner.text import one_line, quantity
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 MARKS = "osD^vP*X<>"
 
@@ -41,8 +41,8 @@ class RunFigure:
         return figure
 
 
-def source_of(tested: RunOnTestSet, count: int | None = None) -> str:
-    data = one_line(tested.predictor.spec.data.name.rpartition("/")[2], 40)
+def source_of(tested: TrainedRun, count: int | None = None) -> str:
+    data = one_line(tested.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."
 

@@ -15,9 +15,9 @@ from matplotlib.gridspec import SubplotSpec
 from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_without_heads
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import add_colour_bar
 from vitcli.runner.text import quantity
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
 MAX_IMAGES = 500
@@ -80,7 +80,7 @@ def _error(error: float, sign: str) -> str:
     return f"{sign}{error:.1f}" if np.isfinite(error) else ""
 
 
-def measure_heads(tested: RunOnTestSet) -> HeadEffects:
+def measure_heads(tested: TrainedRun) -> HeadEffects:
     """Remove each head in turn and compare, image by image, with the whole model."""
     model = tested.attention_model
     index = tested.spread_images(min(tested.num_images, MAX_IMAGES))

@@ -15,10 +15,10 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_by_layer
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare, wrap_text
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
 EXAMPLES = 6
@@ -57,16 +57,16 @@ class Example:
     """Class, probability, and whether it is right."""
 
 
-def lens_figure(tested: RunOnTestSet) -> RunFigure:
+def lens_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of accuracy by layer, and of the classes predicted from each layer."""
     tested.require_classifier()
     model, labels = tested.vit, tested.data.test.labels
     logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])
     lens = read_lens(logits, labels[tested.sample])
     index = torch.tensor(tested.first_of_each_class[:EXAMPLES])
-    examined = logits_by_layer(model, tested.batch(index)) / tested.predictor.temperature
+    examined = logits_by_layer(model, tested.batch(index)) / tested.temperature
     shares = examined.softmax(-1).cpu()
-    names = [one_line(name, 80) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.class_names]
     examples = [
         _example(tested.picture(i), int(labels[i]), each, names)
         for i, each in zip(index.tolist(), shares, strict=True)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vitcli.runner.errors import ConfigError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.page import html
 from vitcli.runner.visualize.render import VisualizedRun, visualize
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 PAGE = "index.html"
 
@@ -19,7 +19,7 @@ def visualize_runs(
     output: Path,
     form: str,
     *,
-    load: Callable[[RunDir], RunOnTestSet],
+    load: Callable[[RunDir], TrainedRun],
     on_figure: Callable[[str, str], None],
     on_failure: Callable[[UserError], None],
 ) -> tuple[list[VisualizedRun], list[UserError]]:
@@ -36,6 +36,8 @@ def visualize_runs(
     for run in runs:
         try:
             tested = load(run)
+            if not len(tested.data.test):
+                raise InputError(f"{tested.spec.data.name} has no test images")
             folder = output / unused_name(tested.slug, taken)
             done.append(visualize(tested, names, folder, form, on_figure))
         except UserError as error:

@@ -25,7 +25,7 @@ def html(done: Sequence[VisualizedRun]) -> bytes:
 
 
 def _section(each: VisualizedRun) -> dict[str, Any]:
-    headline, score = each.tested.task.headline, each.tested.recorded_score
+    headline, score = each.tested.spec.task.row.headline, each.tested.recorded_score
     return {
         "name": each.tested.name,
         "data": each.numbers["data"],

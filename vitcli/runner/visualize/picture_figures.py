@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
 from vitcli.runner.attn_map.task_pictures import fixed_pictures
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     CMAP,
     FAINT,
@@ -23,7 +24,6 @@ from vitcli.runner.figure_style import (
 )
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 TILE = 0.95
 """Inches from one image to the next."""
@@ -33,17 +33,17 @@ LINE = 0.15
 """Inches from one line of text to the next."""
 
 
-def picture_figures(tested: RunOnTestSet) -> dict[str, RunFigure]:
+def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
     """Return a figure for each picture of the run's task, by the picture's name."""
-    task, data = tested.whole_task, tested.data.to(tested.predictor.device)
+    task, data = tested.task(), tested.data.to(tested.device)
     pictures, count = fixed_pictures(task, task.module, data)
     if not pictures:
-        name = tested.predictor.spec.task.name
+        name = tested.spec.task.name
         raise NoFigureError(f"the task {name!r} has no pictures of its own")
     return {name: _figure(tested, picture, count) for name, picture in pictures.items()}
 
 
-def _figure(tested: RunOnTestSet, picture: Picture, count: int) -> RunFigure:
+def _figure(tested: TrainedRun, picture: Picture, count: int) -> RunFigure:
     return RunFigure(
         draw_axes=partial(draw_picture, picture),
         title=picture.title,

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import FAINT, PALETTE, add_legend_beside
 from vitcli.runner.text import join_words, quantity
 from vitcli.runner.visualize.faithfulness_numbers import MAP_METHODS, maps_of_methods
 from vitcli.runner.visualize.figure import MARKS
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import untrained_model
 
@@ -65,13 +65,13 @@ class Randomisation:
         return CLEARLY if mean + error < SAME else OPEN
 
 
-def measure_randomisation(tested: RunOnTestSet) -> Randomisation:
+def measure_randomisation(tested: TrainedRun) -> Randomisation:
     """Compare the maps of the trained model with those of the cascade. Deterministic.
 
     The maps of a class explain the trained model's likeliest class at every step.
     """
     trained = tested.attention_model
-    first = tested.predictor.spec.seed + 1
+    first = tested.spec.seed + 1
     seeds = tuple(range(first, first + NUM_DRAWS))
     index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
     draws: dict[str, list[Tensor]] = {method: [] for method in MAP_METHODS}

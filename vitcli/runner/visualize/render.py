@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import encode
 from vitcli.runner.files import commit, commit_json, make_output_folder
 from vitcli.runner.machine.device import environment
@@ -21,7 +22,6 @@ from vitcli.runner.visualize.feature_figure import features_figure
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
 from vitcli.runner.visualize.weight_figures import (
     embeddings_figure,
@@ -30,7 +30,7 @@ from vitcli.runner.visualize.weight_figures import (
 )
 from vitcli.version import __version__
 
-FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
+FIGURES: dict[str, Callable[[TrainedRun], RunFigure]] = {
     "curves": curves_figure,
     "confusion": confusion_figure,
     "mistakes": mistakes_figure,
@@ -57,7 +57,7 @@ PICTURES = "pictures"
 class VisualizedRun:
     """Figures, files and numbers of one run."""
 
-    tested: RunOnTestSet
+    tested: TrainedRun
     figures: Mapping[str, RunFigure]
     files: Mapping[str, Path]
     skipped: Mapping[str, str]
@@ -80,7 +80,7 @@ def check_names(names: Sequence[str]) -> list[str]:
 
 
 def visualize(
-    tested: RunOnTestSet,
+    tested: TrainedRun,
     names: Sequence[str],
     folder: Path,
     form: str = "png",
@@ -134,13 +134,13 @@ def visualize(
     )
 
 
-def make_figures(tested: RunOnTestSet, name: str) -> dict[str, RunFigure]:
+def make_figures(tested: TrainedRun, name: str) -> dict[str, RunFigure]:
     if name == PICTURES:
         return picture_figures(tested)
     return {name: FIGURES[name](tested)}
 
 
-def describe_run(tested: RunOnTestSet, names: Sequence[str]) -> dict[str, Any]:
+def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
     """Return the run, its data, the command and the versions, as plain data.
 
     The command draws the figures of ``names``.
@@ -150,13 +150,13 @@ def describe_run(tested: RunOnTestSet, names: Sequence[str]) -> dict[str, Any]:
     command += ["--num-images", str(tested.num_images)]
     if [*names] != check_names([]):
         command += ["--what", ",".join(names)]
-    machine = environment(tested.predictor.device)
+    machine = environment(tested.device)
     return {
         "run": tested.name,
         "experiment": meta.get("experiment"),
-        "data": portable(tested.predictor.spec.data.name),
+        "data": portable(tested.spec.data.name),
         "data_hash": tested.data.data_hash,
-        f"test_{tested.task.headline.name}": tested.recorded_score,
+        f"test_{tested.spec.task.row.headline.name}": tested.recorded_score,
         "command": shlex.join(command),
         "vitcli": __version__,
         **{key: machine.get(key) for key in ("commit", "torch", "hardware")},

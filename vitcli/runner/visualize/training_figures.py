@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
@@ -26,7 +27,6 @@ from vitcli.runner.figure_style import (
 from vitcli.runner.run.record import curve, readable_metrics
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MANY = 20
 """Largest number of classes for which a confusion matrix shows names and numbers."""
@@ -52,18 +52,19 @@ class _Panel:
         return {split for split, points in self.splits.items() if points}
 
 
-def curves_figure(tested: RunOnTestSet) -> RunFigure:
+def curves_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the numbers that the task records, by epoch."""
     records = readable_metrics(tested.run)
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
-    panels = [_read_panel(records, name, tested.task) for name in _recorded_numbers(tested.task)]
+    row = tested.spec.task.row
+    panels = [_read_panel(records, name, row) for name in _recorded_numbers(row)]
     *first, last = [panel.label for panel in panels]
     shown = f"{', '.join(first)} and {last}" if first else last
     training = "Training values are means over the epoch"
-    if tested.task.classifies:
+    if tested.spec.task.row.classifies:
         training += ", with augmentation and label smoothing, so they may be worse than test values"
-    is_limited = tested.predictor.spec.train.limit_batches is not None
+    is_limited = tested.run.spec().train.limit_batches is not None
     return RunFigure(
         draw_axes=partial(_draw_curves, panels),
         title="Learning curves",
@@ -124,10 +125,10 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
     return figure
 
 
-def confusion_figure(tested: RunOnTestSet) -> RunFigure:
+def confusion_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of how often each class is predicted for each true class."""
     table = np.array(tested.scores.confusion)
-    names = [one_line(name, 80) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.class_names]
     scores = tested.scores
     low, high = (100 * bound for bound in scores.accuracy_interval)
     details = "Rows are true classes and columns are predicted classes, in per cent of the row."

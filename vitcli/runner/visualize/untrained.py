@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error, prediction_interval
 
 NUM_MODELS = 8
@@ -26,9 +26,9 @@ class UntrainedModels:
     models: tuple[AttentionNumbers, ...]
 
 
-def measure_untrained(tested: RunOnTestSet) -> UntrainedModels:
+def measure_untrained(tested: TrainedRun) -> UntrainedModels:
     """Measure untrained models of the run's architecture. The result is deterministic."""
-    first = tested.predictor.spec.seed
+    first = tested.spec.seed
     seeds = tuple(range(first, first + NUM_MODELS))
     index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
     models = (untrained_model(tested, seed) for seed in seeds)
@@ -36,12 +36,12 @@ def measure_untrained(tested: RunOnTestSet) -> UntrainedModels:
     return UntrainedModels(seeds=seeds, num_images=len(index), models=numbers)
 
 
-def untrained_model(tested: RunOnTestSet, seed: int) -> VisionTransformer:
+def untrained_model(tested: TrainedRun, seed: int) -> VisionTransformer:
     """Return a model of the run's architecture with the initial weights of a random seed."""
-    spec = tested.predictor.spec.replace(seed=seed)
+    spec = tested.spec.replace(seed=seed)
     model = encoder_of(spec, new_module(spec))
     assert isinstance(model, VisionTransformer)
-    return model.to(tested.predictor.device).eval()
+    return model.to(tested.device).eval()
 
 
 @dataclass(frozen=True, kw_only=True)

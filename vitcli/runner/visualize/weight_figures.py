@@ -15,6 +15,7 @@ from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
+from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     CMAP,
     FAINT,
@@ -29,7 +30,6 @@ from vitcli.runner.figure_style import (
 )
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
-from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_FILTERS = 64
 MAX_CLASSES = 15
@@ -39,7 +39,7 @@ MAX_MAPS = 16
 fewer."""
 
 
-def positions_figure(tested: RunOnTestSet) -> RunFigure:
+def positions_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the similarity of positions, or of the bias for relative positions."""
     model = tested.vit
     kind = model.spec.pos_embed
@@ -97,7 +97,7 @@ def _numbered(word: str, count: int, step: int) -> list[str]:
     return [f"{word} 1", *(str(1 + step * i) for i in range(1, count))]
 
 
-def _bias_figure(tested: RunOnTestSet, maps: Tensor, text: str) -> RunFigure:
+def _bias_figure(tested: TrainedRun, maps: Tensor, text: str) -> RunFigure:
     return RunFigure(
         draw_axes=partial(_draw_biases, maps.numpy()),
         title="Relative position bias",
@@ -125,13 +125,13 @@ def _draw_biases(maps: np.ndarray) -> Figure:
     return figure
 
 
-def filters_figure(tested: RunOnTestSet) -> RunFigure:
+def filters_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the first layer's filters, or of their principal components.
 
     Components are shown if the filters embed patches.
     """
-    model = tested.predictor.model
-    weight = first_filters(model, tested.predictor.in_chans)  # (D, C, P, P)
+    model = tested.model
+    weight = first_filters(model, tested.data.in_chans)  # (D, C, P, P)
     spec = model.spec
     if isinstance(spec, PatchSpec) and not PATCH_EMBEDS[spec.patch_embed].takes("stem_width"):
         tiles = principal_components(weight)
@@ -193,9 +193,9 @@ def _draw_filters(tiles: np.ndarray) -> Figure:
     return figure
 
 
-def embeddings_figure(tested: RunOnTestSet) -> RunFigure:
+def embeddings_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the pooled features of images on their first two principal components."""
-    model, index = tested.predictor.model, tested.sample
+    model, index = tested.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
     rows = []
@@ -212,7 +212,7 @@ def embeddings_figure(tested: RunOnTestSet) -> RunFigure:
     labels = tested.data.test.labels[index].numpy()
     token = "CLS" if model.cls_token is not None else "pooled"
     return RunFigure(
-        draw_axes=partial(_draw_embeddings, places, labels, list(tested.predictor.names), shares),
+        draw_axes=partial(_draw_embeddings, places, labels, list(tested.class_names), shares),
         title=f"Map of the {token} features",
         summary=f"The {token} features that the classifier reads, on their first two principal"
         f" components ({100 * sum(shares[:2]):.0f} % of the variance).",
