@@ -24,6 +24,7 @@ from vitcli.runner.data.check import check_folder
 from vitcli.runner.data.find import cache_root, check_name
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.labels import refuse_names
+from vitcli.runner.data.listing import group_of
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.data.own import list_pictures
 from vitcli.runner.errors import ConfigError, InputError
@@ -293,6 +294,23 @@ def test_groups_are_not_divided(prefix, pictures, tmp_path):
         assert not train & test
         tested += part.test.names
     assert sorted(tested) == sorted(list_pictures(name).names)
+
+
+WRITTEN = [("5", "5.0"), ("p0", " p0\u00a0"), ("p0", "p0\u200b"), ("e\u0301", "\xe9")]
+"""A group as it is written for training pictures, and for the test pictures of the same person."""
+
+
+@WITH_GROUPS
+@pytest.mark.parametrize(("trained", "tested"), WRITTEN)
+def test_a_group_is_the_same_however_it_is_written(prefix, trained, tested, pictures, tmp_path):
+    torn = [
+        each._replace(group={"train": trained, "test": tested}.get(each.split, "nan"))
+        for each in pictures
+    ]
+    name = WRITERS[prefix](tmp_path / "own", torn)
+    groups = group_of(list_pictures(name), None)
+    assert {*groups.values()} == {"\xe9" if "e" in trained else trained}, "nan is no group"
+    assert len(groups) == 30
 
 
 @WITH_GROUPS

@@ -16,8 +16,9 @@ LONGEST = 1000
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
-NO_LABEL = ("-1", "nan", "null")
+NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
+NO_GROUP = ("nan", "null", "none")
 Pairs = list[tuple[str, str]]
 
 
@@ -30,6 +31,15 @@ def stripped(label: str) -> str:
 
 def same_class(label: str) -> str:
     return composed(stripped(label))
+
+
+def same_group(group: str) -> str:
+    """Return a group as every file writes it; '' for what pandas writes for no group.
+
+    A column of whole numbers with a gap becomes one of floats, such as ``5.0``.
+    """
+    written = re.sub(r"^(\d+)\.0+$", r"\1", same_class(group))
+    return "" if written.casefold() in NO_GROUP else written
 
 
 def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -73,18 +83,22 @@ def names_alike(names: Sequence[str]) -> Pairs:
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
     """Return notes on names that may stand for one class, or for no label."""
-    numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
-    kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
-    notes = [
-        f"note: the classes {printable(a)!r} and {printable(b)!r} {what}; if they are one class,"
-        f" write one label{f' ({len(pairs):,} such pairs)' if len(pairs) > 1 else ''}"
-        for what, pairs in kinds.items()
-        for a, b in pairs[:1]
-    ]
-    return notes + [
+    return notes_on_pairs(names, "classes", "class") + [
         f"note: {name!r} is a class; if it means that a picture has no label, remove its pictures"
         for name in names
         if name.casefold() in NO_LABEL
+    ]
+
+
+def notes_on_pairs(names: Sequence[str], several: str, one: str) -> list[str]:
+    """Return notes on names that may stand for one thing, such as a class."""
+    numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
+    kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
+    return [
+        f"note: the {several} {printable(a)!r} and {printable(b)!r} {what}; if they are one"
+        f" {one}, write one name{f' ({len(pairs):,} such pairs)' if len(pairs) > 1 else ''}"
+        for what, pairs in kinds.items()
+        for a, b in pairs[:1]
     ]
 
 

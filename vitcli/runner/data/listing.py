@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vitcli.core.spec.readers import split_name
 from vitcli.runner.data.catalogue import IN_CHANS
+from vitcli.runner.data.labels import same_group
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable, quoted
 
@@ -129,7 +130,7 @@ def own_path(name: str, data_dir: Path | None = None) -> Path | None:
 def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
     """Return the group of each picture that is in one, by its name; see ``data.group``."""
     if pattern is None:
-        pairs = zip(folder.names, folder.groups or [""] * len(folder.names), strict=True)
+        pairs = zip(folder.names, map(same_group, folder.groups), strict=bool(folder.groups))
         return {name: group for name, group in pairs if group}
     found = {}
     for name in folder.names:

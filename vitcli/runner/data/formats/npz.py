@@ -156,7 +156,7 @@ def _listed(
         if "labels" not in own:
             raise ValueError(f"{name} has no labels; needed are {WANTED}")
         labels.append(_labels(own["labels"], arrays[own["labels"]]))
-        groups += map(str, _whole(arrays[own["groups"]])) if "groups" in own else [""] * count
+        groups += _groups(arrays[own["groups"]]) if "groups" in own else [""] * count
         splits += [split] * count
         paths += [f"{path}/{name}/{row}" for row in range(count)]
     if len({array.shape[1:] for array in pixels}) > 1:
@@ -213,6 +213,13 @@ def _labels(name: str, array: Array) -> np.ndarray:
         )
     values = values.reshape(-1)
     return _texts(values)
+
+
+def _groups(array: Array) -> list[str]:
+    values = _whole(array)
+    if values.size != len(values):
+        raise ValueError(f"groups are {values.dtype} {values.shape}; needed is one an image")
+    return [str(group) for group in _texts(values.reshape(-1)).tolist()]
 
 
 def _class_names(array: Array | None) -> list[str]:
