@@ -205,3 +205,12 @@ def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, mon
     monkeypatch.setattr("vitcli.core.data.batches.LIMITED", 5)
     path = make(tiny, "short", **{"train.limit_batches": 1})
     assert documents(path, "--what", "confusion")[0]["confusion"]["num_test"] == 24
+
+
+def test_a_page_of_somebody_else_is_not_replaced(run):
+    page = Path("figures/index.html")
+    assert vitcli("visualize", run, "--what", "filters")[0] == 0
+    assert vitcli("visualize", run, "--what", "filters")[0] == 0, "its own page is"
+    page.write_text("mine")
+    assert vitcli("visualize", run, "--what", "filters")[0] == 2
+    assert page.read_text() == "mine"

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.trained_run import TrainedRun
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, require_replaceable
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.page import html
 from vitcli.runner.visualize.render import VisualizedRun, visualize
 
 PAGE = "index.html"
+TITLE = b": figures of the model</title>"
 
 
 def visualize_runs(
@@ -30,6 +31,7 @@ def visualize_runs(
     """
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
+    require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
     done: list[VisualizedRun] = []
     failed: list[UserError] = []
     taken: set[str] = set()
