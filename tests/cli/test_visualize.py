@@ -16,6 +16,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
+from tests.cli import commands
 from tests.cli.commands import document, printed, said
 from tests.conftest import TINY, draw_pictures
 from tests.core.specs import rows
@@ -209,8 +210,8 @@ def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, mon
 
 def test_a_page_of_somebody_else_is_not_replaced(run):
     page = Path("figures/index.html")
-    assert vitcli("visualize", run, "--what", "filters")[0] == 0
-    assert vitcli("visualize", run, "--what", "filters")[0] == 0, "its own page is"
+    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0
+    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0, "its own page is"
     page.write_text("mine")
-    assert vitcli("visualize", run, "--what", "filters")[0] == 2
+    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 2
     assert page.read_text() == "mine"
