@@ -1,6 +1,5 @@
 """The Python interface, beyond the examples in README."""
 
-import inspect
 import math
 import re
 from collections.abc import Callable
@@ -23,15 +22,9 @@ def refusal(function: Callable[..., Any], *args: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_every_name_is_listed_and_explains_itself():
+def test_every_name_is_listed():
     assert set(vitcli.__all__) <= set(dir(vitcli))
     assert not hasattr(vitcli, "build_modle")
-    for name in vitcli.__all__:
-        if inspect.isfunction(function := getattr(vitcli, name)):
-            text = inspect.getdoc(function) or ""
-            assert "Raises:" in text, name
-            for parameter in inspect.signature(function).parameters:
-                assert f"    {parameter}: " in text, (name, parameter)
 
 
 def test_one_line_builds_the_model_of_cifar10_small():

@@ -232,21 +232,6 @@ def test_every_command_and_setting_runs(trained, command):
     assert code in (0, partly), output
 
 
-IN_A_CLONE = re.compile(
-    r"(DATA=\w+ )?(python (-m (experiments|tests)|experiments/|\.ci)|pytest|\.ci/)"
-)
-DOCS = [page for page in PAGES if page != README]
-
-
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
-def test_a_page_says_for_whom_it_is_and_what_it_needs(page):
-    first = re.findall(r"^(?!#|!\[).+$", page.read_text(), re.MULTILINE)[0]
-    kind = "tutorial" if page.parent.name == "tutorials" else "page"
-    assert first.startswith(f"This {kind} is for ") or page.stem == "index"
-    needs_a_clone = any(IN_A_CLONE.match(command) for command in page_commands(page))
-    assert ("in the repository, not in the installed package" in first) == needs_a_clone
-
-
 PYTHON = ROOT / "docs/reference/python.md"
 SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
 """A line that makes a tensor, with its shape in a comment."""
@@ -291,14 +276,6 @@ def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, mo
     accuracy = names["run"].result["test_accuracy"]
     assert (names["logits"].argmax(1) == names["labels"]).mean() == accuracy
     assert printed.endswith("build_model: unknown field 'model.dept'; did you mean 'depth'?\n")
-
-
-def test_the_error_that_readme_shows_is_the_error():
-    shown = re.search(r"\$ (vitcli .*)\n(error: .*)\n", README.read_text())
-    assert shown is not None
-    code, output = invoke(shown[1])
-    assert code == 2
-    assert output.strip() == shown[2]
 
 
 def test_generated_tables_are_current(monkeypatch):

@@ -15,7 +15,6 @@ from tests.cli import commands
 from tests.own_code import EVERY, FOCAL, MEAN, as_new_process, forget, vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from vitcli import parts
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.task import TASKS
@@ -336,16 +335,6 @@ def test_options_are_checked_like_fields_and_parts_are_in_the_schema(tiny, every
     assert "Uniform" in [each.get("const") for each in attention["oneOf"]]
 
 
-TAKING = ["model.attention=Cosine", "model.attention={name: Cosine}", "model.family=TinyNet"]
-TAKING += ["task.name=poly1", "data.name=squares:500"]
-
-
-@pytest.mark.parametrize("setting", [*TAKING, "model.residual=Cosine", "train.precision=Cosine"])
-def test_an_unknown_value_says_what_own_parts_need(tiny, setting):
-    (line,) = vitcli(f"train {tiny} -s '{setting}' --dry-run", 2).splitlines()
-    assert line.count("--code FILE.py") == (setting in TAKING)
-
-
 def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
     before = config_hash(load_experiment(str(tiny)).spec)
     Path("every.py").write_text(EVERY.partition("@metric")[0])
@@ -497,11 +486,6 @@ def test_a_dry_run_counts_what_an_own_optimizer_stores(tiny, every):
     assert own["estimated_seconds"] > 0
     saved = plain["estimated_memory_bytes"] - own["estimated_memory_bytes"]
     assert saved == 8 * plain["parameters"], "none of the two numbers a parameter of AdamW"
-
-
-def test_the_page_names_every_decorator():
-    named = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "reference/own-parts.md").read_text(), re.M))
-    assert named == set(parts.__all__) - {"Classify", "Objective", "Position"}
 
 
 def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):

@@ -22,7 +22,6 @@ from tests.own_code import vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
-from vitcli.cli.live import epoch_line
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
@@ -222,15 +221,6 @@ def test_its_pictures_are_legible(task):
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():
             assert faults(figure.draw) == [], name
-
-
-def test_the_line_of_an_epoch_has_its_numbers(task):
-    record = RunDir(Path(task.finished("run"))).metrics()[-1]
-    line, headline = epoch_line(record, task.row), task.row.headline
-    name = "" if task.row.classifies else f"{headline.short or headline.label} "
-    assert f"test {name}{headline.text(record[task.measure], headline.short_digits)}" in line
-    for report in set(task.row.reports) - {headline.name}:
-        assert f"{report.replace('_', ' ')} {record[f'train_{report}']:.3f}" in line
 
 
 def test_tensorboard_has_its_numbers_and_pictures(task):

@@ -14,7 +14,6 @@ from tests.browser.explorer import (
     colour_at,
     make_model,
     middle,
-    number,
     patch,
     place,
     scene_of,
@@ -41,25 +40,6 @@ def test_hovering_shows_what_a_patch_attends_to(visit, scene):
         assert text(shown, "who") == f"Row {row + 1}, column {column + 1}"
     shown.move(*place(shown, scene, 3, -1))
     assert state(shown)["query"] == "0", "there is no patch outside the model's input"
-
-
-def test_the_text_shows_the_numbers_of_the_map(visit, scene):
-    shown = visit(page([scene], Opening(layer=2, head=1, query=(4, 2))))
-    row = scene.attention[1, 0, patch(scene, 4, 2)]
-    close_to(values(shown), row)
-    best, largest = int(row[PREFIX:].argmax()), 100 * float(row.max())
-    where = f"row {best // 8 + 1}, column {best % 8 + 1}"
-    patches = pytest.approx(100 * float(row[PREFIX:].max()), abs=largest / 255 + 0.06)
-    assert text(shown, "strongest li").startswith(where)
-    assert number(text(shown, "strongest .number")) == patches
-    shown.move(*place(shown, scene, best // 8, best % 8))
-    state(shown)
-    name, _, share = text(shown, "probe").partition(": ")
-    assert (name, number(share)) == (where, patches)
-    prefix = pytest.approx(100 * float(row[:PREFIX].sum()), abs=largest / 255 + 0.06)
-    assert number(text(shown, "prefix-sum")) == prefix
-    assert text(shown, "prefix-names") == "to CLS and registers"
-    assert values(shown).sum() == pytest.approx(1, abs=len(row) * largest / 25500)
 
 
 def test_a_click_pins_and_escape_unpins(visit, scene):

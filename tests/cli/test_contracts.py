@@ -1,16 +1,20 @@
 """What all commands have in common: JSON, folders that cannot be written to, names of any kind."""
 
+import csv
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.commands import printed, save_picture, started, vitcli
+from tests.cli.commands import document, printed, save_picture, started, vitcli
 from tests.fabricated import make_run
 
 ADVICE = "choose another place with -o"
@@ -40,6 +44,37 @@ def test_json_is_one_document(stage, command):
     assert isinstance(json.loads(out), dict | list)
 
 
+FORMATTED = (
+    *("eval mapped", "eval mapped --probe knn", "eval mapped --probe linear"),
+    *("eval captions --zero-shot", "predict mapped x.png y.png --top 2"),
+)
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from numbers(each)
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+@pytest.mark.parametrize("command", FORMATTED)
+@pytest.mark.parametrize("form", ["text", "csv"])
+def test_every_format_has_the_numbers_of_json(stage, command, form):
+    words = command.split()
+    known = {*numbers(document(*words))}
+    shown = printed(*words, "--format", form)
+    if form == "csv":
+        cells = {cell for row in csv.reader(shown.splitlines()) for cell in row}
+        found = {float(cell) for cell in cells if re.fullmatch(r"\d+\.\d+", cell)}
+        assert len(found) > 0
+        assert found <= known | {round(number, 6) for number in known}
+    else:
+        shares = {*re.findall(r"(\d+\.\d+) %", shown)}
+        assert len(shares) > 0
+        assert shares <= {f"{100 * x:.{digits}f}" for x in known for digits in (1, 2)}
+
+
 @pytest.fixture
 def place(tiny, here, monkeypatch) -> None:
     """Enter a folder with a picture and an experiment; no data set is read."""
@@ -66,8 +101,6 @@ def refused(command: str) -> tuple[int, str]:
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("command", WRITING)
 def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatch):
-    """A read-only disk, and a file in the place of the folder."""
-
     def refuse(*_, dir: Path, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
 

@@ -114,35 +114,6 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
-def draw_lamps(root: Path, classes: dict[str, tuple[int, int, int]], step: int) -> None:
-    """Lamps that differ in colour between classes and, by ``step`` pixels, in place within one."""
-    for split, rows in (("train", range(4)), ("test", range(4, 6))):
-        for name, colour in classes.items():
-            folder = root / split / name
-            folder.mkdir(parents=True)
-            for row in rows:
-                picture = Image.new("RGB", (32, 32), (10, 10, 10))
-                picture.paste(colour, (1 + step * row, 8, 7 + step * row, 24))
-                picture.putpixel((31, row), (row, 0, 0))
-                picture.save(folder / f"{row}a.png")
-
-
-@pytest.mark.parametrize("step", [0, 5])
-def test_classes_that_differ_in_colour_only_are_no_copies_of_each_other(here, step):
-    draw_lamps(here / "lamps", {"stop": (255, 0, 0), "go": (0, 130, 0)}, step)
-    code, out, err = vitcli("check", "lamps", "--json", "--leave-out", "copies.csv")
-    found = json.loads(out)
-    assert not [pair for pair in found["near"] + found["alike"] if len(classes_in(pair)) > 1]
-    assert (code, len(found["near"])) == ((6, 4) if step == 0 else (0, 0))
-    words = shlex.split(err.splitlines()[-1])
-    assert (words[:5], len(words)) == (["next", "vitcli", "train", "finetune", "--data"], 6)
-    assert load_data(DataSpec(name=words[5])).test.labels.tolist() == [0, 0, 1, 1]
-
-
-def classes_in(pair: list[str]) -> set[str]:
-    return {name.split("/")[1] for name in pair}
-
-
 def test_a_copy_of_another_class_is_shown_but_not_left_out(flawed):
     (flawed / "test" / "neu" / "flat.png").rename(flawed / "test" / "alt" / "flat.png")
     code, out, _ = vitcli("check", str(flawed), "--json", "--leave-out", "copies.csv")
@@ -189,13 +160,6 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
-
-
-def test_options_and_names_that_do_not_fit_are_refused(here):
-    assert "--skip-bad: skip_bad is for your own" in said(2, "data", "info", "scenes", "--skip-bad")
-    assert "leave out --from" in said(2, "data", "get", "hf:beans", "--from", "x")
-    Path("labels.csv").write_text("path,label\n")
-    assert "did you mean 'csv:labels.csv'?" in said(2, "data", "check", "labels.csv")
 
 
 @pytest.mark.parametrize(
@@ -311,8 +275,3 @@ def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, ve
         talk = said(5, *words)
         assert ("VITCLI_CACHE" in talk, talk.count("error:")) == (True, 1), talk
     assert not Path("~").exists()
-
-
-@pytest.mark.parametrize(("command", "takes_code"), [("info", True), ("get", False), ("rm", False)])
-def test_an_unknown_name_asks_for_own_code_only_where_the_command_takes_it(command, takes_code):
-    assert ("--code" in said(2, "data", command, "nonsense")) == takes_code

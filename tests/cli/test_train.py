@@ -1,6 +1,5 @@
 """`vitcli train`: where a run goes, what it starts from, and what its next command is."""
 
-import errno
 import json
 import os
 import re
@@ -94,19 +93,6 @@ def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
     following = out.splitlines()[-1].partition("next           ")[2]
     assert following == f"vitcli eval{ends}"
     printed(*shlex.split(following)[1:])
-
-
-def test_a_training_says_that_its_event_file_is_incomplete(tiny, monkeypatch):
-    opened = Path.open
-
-    def open_file(path: Path, mode: str = "r", *words, **options):
-        if mode == "xb":
-            raise OSError(errno.ENOSPC, "disk full")
-        return opened(path, mode, *words, **options)
-
-    monkeypatch.setattr(Path, "open", open_file)
-    code, out, talk = vitcli("train", tiny, "-o", "run", "--epochs", 1)
-    assert (code, talk.count("(disk full)"), out.count("(disk full)")) == (0, 1, 1)
 
 
 def test_a_run_finds_its_pictures_after_they_have_moved(copy_of_run, workshop, here, pictures):
