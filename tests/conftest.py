@@ -62,7 +62,6 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let idle workers take over tests of busy workers."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
@@ -115,7 +114,6 @@ def native_machine(here, tmp_path_factory, monkeypatch) -> None:
 
 @pytest.fixture
 def real_places(monkeypatch) -> None:
-    """Search data sets where this machine has them, for tests marked ``data``."""
     for name, value in REAL_PLACES.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
@@ -135,7 +133,6 @@ def draw_pictures(place: Path, train: int = 40, test: int = 12) -> Path:
 
 @pytest.fixture
 def pictures(here) -> Path:
-    """Return the folder that ``draw_pictures`` makes."""
     return draw_pictures(here)
 
 
@@ -187,5 +184,4 @@ def without_workers(monkeypatch) -> None:
 
 @pytest.fixture
 def environment(here) -> dict[str, str]:
-    """Return the environment of a subprocess that imports this checkout."""
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}

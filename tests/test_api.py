@@ -15,7 +15,6 @@ from vitcli.core.data.source import DataSet, Images
 
 
 def refusal(function: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """Return the message with which a function refuses its arguments, in one line."""
     with pytest.raises(vitcli.UserError) as caught:
         function(*args, **options)
     assert "\n" not in str(caught.value)
@@ -49,7 +48,6 @@ def test_fit_learns(pictures):
 
 @pytest.fixture
 def mine() -> DataSet:
-    """A data set that no catalogue has, with a channel of one level."""
     pixels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
     pixels[:, 2] = 7
     images = Images(pixels, torch.arange(40) % 2)

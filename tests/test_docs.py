@@ -81,7 +81,6 @@ ENDS = {
 
 
 def prose(page: Path) -> str:
-    """A page without its generated tables."""
     return GENERATED.sub("", page.read_text())
 
 
@@ -90,7 +89,6 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def page_commands(page: Path) -> list[str]:
-    """Every command of a page, in blocks and inside sentences."""
     lines = [line.strip() for block in blocks(page, "bash") for line in block.splitlines()]
     inline = CODE.findall(BLOCK.sub("", prose(page)))
     inline = [code for code in inline if code.startswith(PROGRAMS)]
@@ -111,7 +109,6 @@ COMMANDS = list(dict.fromkeys(SHOWN))
 
 
 def not_run(command: str) -> str | None:
-    """Why a command is not run here; None if it is."""
     return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
 
 
@@ -119,7 +116,6 @@ PATHS = [path for path, _ in commands_of(root())]
 
 
 def shows(command: str) -> set[str]:
-    """What a command shows: its name, alone and with each setting."""
     words = shlex.split(command)
     name = " ".join(words[: 3 if " ".join(words[:3]) in PATHS else 2])
     settings = {value for option, value in pairwise(words) if option == "-s"}
@@ -149,7 +145,6 @@ SMALL_DATA = " --data imagefolder:pictures -s data.resize=32"
 
 
 def shortened(command: str) -> str:
-    """The command with options that make it end within seconds."""
     command = command.replace("corrections.csv --name corrected", "copies.csv --name leaves")
     command = command.replace(" experiments/results/ship", f" {ROOT}/experiments/results/ship")
     if command.startswith("vitcli bench ") and "--help" not in command:
@@ -185,7 +180,6 @@ def shortened_training(command: str) -> str:
 
 @pytest.fixture
 def trained(here, workshop) -> Path:
-    """A folder with a picture, a folder of pictures, and 'vitcli train', cut short."""
     Image.new("RGB", (40, 30), "teal").save("photo.jpg")
     pictures = draw_pictures(here)
     for old, new in {"dark": "beech", "bright": "red oak"}.items():

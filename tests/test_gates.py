@@ -21,12 +21,10 @@ from vitcli.runner.search.space import point_key
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the committed result of a gate."""
     return dict(json.loads(path.read_text()))
 
 
 def is_whole(results: Mapping[str, list[dict]], cases: Mapping[str, Any]) -> None:
-    """Check that a result has every case, with seeds from 0 on."""
     assert results.keys() == cases.keys()
     for rows in results.values():
         assert [row["seed"] for row in rows] == list(range(len(rows)))

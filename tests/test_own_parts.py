@@ -69,21 +69,18 @@ class Batchwise(Rule):
 
 @pytest.fixture
 def every(here) -> None:
-    """Load the user's file with a part of every kind."""
     Path("every.py").write_text(EVERY)
     own_code.load([Path("every.py")])
 
 
 @pytest.fixture
 def small_check(pictures, monkeypatch) -> None:
-    """Let the check of parts train on few pictures."""
     data = {"name": f"imagefolder:{pictures}", "resize": 32}
     monkeypatch.setitem(check_code.SMALL, "data", data)
 
 
 @pytest.fixture
 def tutorial(tiny, monkeypatch) -> list[str]:
-    """Write the files of the tutorial, with ``tiny`` for quickstart; return its commands."""
     tiny.write_text(tiny.read_text().replace(", mixup: 0.5", ""))
     text = PAGE.read_text().replace("base: quickstart", f"base: {tiny}")
     text = text.replace("seeds: [0, 1, 2]", "seeds: [0]\ntrain: {epochs: 1}")
@@ -395,7 +392,6 @@ class Odd(nn.Module):
 
 @pytest.fixture
 def taught(tiny, without_workers) -> None:
-    """A study of an own model whose trials teach another study, in another folder without code."""
     Path("odd.py").write_text(ODD)
     head = f"code: [odd.py]\nbase: {tiny}\nseeds: [0, 1]\ntrain: {{epochs: 1, limit_batches: 1}}\n"
     odd = "{model.family: Odd}, deep: {model: {family: Odd, depth: deep, patch_size: wide}}"

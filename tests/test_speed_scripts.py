@@ -33,7 +33,6 @@ def part(stages, name, code, *words, **options):
 
 
 def run(stages, out, *parts, seconds=1000.0, **options):
-    """Run one stage of these parts, and return the outcome as text."""
     out.mkdir(exist_ok=True)
     runner = stages.StageRunner(out, FACTS, **options)
     return str(runner.run(stages.Stage("stage", seconds, list(parts))))

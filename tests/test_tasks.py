@@ -52,20 +52,17 @@ def name(request) -> str:
 
 @pytest.fixture
 def added(monkeypatch) -> None:
-    """The row of ``tests/denoising.py``, until the test ends."""
     monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
 
 
 @pytest.fixture
 def task(name, here, added, tmp_path_factory) -> TinyTask:
-    """A task with its tiny experiment."""
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
     return TinyTask(name, place)
 
 
 def objective(tiny: TinyTask, changes: dict | None = None):
-    """Return the task's object and its data set."""
     spec = tiny.experiment(changes).spec
     data = load_data(spec.data)
     spec = resolve(spec, data)

@@ -40,7 +40,6 @@ def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
 
 
 def state(shown: Page) -> dict[str, str]:
-    """Return the explorer's attributes after the next drawing."""
     found: dict[str, str] = shown.evaluate(
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
         " done({...document.querySelector('.explorer').dataset}))))"
@@ -72,7 +71,6 @@ def middle(shown: Page, selector: str) -> tuple[float, float]:
 
 
 def place(shown: Page, scene: Scene, row: int, column: int) -> tuple[float, float]:
-    """Return the middle of a patch in the window."""
     left, top, width, height = shown.evaluate(
         "(() => { const box = document.querySelector('.stage').getBoundingClientRect();"
         " return [box.x, box.y, box.width, box.height]; })()"
@@ -96,7 +94,6 @@ def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None
 
 
 def colour_at(shown: Page, x: float, y: float) -> list[int]:
-    """Return the colour of the large picture at a point of the window: red, green, blue."""
     found: list[int] = shown.evaluate(
         "(() => { const canvas = document.querySelector('.stage');"
         " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"

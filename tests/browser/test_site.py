@@ -19,7 +19,6 @@ pytest.importorskip("material", reason="pip install '.[docs]'")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site, built strictly: a dead link or anchor is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -102,8 +102,6 @@ RAY = "ablate mine.yaml --device cpu --engine ray --address auto --gpus 0.25"
 
 
 class Recorded(Fake):
-    """Keeps the setup that it is made with."""
-
     setup: Setup
 
     def __call__(self, name: str, root: Path, jobs: Any, setup: Setup) -> "Fake":

@@ -19,7 +19,6 @@ from vitcli.runner.experiment.config import load_experiment
 
 
 def written(*words: object) -> dict:
-    """The JSON that these words write."""
     said(0, "attn-map", *words, "-o", "x.json")
     return json.loads(Path("x.json").read_text())
 
@@ -99,7 +98,6 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
 
 
 def explorer(*words: object) -> dict:
-    """The data of the page that these words write."""
     said(0, "attn-map", *words, "--format", "html", "-o", "x.html")
     return parse(Path("x.html").read_bytes()).data
 

@@ -92,7 +92,6 @@ def place(tiny, here, monkeypatch) -> None:
 
 
 def refused(command: str) -> tuple[int, str]:
-    """Return the exit code and the only error."""
     code, _, talk = vitcli(*shlex.split(command))
     (error,) = [line for line in talk.splitlines() if line.startswith("error:")]
     return code, error

@@ -100,7 +100,6 @@ def test_a_probe_can_measure_the_validation_images(copy_of_run):
 
 @pytest.fixture
 def captioned(copy_of_run) -> str:
-    """A run with captions about dark and bright pictures."""
     changes = {"task.name": "clip", "data.augment.mixup": 0, "train.precision": "fp32"}
     copy_of_run(Path("run"), changes | {"optim.lr": 0.01, "train.epochs": 3})
     return "run"

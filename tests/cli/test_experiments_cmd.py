@@ -25,7 +25,6 @@ STUDY = (
 
 
 def local(name: str, text: str) -> Path:
-    """An experiment file of one's own."""
     Path("experiments").mkdir(exist_ok=True)
     path = Path("experiments") / name
     path.write_text(text)

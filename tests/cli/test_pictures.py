@@ -59,7 +59,6 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(mapped_run):
 
 
 def test_a_bad_picture_is_one_line_and_the_others_are_written(mapped_run):
-    """tests/runner/data/test_pictures.py has every kind of bad picture."""
     Path("bad.png").write_text("words")
     code, out, talk = attn_map(mapped_run, "bad.png", "-o", "out")
     assert (code, out, Path("out").exists()) == (4, "", False)

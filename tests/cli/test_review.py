@@ -97,7 +97,6 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
 
 
 def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
-    """Its files have hostile names; one training picture is in both classes."""
     odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
     odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
     path = train(tiny, changes={"train.epochs": 0, "data.val_split": 20})

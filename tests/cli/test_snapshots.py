@@ -28,7 +28,6 @@ CODES = {2, 3, 4, 5}
 
 
 def helps(command: str) -> list[str]:
-    """Return the lines that ask for the help of a command, and of the commands below it."""
     found: Any = typer.main.get_command(app)
     for word in command.split():
         found = found.commands[word]

@@ -22,7 +22,6 @@ def read(path: str) -> dict:
 
 
 def error_of(talk: str) -> str:
-    """The only error."""
     (error,) = [line for line in talk.splitlines() if line.startswith("error:")]
     return error
 
@@ -66,7 +65,6 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
 
 
 def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
-    """tests/cli/test_terminal.py recognises a terminal."""
     monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     talk = said(0, "train", tiny, "--epochs", 2)
@@ -131,7 +129,6 @@ def pretrained_lengths() -> set[tuple[int, int | None]]:
     ],
 )
 def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes):
-    """A full training does not use the pre-training of a short try."""
     tiny.write_text(f"{tiny.read_text()}pretrain: {{train: {{epochs: 3, batch_size: 16}}}}\n")
     talk = said(0, "train", tiny, "-o", "run", *words)
     assert (pretrained_lengths(), talk.count("note: --")) == ({expected}, num_notes)

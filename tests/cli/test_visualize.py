@@ -120,7 +120,6 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
 
 
 def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run):
-    """tests/cli/test_attn_map.py has the other formats."""
     found = []
     for _ in range(2):
         said(0, "visualize", run, "--what", "heads", "--num-images", 4, "--format", "svg")

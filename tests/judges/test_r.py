@@ -51,7 +51,6 @@ def table(name: str) -> np.ndarray:
 
 
 def r_has(*packages: str) -> bool:
-    """Return whether this machine has R with these packages."""
     names = ",".join(f"'{package}'" for package in packages)
     check = f"q(status = !all(sapply(c({names}), requireNamespace, quietly = TRUE)))"
     try:
@@ -61,7 +60,6 @@ def r_has(*packages: str) -> bool:
 
 
 def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the name and the value of each number in a document."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from numbers(each, f"{name}/{key}")

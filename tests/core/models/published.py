@@ -19,7 +19,6 @@ class Published(NamedTuple):
 
 
 def parameters_of(spec: ModelSpec) -> int:
-    """Return the number of parameters, counted on the device ``meta``."""
     with torch.device("meta"):
         return count_parameters(build_model(spec))
 

@@ -26,7 +26,6 @@ def resnet(**fields: Any) -> ResNet18:
 
 
 def abstract(**fields: Any) -> ResNet18:
-    """Return a model without memory for its weights."""
     with torch.device("meta"):
         return resnet(**fields)
 

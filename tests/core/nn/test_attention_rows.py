@@ -39,7 +39,6 @@ def qkv(shape: TokenShape, scale: float = 1.0) -> list[Tensor]:
 
 
 def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor]) -> None:
-    """Assert equal outputs and input gradients, up to rounding in float64."""
     assert_close(one, other, rtol=0, atol=1e-12)
     pairs = [torch.autograd.grad(out.square().sum(), inputs) for out in (one, other)]
     for mine, theirs in zip(*pairs, strict=True):

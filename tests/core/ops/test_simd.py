@@ -46,7 +46,6 @@ def backend(request, here, two_threads) -> Backend:
 
 
 def precision_of(backend: Backend) -> torch.autocast:
-    """Return the context in which the kernels compute."""
     return torch.autocast("cpu", torch.bfloat16, enabled=backend.name == "half")
 
 
@@ -156,7 +155,6 @@ BRANCHES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
 
 
 def gradients_of(function: Callable[..., Any], x: Tensor, weights: Weights, grad: Tensor) -> Any:
-    """Return the output and all gradients."""
     given = [tensor for tensor in weights if tensor is not None]
 
     def on_tensors(x: Tensor, *found: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
 
 
 def explanation(method: str, **changes) -> Explanation:
-    """Return a made-up explanation: 4 layers, 3 heads, 8x8 patches and a prefix of 2 tokens."""
     fields: dict[str, Any] = {"label": LONG, "explained_class": LONG, "probability": 0.5}
     fields |= {"fit": "crop", "picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
     fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}

@@ -58,7 +58,6 @@ def test_corrections_read_no_picture_again_and_move_none_into_the_test_set(
 
 
 def test_what_is_corrected_is_no_problem_any_more(root):
-    """A picture in two classes, and a copy in the test set."""
     for name in ("train/dog/a.png", "test/dog/b.png"):
         (root / name).write_bytes((root / "train" / "cat" / "20-0.png").read_bytes())
     load(root, messages := [""])

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 @pytest.fixture
 def pets(tmp_path):
-    """11 cats and 7 dogs, in no splits."""
     generator = np.random.default_rng(1)
     add(tmp_path / "pets" / "cat", 11, generator)
     add(tmp_path / "pets" / "dog", 7, generator)

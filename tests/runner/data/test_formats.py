@@ -42,7 +42,6 @@ class Picture(NamedTuple):
 
 @pytest.fixture
 def pictures() -> list[Picture]:
-    """Eight training, two test and two validation pictures a class; two of each video."""
     generator = np.random.default_rng(0)
     counts = {"train": 8, "test": 2, "valid": 2}
     return [
@@ -180,7 +179,6 @@ def test_arrays_are_checked_and_shown(pictures, here):
 
 
 def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
-    """Write a picture for each label, which is a text."""
     files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in texts]
     if prefix == "parquet":
         pa = pytest.importorskip("pyarrow", reason="needs the extra hub")

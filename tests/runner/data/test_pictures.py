@@ -23,8 +23,6 @@ ORIENTATION = 0x0112
 
 @pytest.fixture
 def picture(tmp_path):
-    """Save an image under a name and return its path."""
-
     def save(image, name="x.png", **options):
         path = tmp_path / name
         image.save(path, **options)
@@ -175,7 +173,6 @@ def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and has next to no data."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + END
 

@@ -67,7 +67,6 @@ def test_channels_are_averaged_long_sounds_cut_and_short_ones_padded(tmp_path):
 
 
 def header(**fields: int) -> bytes:
-    """Return a file whose header claims other things than its 100 samples."""
     claims = {"format": 1, "channels": 1, "rate": RATE, "bits": 16, "bytes": 200} | fields
     kind, channels, rate, bits, size = claims.values()
     numbers = struct.pack("<IHHIIHH", 16, kind, channels, rate, 0, channels * bits // 8, bits)
@@ -98,7 +97,6 @@ def test_what_is_no_wav_file_or_a_hostile_one_is_refused_in_one_line(tmp_path, c
 
 
 def add_sounds(pictures: Path) -> None:
-    """A low sound for each dark picture and a high one for each bright picture."""
     for i, path in enumerate(sorted(pictures.glob("*/*/*.png"))):
         hertz = 300 if path.parent.name == "dark" else 1500
         write(path.with_suffix(".WAV" if i % 2 else ".wav"), tone(hertz + i, 0.4))

@@ -223,7 +223,6 @@ def test_a_field_of_another_task_or_of_a_study_is_not_suggested(field):
 
 
 def having(field: str) -> dict:
-    """Return the changes that choose a family and tasks with a field."""
     return flatten(
         next(raw for raw in choices() if field in field_names(raw=raw, only_chosen=True))
     )

@@ -30,7 +30,6 @@ RUNNING = (
 
 @pytest.fixture
 def downloaded(here, tiny, workshop) -> Path:
-    """A run folder from elsewhere, whose code would leave a trace if it was run."""
     if not (workshop / "own").exists():
         Path("far.py").write_text(EVERY + CANARY)
         words = f"--code far.py -s model.attention=Uniform --epochs 1 -o {workshop}/own"
@@ -294,8 +293,6 @@ def test_files_that_are_listed_import_each_other(tiny):
 
 
 class Package:
-    """An installed package whose entry point adds a schedule."""
-
     name = "half"
 
     class dist:  # noqa: N801  (the name of the library's attribute)

@@ -37,7 +37,6 @@ def make(step: int) -> Checkpoint:
 
 
 def reseal(path: Path, **changes: object) -> None:
-    """A manifest with other values and a hash that fits them."""
     manifest = json.loads(path.read_text())
     del manifest["sha256"]
     path.write_bytes(to_hashed_json(manifest | changes))

@@ -53,7 +53,6 @@ def fill_disk(monkeypatch, capacity: int = 0) -> None:
 
 
 def tags(folder: Path) -> set[str]:
-    """Return the tags in the only event file of a folder."""
     (file,) = folder.glob("events.out.tfevents.*")
     return {v.tag for event in LegacyEventFileLoader(str(file)).Load() for v in event.summary.value}
 
@@ -116,7 +115,6 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
 
 
 def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
-    """A run that was stopped has them, too."""
     for name, changes in (("a", {}), ("b", {"model.depth": 1})):
         short = {"train.limit_batches": 1, "train.epochs": 2}
         train(tiny, f"logs/{name}", short | changes, stop_after=1 if name == "b" else None)

@@ -218,7 +218,6 @@ def test_the_time_includes_the_start_and_the_evaluations(probed):
     ],
 )
 def test_evaluated_images(probed, changes, images):
-    """With a validation split, only the last epoch reads the test set."""
     probed.each = 3.0
     assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
 

@@ -65,7 +65,6 @@ def test_a_training_is_one_graph_and_an_evaluation_another(shapes, case):
 
 
 def compile_model(batch_size: int = 4, **fields) -> tuple[Classify, list[str]]:
-    """Return a task with its compiled model, and what the user is told."""
     model = build(depth=1, **fields).train()
     spec = ExperimentSpec(model=model.spec, train=TrainSpec(batch_size=batch_size, compile=True))
     batch = {"images": pictures(batch_size), "targets": torch.zeros(batch_size, dtype=torch.long)}

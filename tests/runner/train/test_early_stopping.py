@@ -40,7 +40,6 @@ def train_early(tiny: Path, folder: str, patience: int | None) -> FinishedTraini
 
 @pytest.fixture
 def script(monkeypatch):
-    """Return a function that sets the accuracies of the validation images, and other metrics."""
     original = Classify.measure
 
     def set_values(*values: float, **others: tuple[float, ...]) -> None:
@@ -57,7 +56,6 @@ def script(monkeypatch):
 
 
 def test_the_headline_can_be_another_metric(tiny, script):
-    """It stops at the best macro-F1, where the accuracy still rises."""
     script(0.1, 0.2, 0.3, 0.4, macro_f1=(0.6, 0.7, 0.6, 0.6))
     found = train(tiny, "run", EARLY | {"task.headline": "macro_f1"})
     assert found.result["epochs"] == 2
@@ -116,7 +114,6 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script):
 
 @pytest.fixture
 def from_probe(tiny, copy_of_run):
-    """Return a function that trains from the probe on the weights of a run."""
     copy_of_run(Path("first"), {"train.epochs": 1})
     fields = EARLY | {"train.init": "first", "train.init_head": "probe"}
 
@@ -134,7 +131,6 @@ def test_a_probe_reads_a_memory_map(from_probe, monkeypatch):
 
 
 def assert_killed_is_same(from_probe, script, calm, values, steps_before) -> None:
-    """Check that a kill in a training from the probe changes no bit."""
     script(*values)
     with stops_after(steps_before):
         from_probe("killed")

@@ -49,7 +49,6 @@ KINDS["swin"] |= PARTS  # batch norm wants whole batches
 
 @pytest.fixture
 def load(pictures, here):
-    """Return a function that loads an experiment of two epochs of three steps."""
     Path("small.yaml").write_text(TEXT % pictures)
 
     def load(changes):

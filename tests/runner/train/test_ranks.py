@@ -121,7 +121,6 @@ def test_a_rank_that_waits_learns_that_another_one_failed():
 
 
 def lose(run: RunDir, rank: int, store: dist.Store, size: int = 2, error: str = "closed") -> str:
-    """Return what a rank reports after an exchange has failed."""
     with pytest.raises(ResourceError) as caught, processes(rank, store, size).watch(run, "GO ON"):
         raise LostRankError(error)
     return str(caught.value)
@@ -174,7 +173,6 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
 
 @pytest.fixture
 def places(here, tmp_path_factory):
-    """Return the folder of the tiny task, shared by these tests."""
     place = tmp_path_factory.getbasetemp() / "rank-tasks"
     place.mkdir(exist_ok=True)
     return place
@@ -213,7 +211,6 @@ LONG = ("--epochs", "40")
 
 @pytest.fixture
 def calm(places) -> RunDir:
-    """A training on two ranks that nothing disturbs."""
     task = TinyTask("classify", places)
     run = places / "calm"
     if not (run / "result.json").exists():

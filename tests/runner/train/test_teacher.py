@@ -36,7 +36,6 @@ def tiny(here, tmp_path_factory) -> TinyTask:
 
 
 def change_teacher(tiny: TinyTask) -> None:
-    """Let other weights take the place of the teacher's."""
     shutil.rmtree("runs/teacher")
     TinyTask("classify", tiny.place).train("runs/teacher", FEW)
 
@@ -178,7 +177,6 @@ def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):
 
 
 def taught_study(tiny: TinyTask, teacher: str) -> tuple[object, ...]:
-    """Write a study of one taught variant with two seeds; return the command that saves it."""
     base = json.loads(tiny.path.read_text())
     base["task"]["teacher"] = teacher
     base["train"] |= {"limit_batches": 1, "epochs": 1}
