@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib import colormaps
 from numpy.testing import assert_allclose
 
 from tests.browser.explorer import (
@@ -21,7 +20,6 @@ from tests.browser.explorer import (
     text,
     values,
 )
-from vitcli.runner.attn_map.overlay import map_scale
 from vitcli.runner.visualize.explorer.page import Opening, page
 
 pytestmark = pytest.mark.browser
@@ -109,22 +107,6 @@ def test_the_small_maps_choose_layer_and_head(visit, scene):
     assert focus == "layer 2, mean"
     shown.click(*middle(shown, ".token:nth-child(2)"))
     assert (state(shown)["query"], text(shown, "who")) == ("1", "Register 1")
-
-
-@pytest.mark.parametrize("method", ["cls", "rollout"])
-def test_a_map_has_the_scale_of_the_figure(visit, scene, method):
-    shown = visit(page([scene], Opening(layer=3, rollout=method == "rollout")))
-    name = "rollout" if method == "rollout" else "mean"
-    painted = shown.evaluate(
-        f"[...document.querySelector('[aria-label=\"layer 3, {name}\"] canvas')"
-        ".getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 < 3)"
-    )
-    row = scene.rollout[2, 0] if method == "rollout" else scene.attention[2, :, 0].mean(0)
-    shares = map_scale(method, row[PREFIX:].max())(row[PREFIX:])
-    colours = 255 * colormaps["viridis"](shares)[:, :3]
-    assert_allclose(np.reshape(painted, (64, 3)), colours, atol=5)
-    unit = "share of attention" + (", square-root scale" if method == "rollout" else "")
-    assert text(shown, "unit") == unit
 
 
 def test_edges_are_the_strongest_of_all_patches(visit, scene):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page
-from tests.browser.explorer import make_model, scene_of, state
+from tests.browser.explorer import make_model, scene_of
 from tests.browser.live import bundled, live_page
 from tests.cli.commands import vitcli
 from tests.conftest import draw_pictures
@@ -145,18 +145,3 @@ def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
     shown.press("2")
     shown.wait(f"({views})[1] === '22'")
     assert shown.evaluate(views)[0] == before[0]
-
-
-@pytest.mark.parametrize(("depth", "above"), [(3, "13.5rem"), (12, "26rem")])
-def test_the_titles_of_the_columns_of_maps_do_not_overlap(visit, depth, above):
-    """Many layers make narrow cells; the page with a model leaves them less height."""
-    shown = visit(explorer_page([scene_of(make_model(depth=depth))]), size=(1280, 800))
-    shown.evaluate(f"document.querySelector('.halves').style.setProperty('--above', {above!r})")
-    state(shown)
-    mean, rollout = shown.evaluate(
-        "[...document.querySelectorAll('.maps .word')].map(word => {"
-        " const range = document.createRange(); range.selectNodeContents(word);"
-        " const box = range.getBoundingClientRect(); return [box.left, box.right, box.height]; })"
-    )
-    assert mean[1] + 2 <= rollout[0], (mean, rollout)
-    assert (rollout[2] > rollout[1] - rollout[0]) == (depth == 12), "the title is turned"

@@ -23,16 +23,6 @@ def written(*words: object) -> dict:
     return json.loads(Path("x.json").read_text())
 
 
-def test_a_figure_is_as_large_as_its_pictures_need(mapped_run):
-    path = save_picture("x.jpg", (400, 40))
-    said(0, "attn-map", mapped_run, path, "--method", "gradcam", "-o", "x.png")
-    with Image.open("x.png") as figure:
-        inked = np.asarray(figure.convert("L")) < 250
-    for blank in (~inked.any(1), ~inked.any(0)):
-        runs = "".join("x" if line else " " for line in blank).split()
-        assert max(map(len, runs)) < 70, "a third of an inch at 200 dots an inch"
-
-
 def test_the_numbers_are_the_models(mapped_run):
     path = save_picture("x.png", (8, 8))
     said(0, "attn-map", mapped_run, path, "--method", "head", "-o", "x.npz")

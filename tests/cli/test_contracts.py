@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import document, printed, save_picture, started, vitcli
+from tests.cli.commands import document, printed, save_picture, vitcli
 from tests.fabricated import make_run
 
 ADVICE = "choose another place with -o"
@@ -117,14 +117,6 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
         assert error.startswith(f"error: cannot write to {folder}")
 
 
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("command", ["explain", "export", "page"])
-def test_a_missing_folder_is_created(command):
-    words, folder = WRITING[command]
-    printed(*shlex.split(words))
-    assert [path.name for path in Path(folder).iterdir()] == [Path(words.split()[-1]).name]
-
-
 NAMING = (
     *("eval", "runs show", "runs rm -y", "runs watch", "train --resume", "train", "ablate"),
     *("visualize", "experiments show", "data info", "export --format safetensors", "train -o"),
@@ -139,11 +131,3 @@ def test_a_name_of_any_kind_is_refused_in_plain_lines(here, words, name):
     code, out, talk = vitcli(*words.split(), name)
     assert (code in (2, 4), out, talk.count("error: ")) == (True, "", 1)
     assert ("\x1b" in talk, len(talk) < 1000) == (False, True)
-
-
-@pytest.mark.ci
-def test_matplotlib_does_not_talk_about_its_cache(here, environment):
-    save_picture("x.png", (32, 32))
-    home = {"HOME": os.devnull, "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
-    done = started("attn-map", "cifar10-pocket", "x.png", "-o", "m.png", env=environment | home)
-    assert (done.returncode, done.stderr) == (0, "bundled model cifar10-pocket (cifar10)\n")

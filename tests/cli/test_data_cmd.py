@@ -17,7 +17,7 @@ from tests.cli.commands import document, said
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS, DataSpec
 from vitcli.runner.data.cache import files_in_cache
-from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, tile_size
+from vitcli.runner.data.contact_sheet import GAP, contact_sheet, tile_size
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import parse_sets
 
@@ -254,24 +254,3 @@ def test_each_row_shows_the_first_ten_of_its_class(in_chans, size):
             y = sheet.height - (3 - row) * (height + GAP) + height // 2
             x = sheet.width - (10 - column) * (width + GAP) + width // 2
             assert pixels[y, x].tolist() == [20 * row + column] * 3
-
-
-def test_small_images_grow_by_a_whole_factor_and_the_aspect_is_kept():
-    assert tile_size(2, 2) == (TILE, TILE)
-    assert tile_size(8, 16) == (TILE, TILE // 2)
-    assert tile_size(40, 40) == (40, 40)
-
-
-@pytest.mark.parametrize("version", ["refuses", "leaves ~"])
-def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, version):
-    def user_cache_dir(name: str) -> str:
-        if version == "refuses":
-            raise RuntimeError("could not determine the home directory")
-        return f"~/.cache/{name}"
-
-    monkeypatch.delenv("VITCLI_CACHE")
-    monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
-    for words in (["data", "ls"], ["train", "quickstart", "--epochs", "1"]):
-        talk = said(5, *words)
-        assert ("VITCLI_CACHE" in talk, talk.count("error:")) == (True, 1), talk
-    assert not Path("~").exists()

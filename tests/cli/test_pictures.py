@@ -153,18 +153,6 @@ def test_rejected_pictures_are_marked_in_every_format(run, photos):
     assert all(name in line for name, line in zip(best, shown, strict=True))
 
 
-def test_predict_says_why_a_probability_is_not_calibrated(run, photos):
-    for reason, numbers in {
-        "data.val_split": {},
-        "were right": {"set_threshold_0.9": 0.1, "val_accuracy": 1.0},
-        "too little": {"set_threshold_0.9": 0.1, "val_accuracy": 0.5},
-        "": {"temperature": 2.0},
-    }.items():
-        Path(run, "result.json").write_bytes(to_hashed_json(numbers))
-        talk = said(0, "predict", run, photos, "--reject", 0.8)
-        assert ("not calibrated" in talk, reason in talk) == (bool(reason), True)
-
-
 @pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
 def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos, threshold, size):
     for temperature in (1.0, 999.0):  # which changes the probability, but no set

@@ -212,16 +212,6 @@ def test_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, conten
     assert "\n" not in str(caught.value)
 
 
-def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch):
-    def fail(*_: object, **__: object):
-        raise SyntaxError("deep inside")
-
-    monkeypatch.setattr(Image, "open", fail)
-    (tmp_path / "x.jpg").write_bytes(jpeg())
-    with pytest.raises(InputError, match="damaged"):
-        read_picture(tmp_path / "x.jpg", size=(8, 8))
-
-
 def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

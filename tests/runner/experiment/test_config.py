@@ -25,7 +25,7 @@ from vitcli.runner.experiment.config import (
     parse_sets,
     typed_changes,
 )
-from vitcli.runner.experiment.problems import describe, field_names
+from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     LOADERS,
@@ -217,11 +217,6 @@ def choices() -> Iterator[dict]:
     yield from ({"task": taught}, {"pretrain": {"task": taught}})
 
 
-@pytest.mark.parametrize("field", ["train.class_weights", "train.frozen", "varients"])
-def test_a_field_of_another_task_or_of_a_study_is_not_suggested(field):
-    assert failure({field: 1}) == f"--set: unknown field {field!r}"
-
-
 def having(field: str) -> dict:
     return flatten(
         next(raw for raw in choices() if field in field_names(raw=raw, only_chosen=True))
@@ -305,15 +300,6 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
 
 
-def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
-    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
-    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
-        load_experiment("./old.yaml")
-    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
-        load_experiment("./old.yaml", {"train.epochs": 2})
-    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
-
-
 def test_the_name_of_a_run_is_answered_with_its_experiment(here):
     Path("runs/mine").mkdir(parents=True)
     Path("runs/mine/config.yaml").write_text(config_text(load_experiment("quickstart").spec))
@@ -327,11 +313,6 @@ def test_a_mean_for_another_number_of_channels_is_refused():
     spec = load_experiment("quickstart", {"data.mean": [0.5]}).spec
     with pytest.raises(ConfigError, match=r"data\.mean has 1 value for 3 channels"):
         fit_to_data(spec, describe_data(spec.data))
-
-
-def test_words_for_what_is_missing_or_too_short():
-    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
-    assert "needs at least 1" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
 
 
 def test_a_model_that_timm_lacks_is_blamed_on_its_field():

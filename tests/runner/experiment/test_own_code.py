@@ -193,12 +193,6 @@ def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     assert not own_code.state.files
 
 
-def test_a_file_may_declare_another_encoding(here):
-    Path("far.py").write_bytes(f"# coding: latin-1\n# caf\xe9\n{EVERY}".encode("latin-1"))
-    vitcli("experiments schema --code far.py")
-    own_code.load([Path("far.py")])
-
-
 @pytest.mark.parametrize(
     ("decorator", "body", "name"),
     [
@@ -252,14 +246,6 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line):
 def test_own_code_may_import_and_seed(here):
     Path("own.py").write_text(f"{EVERY}import torch._dynamo, torchvision\ntorch.manual_seed(1)\n")
     vitcli("experiments schema --code own.py")
-
-
-def test_own_code_may_lie_in_a_clone(tiny):
-    """There, the source of vitcli is beside it."""
-    Path("vitcli").mkdir()
-    Path("vitcli/__init__.py").touch()
-    Path("own.py").write_text(EVERY)
-    vitcli(f"train {tiny} --dry-run --code own.py -s model.attention=Uniform")
 
 
 def test_what_own_code_prints_is_not_among_the_results(tiny):
@@ -319,13 +305,3 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     assert "install the package half-rate" in vitcli("train --resume run", 2)
     as_new_process()
     assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
-
-
-def test_a_package_that_cannot_be_loaded_is_named(tiny, monkeypatch):
-    def fail() -> None:
-        raise ImportError("no libfoo")
-
-    monkeypatch.setattr(Package, "load", fail)
-    monkeypatch.setattr(own_code, "entry_points", lambda group: [Package])
-    talk = vitcli(f"train {tiny} -s optim.schedule=half", 2)
-    assert "package half-rate: its parts cannot be loaded: ImportError: no libfoo" in talk

@@ -196,9 +196,3 @@ def test_labels_that_do_not_belong_to_the_logits_are_refused(labels):
     content = archive(logits=np.eye(2), labels=np.array(labels, dtype=np.int64))
     with pytest.raises(ValueError, match="labels do not fit its logits"):
         per_image(read_outputs(content), ROW)
-
-
-@pytest.mark.parametrize("content", [b"", b"x\n", b"PK\x03\x04nonsense"])
-def test_what_is_no_archive_is_refused_without_advice_to_unpickle_it(content):
-    with pytest.raises(ValueError, match=r"^not an archive of predictions$"):
-        per_image(read_outputs(content), ROW)

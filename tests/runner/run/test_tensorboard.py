@@ -149,10 +149,3 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
     trials["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
     commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
     assert compared_settings(run, run.spec())["optim.lr"] == 0.5
-
-
-def test_a_removed_folder_is_not_made_again(tmp_path):
-    reasons: list[str] = []
-    Board(tmp_path / "gone", [], reasons.append).close()
-    assert reasons == [os.strerror(errno.ENOENT)]
-    assert not (tmp_path / "gone").exists()

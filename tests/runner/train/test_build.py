@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +15,11 @@ from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
 from tests.runner.train.conftest import train
 from vitcli.core.spec import TASKS, ExperimentSpec, TimmSpec, TrainSpec
-from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import build, flops, initial, rehearsal, trainer
+from vitcli.runner.train import build, flops, initial, rehearsal
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
@@ -112,22 +110,6 @@ def test_each_different_sentence_is_told_once(tiny, monkeypatch):
     warnings = [text for text in told if text.startswith("warning: ")]
     assert warnings == ["warning: all are equal", "warning: all are zero"]
     assert seen == [record["train_loss"] for record in run.metrics()]
-
-
-def test_a_slow_first_step_is_no_part_of_the_speed_that_is_shown(tiny, monkeypatch):
-    def slow(training, epoch):
-        for i, step in enumerate(run_epoch(training, epoch)):
-            if i == 0:
-                time.sleep(1)
-            yield step
-
-    run_epoch, told = Training.run_epoch, []
-    monkeypatch.setattr(Training, "run_epoch", slow)
-    monkeypatch.setattr(trainer, "REPORT_SECONDS", 0)
-    run = train(tiny, "run", {"train.epochs": 1}, on_event=told.append).run
-    first = next(event for event in told if isinstance(event, Progress))
-    assert first.step == 2
-    assert run.spec().train.batch_size / first.images_per_second < 0.4
 
 
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")

@@ -27,9 +27,8 @@ from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.train import finish, initial
-from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.initial import initial_module
-from vitcli.runner.train.start import FinishedTraining, Request, start
+from vitcli.runner.train.start import FinishedTraining
 
 EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
 
@@ -243,13 +242,6 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
     whole, few = [text for text in messages if "starts from a linear probe" in text]
     assert "80 training images" in whole
     assert "bright has 3 training images" in few
-
-
-@pytest.mark.parametrize("run", [dry_run, start])
-def test_to_freeze_everything_is_one_error(tiny, run):
-    experiment = load_experiment(str(tiny), {"train.freeze": 99})
-    with pytest.raises(ConfigError, match=r"train\.freeze: 99 names every parameter"):
-        run(experiment, Request(output=Path("run")), on_message=print)
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

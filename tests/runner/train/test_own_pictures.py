@@ -21,7 +21,6 @@ from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, start
 
@@ -206,19 +205,3 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     trial = replace(load_experiment(str(odd)), variant="baseline")
     with pytest.raises(ConfigError, match=r"data\.resize=\[40,48\]"):
         start(trial, Request(output=Path("trial")))
-
-
-@pytest.mark.parametrize("changes", [{"data.resize": 30}, {"model.img_size": 30}])
-def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
-    with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
-        train(odd, changes)
-
-
-def test_images_of_many_patches_are_reported_with_a_smaller_size(few, here, pictures):
-    for path in pictures.rglob("*.png"):
-        Image.open(path).resize((160, 160)).save(path)
-    experiment, said = load_experiment(str(few), {"train.epochs": 0}), [""]
-    found = dry_run(experiment, Request(), said.append)
-    (note,) = [text for text in said if "1,600 patches" in text]
-    assert note.endswith("-s data.resize=64")
-    warn_of_patches(replace(experiment, variant="baseline"), found.spec, pytest.fail)
