@@ -160,7 +160,6 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     (epoch,) = vitcli.fit(model, mine, **FIT, save="runs/z")
     assert model.grad_checkpointing, "the mode of a model is kept"
     assert math.isfinite(epoch["train_loss"]), "also with a channel of one level"
-    assert "runs/z has no images" in capsys.readouterr().err
     vitcli.load_model("z")
 
 
@@ -262,16 +261,13 @@ def test_a_table_is_made_from_a_frame_or_a_file(tmp_path):
     messages: list[str] = []
     found = vitcli.table(Frame(), score="loss", baseline="b", on_message=messages.append)
     assert messages == ["not used: note"]
-    assert "lower is better" in str(found)
     assert "counted" not in str(found), "0.0 is the seed 0"
-    assert "<table" in found._repr_html_()
     assert [row.variant for row in found.document.rows] == ["b", "a"]
     file = tmp_path / "results.csv"
     file.write_text(Frame().to_csv(index=False))
     same = vitcli.table(str(file), score="loss", baseline="b", on_message=messages.append)
     assert same.document.rows == found.document.rows
     assert same.document.command == "vitcli.table('results.csv', score='loss', baseline='b')"
-    assert "\\toprule" in same.render("latex")
     for choices, message in (
         ({"score": "loss", "baseline": "c"}, "baseline='c': "),
         ({"baseline": 3}, "baseline=3: must be a text"),

@@ -157,8 +157,7 @@ def test_the_other_parts_of_the_page_pass_the_check(small_check):
     assert found == {"Confident": "", "first_class": ""}
     vitcli("train --code page.py -s task.name=Confident --data squares:200 --epochs 1")
     as_new_process()
-    wrong = vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
-    assert "did you mean 'weight'" in wrong
+    vitcli("train --code page.py -s task.name=Confident -s task.wieght=1", 2)
 
 
 def line_of(part: str) -> int:

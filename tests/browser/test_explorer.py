@@ -64,7 +64,6 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
     token = patch(scene, 3, 2)
     assert (found["query"], found["layer"], found["head"]) == (str(token), "2", "2")
     close_to(values(shown), scene.attention[1, 1, token])
-    assert text(shown, "announcement").startswith("row 4, column 3, layer 2, head 2: most to row ")
     shown.press("r")
     close_to(values(shown), scene.rollout[1, token])
     for key, layer in (("]", "3"), ("]", "3"), ("[", "2"), ("[", "1"), ("[", "1")):
@@ -129,7 +128,6 @@ def test_edges_are_the_strongest_of_all_patches(visit, scene):
     for query, key, share in edges:
         assert query != key
         assert share == pytest.approx(weights[query - PREFIX, key - PREFIX], abs=step)
-    assert text(shown, "edge-note").startswith(f"The {count} strongest edges between patches")
     shown.press("e")
     assert state(shown)["edges"] == ""
     assert colour_at(shown, *place(shown, scene, 0, 0)) == before

@@ -108,7 +108,6 @@ def test_a_folder_that_cannot_be_written_to_suggests_another(command, monkeypatc
         patch.setattr(tempfile, "TemporaryFile", refuse)
         code, error = refused(words)
     assert (code, error.endswith(ADVICE)) == (5, True), error
-    assert f" ({os.strerror(errno.EROFS)})" in error
     if command != "visualize":
         shutil.rmtree(folder, ignore_errors=True)
         Path(folder).touch()

@@ -75,9 +75,8 @@ def test_show_resolved_is_a_complete_experiment_file():
 )
 def test_cp_makes_a_file_that_can_be_trained(dest, file):
     Path("folder").mkdir()
-    code, out, talk = vitcli("cp", "quickstart", *dest)
+    code, out, _ = vitcli("cp", "quickstart", *dest)
     assert (code, out) == (0, f"{file}\n")
-    assert f"vitcli train {file}" in talk
     assert load_experiment(file).spec == load_experiment("quickstart").spec
     Path(file).write_text("precious")
     said(2, "experiments", "cp", "quickstart", *dest)
@@ -123,7 +122,6 @@ def test_the_schema_describes_every_field_and_what_files_may_say():
     assert [each["family"]["const"] for each in (model, *others)] == [*FAMILIES]
     assert "depth" in model
     assert "window_size" not in model, "an editor completes the fields of a family"
-    assert "Side of a square patch" in model["patch_size"]["description"]
     assert model["norm"]["oneOf"][0]["const"] == "layer_norm"
     resize = schema["$defs"]["DataSpec"]["properties"]["resize"]["anyOf"]
     kinds = [each["type"] for each in resize]

@@ -141,16 +141,13 @@ def assert_killed_is_same(from_probe, script, calm, values, steps_before) -> Non
 def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, capsys):
     values = (0.7, 0.7, 0.6)
     script(*values)
-    found, told = from_probe("run")
-    assert "epoch   0  probe  val 70.0 %\n" in capsys.readouterr().err
+    found, _ = from_probe("run")
     assert (found.result["steps"], found.result["stopped_at"]) == (0, 8)
     assert (found.result["best_val_step"], found.result["best_val_accuracy"]) == (0, 0.7)
     (record,) = found.run.metrics()
     assert (record["step"], record["epoch"], record["val_accuracy"]) == (0, 0, 0.7)
     assert "val_loss" in record
     assert steps(found.run.checkpoints) == [0]
-    (sentence,) = [text for text in told if "did not beat the probe" in text]
-    assert sentence.count("70.00 %") == 2, "that of the probe and that of the best epoch"
     assert [each for each in verify_run(found.run) if each.is_bad] == []
     probe, _ = from_probe("probe", **{"train.epochs": 0})
     assert probe.run.metrics() == [], "without epochs, there is nothing to compare"
@@ -239,9 +236,6 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
         picture.unlink()
     trained = train(tiny, "few", changes | {"train.epochs": 1}, on_message=messages.append)
     assert [each["epoch"] for each in trained.run.metrics()] == [1], "no stopping, no epoch 0"
-    whole, few = [text for text in messages if "starts from a linear probe" in text]
-    assert "80 training images" in whole
-    assert "bright has 3 training images" in few
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

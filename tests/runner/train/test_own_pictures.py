@@ -43,7 +43,6 @@ def train(few, changes=None, messages=None, **options):
 def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     messages = [""]
     calm = train(few, messages=messages, output=here / "calm")
-    assert any("in batches of 10 instead of 128" in text for text in messages)
     asked, used = load_experiment(str(few)).spec, calm.run.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
@@ -65,7 +64,6 @@ def test_predict_fits_pictures_like_the_training(few, pictures, fit):
             picture.resize((40 + i % 3, 20)).save(path)
     heard = [""]
     run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).run
-    assert any("keeps 49 % of a picture's area" in text for text in heard) == (fit == "crop")
     spec = run.spec()
     names = load_data(spec.data).test.names
     with np.load(run.path / "predictions.npz") as stored:

@@ -195,8 +195,6 @@ def test_two_ranks_give_the_numbers_of_one_process(places):
     words = [word for field, value in changes.items() for word in ("-s", f"{field}={value}")]
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")
     two = RunDir(one.path.parent / "two")
-    size = one.spec().train.batch_size  # smaller than asked for, because pictures are few
-    assert f"2 ranks, each with {size // 2} of the {size} images of a step" in said
     assert said.count("epoch   1") == 1
     for mine, other in zip(one.metrics(), two.metrics(), strict=True):
         assert_close(mine, other, without=("images_per_second",))
