@@ -68,13 +68,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Print a line for each reason why tests were skipped, and for each judge that is not here."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    texts = (report.longrepr[2].partition("\n")[0] for report in skipped)
-    reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
-    for reason, count in reasons.most_common():
-        tests = "1 test" if count == 1 else f"{count} tests"
-        terminalreporter.write_line(f"not tested here: {tests} ({reason})")
+    """Print a line for each judge that is not here; ``-rs`` prints why tests were skipped."""
     passed = terminalreporter.stats.get("passed", [])
     noted = (each for report in passed for each in {*report.user_properties})
     absent = Counter(value for name, value in noted if name == "not installed")

@@ -90,19 +90,7 @@ def test_a_folder_of_120_photos_is_learned(here, real_places):
     assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
 
 
-def test_known_images_are_accepted_and_flat_logits_are_not():
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(2000) % 4
-    logits = 6 * torch.eye(4)[labels] + torch.randn(2000, 4, generator=generator)
-    found = rejection.measure((logits, labels), {"same": logits, "flat": torch.zeros(50, 4)})
-    known = found[rejection.KNOWN]
-    rules = [name for name in known if not name.startswith("accuracy")]
-    assert [name for name in rules if found["flat"][name]] == []
-    same = [found["same"][name] for name in rules]
-    assert [known[name] for name in rules] == pytest.approx(same, abs=0.02)
-    for name in ("probability", "energy"):
-        assert known[name] == pytest.approx(0.9, abs=0.01)
-    assert known["accuracy, --reject 0.95"] > 0.99
+def test_the_committed_rejections_hold():
     for trial in (each for trials in read(rejection.RESULT)["results"].values() for each in trials):
         assert trial["uniform noise"]["--reject 0.95"] < 0.1
         assert trial[rejection.KNOWN]["energy"] == pytest.approx(0.9, abs=0.01)
