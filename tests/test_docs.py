@@ -299,6 +299,13 @@ def test_links_and_anchors_resolve(page):
         assert not anchor or anchor in anchors(found), target
 
 
+def test_the_page_of_judges_names_tests_that_exist():
+    text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/results/judged.md").read_text())
+    assert len(named) > 10
+    assert [name for name in named if f"def {name}(" not in text] == []
+
+
 def test_the_citation_has_the_version_of_the_package():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -108,14 +108,6 @@ def test_photos_are_added_kept_and_classified_again(visit, content):
     assert shown.console_messages() == []
 
 
-def test_the_oldest_photos_go_and_the_picture_that_is_compared_stays(visit, content):
-    shown = visit(content)
-    for i in range(13):
-        drop(shown, f"{i}.png", png((32, 32)))
-    names = "[...document.querySelectorAll('.picture')].map((button) => button.title)"
-    assert shown.evaluate(names) == ["ship.jpg", *(f"{i}.png" for i in range(2, 13))]
-
-
 @pytest.mark.parametrize(
     ("name", "content_of_file", "told"),
     [

@@ -4,6 +4,7 @@ It opens from a file without a message or a request, fits each screen and paper,
 text, and its policy stops a script that got in.
 """
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,12 @@ def written(content: bytes) -> Path:
     return path
 
 
+AXE = Path(os.environ.get("VITCLI_AXE", ""))
+"""axe.min.js of axe-core 4.14 (MPL-2.0), the judge of accessibility: ``npm install axe-core``."""
+NAMELESS = "empty-table-header"
+"""What it says of the report, in which the name of a variant is an empty text."""
+FOUND = """axe.run().then(found => found.violations.map(rule =>
+  rule.id + ': ' + rule.nodes.map(node => node.target.join(' ')).slice(0, 5).join(', ')))"""
 PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize, review)
 
 
@@ -133,6 +140,18 @@ def test_a_page_keeps_its_promises(browser, copy_of_run, make):
     shown = browser.open(page.as_uri())
     assert shown.evaluate("document.title") != "ran"
     assert any("Content Security Policy" in str(each) for each in shown.console_messages())
+
+
+@pytest.mark.parametrize("make", PAGES, ids=lambda make: make.__name__)
+def test_a_page_breaks_no_rule_of_axe(browser, copy_of_run, make):
+    if not AXE.is_file():
+        pytest.skip("axe-core: VITCLI_AXE names no axe.min.js")
+    page = make(copy_of_run).as_uri()
+    for dark, size in ((False, (1280, 800)), (True, (360, 640))):
+        shown = ready(browser.open(page, dark=dark, size=size))
+        shown.evaluate(f"{AXE.read_text()}; 0")
+        found = shown.evaluate(FOUND)
+        assert not [rule for rule in found if make is not report or NAMELESS not in rule], found
 
 
 def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):

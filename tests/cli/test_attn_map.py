@@ -42,17 +42,6 @@ def test_the_numbers_are_the_models(mapped_run):
         assert list(found["heads"]) == [2]
 
 
-@pytest.mark.parametrize(
-    ("method", "form"), [("cls", "png"), ("grad-rollout", "svg"), ("raw", "pdf")]
-)
-def test_every_kind_of_method_is_drawn_twice_the_same(mapped_run, method, form):
-    words = (mapped_run, save_picture("x.png", (20, 12)), "--method", method, "-o")
-    for name in "ab":
-        said(0, "attn-map", *words, f"{name}.{form}")
-    assert Path(f"a.{form}").read_bytes() == Path(f"b.{form}").read_bytes()
-    assert written(*words[:-1])["method"] == method
-
-
 @pytest.mark.parametrize("method", ["head", "raw"])
 def test_heads_may_be_averaged(mapped_run, method):
     words = (mapped_run, save_picture("x.png", (8, 8)), "--method", method, "--head")

@@ -123,20 +123,6 @@ def test_a_copy_of_another_class_is_shown_but_not_left_out(flawed):
     assert "test/alt/flat.png," not in lines
 
 
-def test_a_test_set_of_copies_is_trained_with_as_it_is(pictures):
-    shutil.rmtree(pictures / "test")
-    shutil.copytree(pictures / "train", pictures / "test")
-    words = shlex.split(vitcli("check", str(pictures))[2].splitlines()[-1])
-    assert words[1:] == [
-        "vitcli",
-        "train",
-        "finetune",
-        "--data",
-        f"imagefolder:{pictures}",
-        "--allow-leaks",
-    ]
-
-
 def test_check_reads_the_validation_pictures_too(pictures):
     folder = pictures / "val" / "dark"
     shutil.copytree(pictures / "test" / "dark", folder)
@@ -191,14 +177,6 @@ def test_no_file_is_replaced_that_the_command_did_not_write(
     if file != "labels.csv" and "0.png" not in file:
         for _ in range(2):  # what it wrote may be replaced
             assert vitcli(command, "csv:labels.csv", option, file)[0] in (0, 6)
-
-
-@pytest.mark.parametrize("name", ["a#b.csv", "a #b.csv", "a: b.csv", "[a].csv", "null", "~", "1"])
-def test_the_next_command_names_any_file(flawed, name):
-    code, _, err = vitcli("check", str(flawed), "--leave-out", name)
-    words = shlex.split(err.splitlines()[-1])
-    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
-    assert (code, parse_sets(sets)) == (6, {"data.corrections": name})
 
 
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):

@@ -10,10 +10,9 @@ import pytest
 from tests.cli import commands
 from tests.cli.commands import document, said
 from vitcli.core.spec import FAMILIES, ExperimentSpec
-from vitcli.runner.experiment.config import experiment_files, load_experiment
-from vitcli.runner.experiment.listing import describe_experiment, text_of_copy
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.listing import describe_experiment
 from vitcli.runner.experiment.purpose import FILE_FIELDS
-from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.study.definition import StudyFields, load_study
 
 vitcli = partial(commands.vitcli, "experiments")
@@ -145,10 +144,3 @@ def test_a_copy_has_the_fields_of_the_original_and_none_of_its_results():
     )
     assert "95.5" in original.read_text()
     assert load_study("mine.yaml").variants == load_study("parts").variants
-
-
-def test_no_copy_of_a_shipped_experiment_states_a_result():
-    for name, path in experiment_files().items():
-        text = text_of_copy(path, read_mapping(path))
-        assert not re.search(r"^# (Run|Cost|Result|Tuned|Reading):|^reference:", text, re.M), name
-        assert text.endswith("\n"), name

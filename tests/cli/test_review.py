@@ -18,7 +18,6 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, resume_experiment, start
-from vitcli.runner.visualize import review_page
 
 SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
 
@@ -114,21 +113,6 @@ def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     files = {str(a["data-file"]) for tag, a in page.tags if "data-file" in a}
     assert f"train/dark/{odd.name}" in files
     assert all((pictures / file).is_file() for file in files)
-
-
-@pytest.mark.usefixtures("half_are_flipped")
-def test_the_maps_of_the_page_lie_where_the_fit_of_the_run_puts_the_input(
-    tiny, pictures, monkeypatch
-):
-    draw, fits = review_page.picture_to_draw, set[str]()
-
-    def record(content, name, size, fit="crop"):
-        fits.add(fit)
-        return draw(content, name, size, fit)
-
-    monkeypatch.setattr(review_page, "picture_to_draw", record)
-    reviewed(train(tiny, changes={"train.epochs": 0, "data.fit": "pad"}))
-    assert fits == {"pad"}
 
 
 @pytest.mark.usefixtures("half_are_flipped")

@@ -61,13 +61,6 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
     assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
 
 
-def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
-    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    talk = said(0, "train", tiny, "--epochs", 2)
-    assert ("\x1b[" in talk, "epoch   2" in talk) == (True, True)
-
-
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
     """The data are class folders: four images of each class to train on, one to test."""
     place = here / "my data"

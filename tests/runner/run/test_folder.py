@@ -12,7 +12,6 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.files import commit_json, to_hashed_json
-from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
     RUNS,
     RunDir,
@@ -157,21 +156,6 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="cannot be read"):
         run.metrics()
-
-
-def test_experiments_that_differ_in_their_seeds_are_parsed_once(here, monkeypatch):
-    make("runs/x")
-    text = (Path("runs/x") / "config.yaml").read_text()
-    assert "\nseed: 0\n" in f"\n{text}"
-    for seed in (1, 2):
-        Path(f"runs/{seed}").mkdir()
-        (Path(f"runs/{seed}") / "config.yaml").write_text(text.replace("seed: 0", f"seed: {seed}"))
-    first = RunDir(Path("runs/1")).spec()
-    monkeypatch.delattr(folder, "read_mapping")
-    assert RunDir(Path("runs/2")).spec() == first.replace(seed=2)
-    (Path("runs/2") / "config.yaml").write_text(text.replace("depth: 6", "depth: 5"))
-    with pytest.raises(NameError):
-        RunDir(Path("runs/2")).spec()
 
 
 @pytest.mark.parametrize("has_proc", [True, False])

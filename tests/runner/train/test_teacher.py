@@ -46,13 +46,11 @@ def named(tiny: TinyTask, **fields: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("command", [(), ("--dry-run",)])
 def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
-    text = said(2, "train", tiny.path, "-s", "task.teacher=quickstart", *command)
-    assert "vitcli train quickstart" in text
     each = "task.teacher=quickstart/train/seed{seed}"
     text = said(2, "train", tiny.path, "-s", each, "--seed", 7, *command)
     assert "vitcli train quickstart --seed 7" in text
-    text = said(2, "train", tiny.path, "-s", "task.teacher=3", *command)
-    text = said(2, "train", "quickstart", "-s", "task.name=distil", *command)
+    said(2, "train", tiny.path, "-s", "task.teacher=3", *command)
+    said(2, "train", "quickstart", "-s", "task.name=distil", *command)
 
 
 def test_an_estimate_refuses_a_teacher_of_other_classes(tiny):
