@@ -65,10 +65,3 @@ def test_a_failed_machine_is_no_bug(monkeypatch, words):
 def test_a_bug_is_shown_whole(monkeypatch, error):
     fail(monkeypatch, folder, "list_runs", error)
     assert CliRunner().invoke(app, ["runs", "ls"]).exception is error
-
-
-def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
-    Path("gone").mkdir()
-    monkeypatch.chdir("gone")
-    Path("../gone").resolve().rmdir()
-    said(4, "train")

@@ -227,11 +227,7 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
 
 
 def test_names_are_shown_without_their_control_characters(tmp_path):
-    path = tmp_path / "evil\x1b[31m\nname"
-    with pytest.raises(InputError) as caught:
-        read_picture(path, size=(8, 8))
-    assert "\x1b" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert r"evil\x1b[31m\nname" in str(caught.value)
+    with pytest.raises(InputError, match=r"evil\\x1b\[31m\\nname"):
+        read_picture(tmp_path / "evil\x1b[31m\nname", size=(8, 8))
     assert printable("caf\u00e9") == "caf\u00e9"
     assert printable("\udcff") == r"\udcff"
