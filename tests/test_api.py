@@ -88,8 +88,6 @@ FIT: dict[str, Any] = {"epochs": 1, "batch_size": 16}
 
 
 class Linear(torch.nn.Module):
-    """A model of somebody else, which says what its tokens attend to."""
-
     def __init__(self, classes: int = 2, sums: float = 1.0):
         super().__init__()
         self.layer, self.sums = torch.nn.Linear(192, classes), sums

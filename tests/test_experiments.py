@@ -191,7 +191,6 @@ TOLERANCE = 0.01
 
 
 def test_every_variant_takes_the_same_compute():
-    """The studies share pre-trainings, which are counted once."""
     for study in map(load_study, PRETRAINING):
         totals = {}
         for variant in study.variants:

@@ -30,7 +30,6 @@ def make_model(**changes: Any) -> VisionTransformer:
 
 
 def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
-    """Return a scene whose picture is wider than the model's input."""
     generator = torch.Generator().manual_seed(0)
     picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
     fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}

@@ -45,7 +45,6 @@ def predictor():
 
 @pytest.fixture(scope="module")
 def shown(browser, tmp_path_factory, predictor):
-    """The page of the bundled model, which no test changes except for its pictures."""
     file = tmp_path_factory.mktemp("live") / "page.html"
     file.write_bytes(live_page(predictor))
     opened = browser.open(file.as_uri())
@@ -59,7 +58,6 @@ def pixels_of(model) -> np.ndarray:
 
 
 def noisy(model):
-    """Return the model with statistics of BatchNorm as after a training."""
     generator = torch.Generator().manual_seed(0)
     for part in model.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):

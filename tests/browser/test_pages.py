@@ -73,7 +73,6 @@ def runs(copy_of_run) -> Path:
 
 
 def visualize(copy_of_run) -> Path:
-    """Two explorers: a run with CLS and a run without."""
     cls = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
     for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
         copy_of_run(Path(name), changes)
@@ -83,7 +82,6 @@ def visualize(copy_of_run) -> Path:
 
 
 def review(copy_of_run) -> Path:
-    """A picture with a hostile name has another label than its copy."""
     copy_of_run(Path("run"), {"train.epochs": 0})
     pictures = draw_pictures(Path().absolute())
     name = f"{LONG}{ATTACK.replace('/', '')}.png"

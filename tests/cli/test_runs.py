@@ -179,7 +179,6 @@ def test_rm_of_a_run_in_use_is_refused_and_removes_nothing():
 
 @pytest.mark.parametrize("config", ["lr: 0.1\nmodel: resnet\n", "", "seed: 3\n"])
 def test_rm_leaves_folders_of_other_programs_alone(config):
-    """Many programs have a config.yaml and checkpoints."""
     foreign = Path("project")
     (foreign / "checkpoints").mkdir(parents=True)
     (foreign / "config.yaml").write_text(config)

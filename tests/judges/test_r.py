@@ -41,7 +41,6 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def table(name: str) -> np.ndarray:
-    """Return the scores of a file as (one, other)."""
     rows = rows_of(name)
     ones, others = ([*dict.fromkeys(row[key] for row in rows)] for key in ("one", "other"))
     found = np.zeros((len(ones), len(others)))

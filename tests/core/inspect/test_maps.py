@@ -136,7 +136,6 @@ class GivenWeights(AttentionRule):
 
 
 def by_hand(model, image, wanted: int) -> torch.Tensor:
-    """Return the relevance for one image, with gradients as finite differences of the weights."""
     attns = [block.attn.inner for block in model.blocks]
     layers = [model.attention_weights(image)[i] for i in range(len(attns))]
     relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]

@@ -26,7 +26,6 @@ def shape_of(grid: tuple[int, int], prefix: int = 1, dim: int = 16, heads: int =
 
 
 def rule_of(name: str, shape: TokenShape, **fields: int) -> Any:
-    """Return the rule of a row, without torch's fused kernel."""
     sizes = {"embed_dim": shape.embed_dim, "num_heads": shape.num_heads}
     rule = make_part(changed(attention=name, **sizes, **fields), "attention", shape)
     rule.fused = False
@@ -180,7 +179,6 @@ def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
 
 
 def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
-    """Return the number of elements of the largest tensor that autograd keeps."""
     sizes: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:

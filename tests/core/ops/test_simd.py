@@ -58,7 +58,6 @@ def as_norm(weight: Tensor | None, bias: Tensor | None) -> nn.Module:
 
 
 def with_tensors(layer: Any, weight: Tensor, bias: Tensor | None) -> Any:
-    """Return the layer with other tensors, which tests differentiate."""
     del layer.weight, layer.bias
     layer.weight, layer.bias = weight, bias
     return layer

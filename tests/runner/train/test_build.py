@@ -143,7 +143,6 @@ def estimate(**changes):
 
 @pytest.fixture
 def probed(monkeypatch):
-    """Numbers of images that were measured; a step takes ``each`` seconds per image."""
     found = SimpleNamespace(counts=[], each=1e-3)
 
     def probe(built):

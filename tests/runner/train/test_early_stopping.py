@@ -167,7 +167,6 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
 
 
 def test_features_of_a_probe_are_computed_once(tiny, copy_of_run, tmp_path, monkeypatch):
-    """Other weights and other pictures are not found; damaged and old files are replaced."""
     monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
     computed, original = [], Classify.features
     monkeypatch.setattr(
