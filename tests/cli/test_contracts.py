@@ -9,6 +9,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,11 @@ def test_json_is_one_document(stage, command):
     assert isinstance(json.loads(out), dict | list)
 
 
-FORMATTED = (
-    *("eval mapped", "eval mapped --probe knn", "eval mapped --probe linear"),
-    *("eval captions --zero-shot", "predict mapped x.png y.png --top 2"),
-)
+SCORES = ("mapped", "mapped --probe knn", "mapped --probe linear", "captions --zero-shot")
+FORMATTED = [
+    *product([f"eval {words}" for words in SCORES], ["text", "md", "csv"]),
+    *product(["predict mapped x.png y.png --top 2"], ["text", "csv"]),
+]
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -58,8 +60,7 @@ def numbers(value: Any) -> Iterator[float]:
         yield float(value)
 
 
-@pytest.mark.parametrize("command", FORMATTED)
-@pytest.mark.parametrize("form", ["text", "csv"])
+@pytest.mark.parametrize(("command", "form"), FORMATTED)
 def test_every_format_has_the_numbers_of_json(stage, command, form):
     words = command.split()
     known = {*numbers(document(*words))}

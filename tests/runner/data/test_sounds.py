@@ -35,19 +35,14 @@ def tone(hertz: float, seconds: float, rate: int = RATE) -> np.ndarray:
     return 0.5 * np.sin(2 * math.pi * hertz * np.arange(round(seconds * rate)) / rate)
 
 
-def similarity(one: np.ndarray, other: np.ndarray) -> float:
-    length = min(len(one), len(other))
-    return float(np.corrcoef(one[:length], other[:length])[0, 1])
-
-
 @pytest.mark.parametrize(
     ("rate", "width"), [(16_000, 1), (44_100, 1), (8000, 2), (16_000, 2), (22_050, 2), (5512, 2)]
 )
 def test_every_rate_and_width_gives_the_same_sound(tmp_path, rate, width):
     found = read_sound(str(write(tmp_path / "a.wav", tone(440, 0.4, rate), rate, width)))
     assert abs(len(found) - 0.4 * RATE) <= 2
-    wanted = 32767 * tone(440, 0.4)
-    assert similarity(found[100:-100], wanted[100:]) > 0.999
+    wanted = 32767 * tone(440, 0.4)[100 : len(found) - 100]
+    assert np.corrcoef(found[100 : 100 + len(wanted)], wanted)[0, 1] > 0.999
     assert abs(np.abs(found[500:-500]).max() / (0.5 * 32767) - 1) < 0.03
 
 
