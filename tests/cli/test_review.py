@@ -1,7 +1,6 @@
 """`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
 
 import csv
-import shlex
 from functools import partial
 from pathlib import Path
 
@@ -49,13 +48,6 @@ def write_corrections(found: dict) -> None:
     with Path("mine.csv").open("w", newline="") as file:
         rows = [(each["name"], each["predicted"]) for each in found["suspects"]]
         csv.writer(file).writerows([("file", "label"), *rows])
-
-
-def test_the_last_line_of_a_review_classifies_the_test_pictures(pictures, tiny):
-    words = shlex.split(said(0, "eval", train(tiny), "--review").splitlines()[-1])
-    assert words[:5] == ["next:", "vitcli", "predict", "run", str(pictures / "test")]
-    out = printed(*words[2:])
-    assert len(out.splitlines()) == 1 + len([*(pictures / "test").rglob("*.*")])
 
 
 def test_planted_labels_come_first_and_their_correction_restores_the_data(pictures, tiny, planted):

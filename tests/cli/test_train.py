@@ -10,10 +10,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.commands import document, printed, said, vitcli
-from tests.runner.machine.processors import AVX2
 from tests.stopping import stop_after
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.machine import products
 from vitcli.runner.run.folder import list_runs
 
 
@@ -125,25 +123,3 @@ def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes)
     if expected == (3, 1):
         said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
         assert pretrained_lengths() == {(3, 1), (3, None)}
-
-
-IN_BF16 = (
-    *("train tiny.yaml --epochs 1", "train tiny.yaml --dry-run"),
-    "bench train tiny.yaml --rounds 1 --seconds 0",
-    "bench attention --lengths 16 --embed-dim 16 --num-heads 2 --rounds 1 --seconds 0",
-)
-
-
-@pytest.mark.parametrize("command", [*(f"{each} --precision bf16" for each in IN_BF16), "ablate"])
-def test_every_command_in_emulated_bf16_warns_once(tiny, monkeypatch, command):
-    """On a CPU that takes 60 times as long in bf16."""
-    speeds = {"fp32": 60e9, "bf16": 1e9}
-    monkeypatch.setattr(products, "this_processor", lambda: AVX2)
-    monkeypatch.setattr(products, "product_rate", lambda size, precision: speeds[precision])
-    if command == "ablate":
-        head = "base: tiny.yaml\ntrain: {epochs: 2, precision: bf16}\nseeds: [0, 1]\n"
-        Path("study.yaml").write_text(
-            f"{head}variants: {{full: {{}}, no-norm: {{model.depth: 1}}}}"
-        )
-        command += " study.yaml --dry-run"
-    assert said(0, *shlex.split(command), "--device", "cpu").count("emulates bf16") == 1

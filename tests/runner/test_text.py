@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from vitcli.runner.figure_style import encode
 from vitcli.runner.tables import lay_out, make_table
-from vitcli.runner.text import closest, did_you_mean, portable, without_folders, wrap_line
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
@@ -93,23 +93,3 @@ def test_words_wrap_in_their_column():
     table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
     shown = ["h     i", "name  three short words here", "      and [-1.0, 2.0]"]
     assert lay_out(table, 30) == shown
-
-
-@pytest.mark.parametrize(
-    ("line", "wrapped"),
-    [
-        ("fits", "fits"),
-        ("mean      0.50, 0.51, 0.52", "mean      0.50, 0.51,\n          0.52"),
-        ("  share   of the test 9.8 %", "  share   of the test\n          9.8 %"),
-        ("hash      0123456789abcdef", "hash\n    0123456789abcdef"),
-        ("a note of some length that wraps", "a note of some length\n  that wraps"),
-        ("a long sentence; then  type: this", "a long sentence; then\n  type: this"),
-        ("/home/me/one/very/long/name.jpg  b", "/home/me/one/very/long/name.jpg\n  b"),
-        (" " * 20 + "far to the right", "far to the right"),
-        ("type: vitcli train mine", "type:\n  vitcli train mine"),
-        ("mean --data 'my photos'?", "mean --data\n  'my photos'?"),
-        ("the model's one and the users' own", "the model's one and\n  the users' own"),
-    ],
-)
-def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):
-    assert wrap_line(line, 22) == wrapped

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests import denoising
 from tests.core.objectives.views.viewing import view_task
 from tests.core.specs import changed
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
-from tests.runner.train.conftest import train
-from vitcli.core.spec import TASKS, ExperimentSpec, TimmSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TimmSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
@@ -95,21 +93,6 @@ def test_events_of_every_kind_are_the_same_after_their_lines():
         line = to_line(TrialEvent("full/seed0", event))
         assert line.count("\n") == 1
         assert from_line(line) == TrialEvent("full/seed0", event)
-
-
-def test_each_different_sentence_is_told_once(tiny, monkeypatch):
-    seen, told, sentences = [], [], iter(["", "all are equal", "all are equal", "all are zero"])
-
-    def diagnose(self, numbers):
-        seen.append(numbers["loss"])
-        return next(sentences)
-
-    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
-    monkeypatch.setattr(denoising.Denoise, "diagnose", diagnose)
-    run = train(tiny, "run", {"task.name": "denoise"}, on_message=told.append).run
-    warnings = [text for text in told if text.startswith("warning: ")]
-    assert warnings == ["warning: all are equal", "warning: all are zero"]
-    assert seen == [record["train_loss"] for record in run.metrics()]
 
 
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")

@@ -16,12 +16,11 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
+from vitcli.runner.experiment.resolve import shrink_batch
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, start
 
 
@@ -86,25 +85,6 @@ def test_a_training_refuses_a_leak_unless_it_is_allowed(few, pictures):
     assert not Path("run").exists()
     train(few, {"data.allow_leaks": True})
     assert evaluate_run("run").num_images == 25
-
-
-@pytest.mark.parametrize(
-    ("num_train", "changes", "batch", "ranks"),
-    [
-        *((40, {}, 10, 1), (1, {}, 1, 1), (5, {"model.family": "resnet18"}, 2, 1)),
-        (40, {"train.accumulate": 4}, 8, 1),
-        (41, {"train.accumulate": 4}, 8, 2),
-    ],
-)
-def test_the_advice_for_few_images_names_a_batch_that_they_fill(
-    few, num_train, changes, batch, ranks
-):
-    spec = load_experiment(str(few), changes).spec
-    with pytest.raises(ConfigError, match=f"-s train.batch_size={batch}$"):
-        steps_per_epoch(spec, num_train, ranks)
-    advised = spec.replace(train=spec.train.replace(batch_size=batch))
-    assert steps_per_epoch(advised, num_train, ranks) >= 1
-    refuse_parts(advised, ranks)
 
 
 @pytest.mark.parametrize(
