@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -179,6 +180,14 @@ def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here, monke
 
 def refuse(path: object, *_: object) -> str:
     raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch):
+    run = make("runs/x")
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
+        run.spec()
 
 
 def test_a_plain_name_names_a_folder_under_runs():
