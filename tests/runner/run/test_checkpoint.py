@@ -86,7 +86,9 @@ def test_every_truncation_and_a_flipped_bit_in_every_byte_is_seen(tmp_path, name
 
 
 @pytest.mark.parametrize(
-    "change", [{"files": "x"}, {"files": {TENSORS: {}}}, {"step": 7}, {"state": []}], ids=str
+    "change",
+    [{"files": "x"}, {"files": {TENSORS: {"bytes": 0}}}, {"step": 7}, {"state": []}],
+    ids=str,
 )
 def test_an_incomplete_manifest_is_no_checkpoint(tmp_path, change):
     path = save_checkpoint(tmp_path, make(1))
