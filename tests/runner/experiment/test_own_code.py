@@ -172,16 +172,13 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
         ("untyped.py", f"{PART}\ndef s(p, steps): ...\n", "'steps' of s needs a type or a default"),
         ("base.py", "class E(BaseException): ...\nraise E('x')\n", "base.py:2: in <module>: E: x"),
-        ("leaves.py", "raise GeneratorExit\n", "leaves.py:1: in <module>: GeneratorExit"),
         (
             "silent.py",
             "class E(Exception):\n    __str__ = None\nraise E\n",
             "silent.py:3: in <module>: E$",
         ),
         ("chain.py", "x = a" + ".b" * 20_000, "chain.py.* too deeply"),
-        ("signs.py", "x = " + "-" * 100_000 + "1", "signs.py.* too deeply"),
         ("latin.py", "# 1\n# 2\n# caf\udce9\n", "latin.py:3: not utf-8"),
-        ("coded.py", "# coding: klingon\n", "coded.py:1: .*klingon"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):

@@ -69,13 +69,6 @@ def test_what_is_no_run_is_said(here):
         find_run("nothing")
 
 
-def test_runs_are_listed_by_the_time_of_their_last_status(here):
-    for name in ("b", "a", "c"):
-        make(f"runs/{name}")
-    RunDir(Path("runs/b")).set_status("running", 1)
-    assert [run.name for run in list_runs()] == ["a", "c", "b"], "without a status: long ago"
-
-
 def test_a_changed_experiment_has_a_folder_of_its_own():
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash", "it is no option"
     spec = ExperimentSpec(seed=3)
