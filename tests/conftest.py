@@ -62,20 +62,13 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Let idle workers take over tests of busy workers."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Print a line for each reason why tests were skipped, and for each judge that is not here."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    texts = (report.longrepr[2].partition("\n")[0] for report in skipped)
-    reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
-    for reason, count in reasons.most_common():
-        tests = "1 test" if count == 1 else f"{count} tests"
-        terminalreporter.write_line(f"not tested here: {tests} ({reason})")
+    """Print a line for each judge that is not here; ``-rs`` prints why tests were skipped."""
     passed = terminalreporter.stats.get("passed", [])
     noted = (each for report in passed for each in {*report.user_properties})
     absent = Counter(value for name, value in noted if name == "not installed")
@@ -115,7 +108,6 @@ def native_machine(here, tmp_path_factory, monkeypatch) -> None:
 
 @pytest.fixture
 def real_places(monkeypatch) -> None:
-    """Search data sets where this machine has them, for tests marked ``data``."""
     for name, value in REAL_PLACES.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
@@ -135,7 +127,6 @@ def draw_pictures(place: Path, train: int = 40, test: int = 12) -> Path:
 
 @pytest.fixture
 def pictures(here) -> Path:
-    """Return the folder that ``draw_pictures`` makes."""
     return draw_pictures(here)
 
 
@@ -187,5 +178,4 @@ def without_workers(monkeypatch) -> None:
 
 @pytest.fixture
 def environment(here) -> dict[str, str]:
-    """Return the environment of a subprocess that imports this checkout."""
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}

@@ -72,7 +72,6 @@ def resolved(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def record(epoch: int, accuracy: float) -> dict[str, Any]:
-    """Return a line of metrics.jsonl."""
     return {
         "step": 100 * epoch,
         "epoch": epoch,

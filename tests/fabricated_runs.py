@@ -35,7 +35,6 @@ def make_study_folder(
 
 
 def make_trial(folder: str, state: State) -> RunDir:
-    """Make a trial of the study, with the curve of its variant and seed."""
     variant, _, seed = folder.partition("/seed")
     last = {"full": 0.6, "no-ffn": 0.5}[variant] + 0.01 * int(seed)
     facts: dict[str, Any] = {"experiment": "parts", "variant": variant, "num_train": 2000}

@@ -93,7 +93,6 @@ def make_reference(accuracies: Mapping[str, float], **fields: float) -> Referenc
 
 
 def make_hostile_study() -> StudyResult:
-    """Return a study whose names are markup, commands or unusual characters."""
     text = " ".join(HOSTILE)
     return make_study(
         dict.fromkeys(HOSTILE, (0.5, 0.25)),

@@ -21,7 +21,6 @@ SLACK = 1.5
 
 
 def faults(draw: Callable[[], Figure]) -> list[str]:
-    """Draw a figure and return its faults, an empty list if there are none."""
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = draw()
@@ -40,7 +39,6 @@ def faults(draw: Callable[[], Figure]) -> list[str]:
 
 @contextmanager
 def drawn_texts() -> Iterator[list[Text]]:
-    """Collect the texts that are drawn: not the ticks outside of the axes, nothing invisible."""
     found: list[Text] = []
     original = Text.draw
 
@@ -80,7 +78,6 @@ def common(a: Bbox, b: Bbox) -> bool:
 
 
 def covered(axes: list[Axes], legends: list[Legend]) -> list[str]:
-    """Return the legends that lie on axes."""
     return [
         f"covered by the legend: {each}"
         for each in axes
@@ -90,7 +87,6 @@ def covered(axes: list[Axes], legends: list[Legend]) -> list[str]:
 
 
 def lacks_label(axes: Axes) -> bool:
-    """Return whether axes with tick labels lack the label of an axis."""
     return axes.axison and any(
         any(tick.get_visible() and tick.get_text() for tick in axis.get_ticklabels())
         and not axis.get_label().get_text()

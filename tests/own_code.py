@@ -145,7 +145,6 @@ def forget(monkeypatch):
 
 
 def as_new_process() -> None:
-    """Forget what is loaded, as a new process has."""
     for name in {*own_code.state.files, *TEXTS}:
         sys.modules.pop(Path(name).stem, None)
     own_code.state = own_code._State()

@@ -5,7 +5,6 @@ from vitcli.runner.run.folder import RunDir
 
 
 def final_tensors(run: RunDir) -> dict:
-    """Return the tensors of a run's latest checkpoint."""
     checkpoint = latest_checkpoint(run.checkpoints, print)
     assert checkpoint is not None
     return checkpoint.tensors

@@ -108,7 +108,6 @@ class TinyTask:
 
     @property
     def measure(self) -> str:
-        """The name of the headline in result.json."""
         return f"test_{self.row.headline.name}"
 
     def experiment(self, changes: Mapping[str, Any] | None = None) -> Experiment:
@@ -130,7 +129,6 @@ class TinyTask:
         return start(self.experiment(changes), Request(output=Path(folder))).run
 
     def finished(self, folder: str, changes: Mapping[str, Any] | None = None) -> str:
-        """Copy a finished run, which is trained once in this process; return its folder."""
         source = self.place / f"run-{self.name}-{sorted((changes or {}).items())}"
         if not (source / "result.json").exists():
             torch.manual_seed(0)

@@ -42,7 +42,6 @@ def open_terminal(
 def run_in_terminal(
     *words: str, environment: Mapping[str, str], width: int, typed: bytes = b""
 ) -> tuple[int, str]:
-    """Run ``vitcli`` in a terminal; return its exit code and all that it printed there."""
     with open_terminal(*words, environment=environment, width=width, height=40) as opened:
         process, terminal = opened
         os.write(terminal, typed)
@@ -52,7 +51,6 @@ def run_in_terminal(
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
-    """Return what a process prints until it has printed a text."""
     printed, end = b"", time.monotonic() + HANG
     while text not in printed:
         is_ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
@@ -63,7 +61,6 @@ def read_until(terminal: int, text: bytes) -> bytes:
 
 
 def read_until_end(terminal: int) -> bytes:
-    """Return what a process prints until it has ended."""
     printed = b""
     while chunk := _read(terminal):
         printed += chunk

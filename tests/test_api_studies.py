@@ -42,7 +42,6 @@ class Scaled(torch.nn.Module):
 
 
 def run_cell(text: str, number: int) -> dict[str, Any]:
-    """Run a text as a notebook does; return the names that it defines."""
     name = f"<cell {number}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -52,8 +51,6 @@ def run_cell(text: str, number: int) -> dict[str, Any]:
 
 @pytest.fixture
 def study(tiny) -> Callable[..., vitcli.ResultTable]:
-    """Return a function that runs a small study of the given second variant."""
-
     def run(changes: dict[str, Any], **options: Any) -> vitcli.ResultTable:
         variants = {"full": {}, "mine": changes}
         given: dict[str, Any] = {"seeds": 1, "name": "s", "epochs": 1, "device": "cpu"}

@@ -43,8 +43,6 @@ def test_all_cells_run_and_each_bug_fails_its_assertion(here, environment):
     assert done.returncode == 0, output
     wanted = {name: "AssertionError" if name in BUGS else "passed" for name in CODE}
     assert json.loads(Path("ends.json").read_text()) == wanted, output
-    assert "This class uses scenes (generated pictures" in output
-    assert re.search(r"epoch 1: yours \d+\.\d%", output)
 
 
 def test_each_bug_has_a_solution_that_passes_the_same_check():

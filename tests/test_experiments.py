@@ -76,6 +76,16 @@ def test_an_experiment_resolves_and_builds(path, tmp_path):
     assert load_experiment(str(tmp_path / "stored.yaml")).spec == spec
 
 
+def test_the_speedrun_spends_a_quarter_on_its_convolutions_at_most():
+    fields = resolved(load_experiment("speedrun-94").spec).model
+    assert (fields.attention, fields.ffn) == ("softmax", "gelu")
+    with torch.device("meta"):
+        model = build_model(fields)
+    stem = model.get_submodule("patch_embed")
+    assert sum(isinstance(part, torch.nn.Conv2d) for part in stem.modules()) <= 3
+    assert 4 * forward_flops(stem, (3, 32, 32)) <= forward_flops(model, (3, 32, 32))
+
+
 def test_data_sets_with_a_name_are_in_the_catalogue():
     assert set(DATA_SETS) - set(GENERATED) == CATALOGUE.keys()
     assert list(GENERATED) == list(GENERATED_SETS)
@@ -181,7 +191,6 @@ TOLERANCE = 0.01
 
 
 def test_every_variant_takes_the_same_compute():
-    """The studies share pre-trainings, which are counted once."""
     for study in map(load_study, PRETRAINING):
         totals = {}
         for variant in study.variants:

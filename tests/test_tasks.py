@@ -22,7 +22,6 @@ from tests.own_code import vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
-from vitcli.cli.live import epoch_line
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
@@ -53,20 +52,17 @@ def name(request) -> str:
 
 @pytest.fixture
 def added(monkeypatch) -> None:
-    """The row of ``tests/denoising.py``, until the test ends."""
     monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
 
 
 @pytest.fixture
 def task(name, here, added, tmp_path_factory) -> TinyTask:
-    """A task with its tiny experiment."""
     place = tmp_path_factory.getbasetemp() / "tasks"
     place.mkdir(exist_ok=True)
     return TinyTask(name, place)
 
 
 def objective(tiny: TinyTask, changes: dict | None = None):
-    """Return the task's object and its data set."""
     spec = tiny.experiment(changes).spec
     data = load_data(spec.data)
     spec = resolve(spec, data)
@@ -176,8 +172,7 @@ def test_pictures_are_drawn_in_every_form(task):
         vitcli(f"attn-map {run} {picture} --method {method} -o {method}.png")
     vitcli(f"attn-map {run} {picture} --format html -o page.html")
     code = 0 if task.row.classifies else 2
-    told = vitcli(f"attn-map {run} {picture} --format html --live -o live.html", code)
-    assert ("does not classify; leave out --live" in told) == (code == 2)
+    vitcli(f"attn-map {run} {picture} --format html --live -o live.html", code)
     (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))
     assert {"curves", "heads", "filters", "embeddings"} <= drawn["files"].keys()
     assert all(Path(file).stat().st_size for file in drawn["files"].values())
@@ -222,15 +217,6 @@ def test_its_pictures_are_legible(task):
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():
             assert faults(figure.draw) == [], name
-
-
-def test_the_line_of_an_epoch_has_its_numbers(task):
-    record = RunDir(Path(task.finished("run"))).metrics()[-1]
-    line, headline = epoch_line(record, task.row), task.row.headline
-    name = "" if task.row.classifies else f"{headline.short or headline.label} "
-    assert f"test {name}{headline.text(record[task.measure], headline.short_digits)}" in line
-    for report in set(task.row.reports) - {headline.name}:
-        assert f"{report.replace('_', ' ')} {record[f'train_{report}']:.3f}" in line
 
 
 def test_tensorboard_has_its_numbers_and_pictures(task):

@@ -33,7 +33,6 @@ def run(*command: object, cwd: Path, umask: int = -1, **variables: str) -> str:
 
 
 def build(sources: Path, target: str, output: Path, umask: int = -1) -> Path:
-    """Build a package with hatchling, and return its file."""
     command = (sys.executable, "-m", "hatchling", "build", "-t", target, "-d", output)
     run(*command, cwd=sources, umask=umask)
     (path,) = output.iterdir()
@@ -41,7 +40,6 @@ def build(sources: Path, target: str, output: Path, umask: int = -1) -> Path:
 
 
 def files_of(package: Path) -> dict[str, bytes]:
-    """Return name -> content of the files of a package, without the folder of an sdist."""
     if package.suffix == ".whl":
         with zipfile.ZipFile(package) as wheel:
             return {name: wheel.read(name) for name in wheel.namelist()}
@@ -51,7 +49,6 @@ def files_of(package: Path) -> dict[str, bytes]:
 
 
 def commit_in(package: Path) -> dict | None:
-    """Return the commit that a package holds."""
     text = files_of(package).get(f"vitcli/{COMMIT}")
     return json.loads(text) if text else None
 
@@ -72,13 +69,11 @@ def sources(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(sources, tmp_path_factory) -> dict[str, Path]:
-    """The wheel and the sdist of the sources."""
     folder = tmp_path_factory.mktemp("built")
     return {target: build(sources, target, folder / target) for target in ("wheel", "sdist")}
 
 
 def test_another_clone_at_another_time_gives_the_same_bits(sources, built, here):
-    """Also one with another umask, with runs and with compiled files."""
     clone = here / "clone"
     run("git", "clone", "-q", sources, clone, cwd=here, umask=0o077)
     for clutter in ("runs/x/config.yaml", "vitcli/__pycache__/x.pyc"):
@@ -114,7 +109,6 @@ def test_the_packages_hold_the_sources_of_the_program_and_nothing_else(sources, 
 
 
 def test_a_package_knows_the_commit_that_it_was_built_from(sources, built, here):
-    """Without git and without a commit it is built, too."""
     expected = {"commit": run("git", "rev-parse", "HEAD", cwd=sources).strip(), "dirty": False}
     assert [commit_in(package) for package in built.values()] == [expected, expected]
     shutil.copytree(sources, here / "bare", ignore=shutil.ignore_patterns(".git", "results"))
@@ -122,7 +116,6 @@ def test_a_package_knows_the_commit_that_it_was_built_from(sources, built, here)
 
 
 def test_the_wheel_alone_runs_the_first_commands(built, here):
-    """In an empty folder, away from the checkout."""
     site, work = here / "site", here / "work"
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index")
     run(*pip, "--target", site, built["wheel"], cwd=here)

@@ -12,7 +12,6 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
 
 def start(*words: str, ranks: int = 2, **environment: str) -> subprocess.Popen[str]:
-    """Start ``vitcli`` on some ranks; its output is read when it ends."""
     count = ("--standalone", "--nproc-per-node", str(ranks))
     return subprocess.Popen(
         [*TORCHRUN, *count, "-m", "vitcli", *words],
@@ -24,7 +23,6 @@ def start(*words: str, ranks: int = 2, **environment: str) -> subprocess.Popen[s
 
 
 def run(*words: str, code: int = 0, ranks: int = 2, **environment: str) -> str:
-    """Run ``vitcli`` on some ranks; return all that it and torchrun say."""
     process = start(*words, ranks=ranks, **environment)
     output = process.communicate(timeout=HANG)[0]
     assert process.returncode == code, output
@@ -32,7 +30,6 @@ def run(*words: str, code: int = 0, ranks: int = 2, **environment: str) -> str:
 
 
 def rank_processes(torchrun: int) -> dict[int, int]:
-    """Return the process of each rank of a torchrun."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -47,7 +44,6 @@ def rank_processes(torchrun: int) -> dict[int, int]:
 
 
 def wait_for_checkpoint(process: subprocess.Popen[str], run: Path) -> None:
-    """Wait until a training has its first checkpoint."""
     until = time.monotonic() + HANG
     while not any(run.glob("checkpoints/*/manifest.json")):
         assert process.poll() is None, process.communicate()[0]

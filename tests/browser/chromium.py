@@ -32,7 +32,6 @@ CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
 
 @contextmanager
 def chromium(profile: Path) -> Iterator["Browser"]:
-    """Start a browser with a fresh profile and stop it at the end of the block."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program, "install Debian's chromium"
     commands, answers = os.pipe(), os.pipe()
@@ -63,8 +62,6 @@ def chromium(profile: Path) -> Iterator["Browser"]:
 
 
 class Browser:
-    """Connection to a browser; ``events`` holds the messages that answer no command."""
-
     def __init__(self, send_to: int, read_from: int) -> None:
         self.send_to, self.read_from = send_to, read_from
         self.number = 0
@@ -73,7 +70,6 @@ class Browser:
         self.pages: list[Page] = []
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer."""
         self.number += 1
         message: dict[str, Any] = {"id": self.number, "method": method, "params": params}
         if session:
@@ -100,7 +96,6 @@ class Browser:
         return answer
 
     def open(self, url: str, **options: Any) -> "Page":
-        """Open a new page and wait until it has loaded."""
         self.pages.append(Page(self, url, **options))
         return self.pages[-1]
 
@@ -114,8 +109,6 @@ class Browser:
 
 
 class Page:
-    """Page in a browser, with its console messages and requests."""
-
     def __init__(
         self,
         browser: Browser,
@@ -151,7 +144,6 @@ class Page:
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
-        """Return the parameters of this page's events."""
         self.evaluate("0")  # events that were sent earlier have arrived when this is answered
         return [
             event["params"]
@@ -160,7 +152,6 @@ class Page:
         ]
 
     def console_messages(self) -> list[dict[str, Any]]:
-        """Return errors, warnings, and anything printed on the console."""
         return self.events("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
 
     def requests(self) -> list[str]:
@@ -169,7 +160,6 @@ class Page:
         return [url for url in sent if url != self.url and not url.startswith("data:")]
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression as plain data; wait if it is a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -177,7 +167,6 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until an expression is true."""
         deadline = time.monotonic() + TIMEOUT
         while not self.evaluate(condition):
             assert time.monotonic() < deadline, f"never true: {condition}"
@@ -206,7 +195,6 @@ class Page:
         self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str) -> None:
-        """Press a key by its name in JavaScript, such as ``a`` or ``ArrowLeft``."""
         typed = TYPED.get(key, key)
         text = {"text": typed} if len(typed) == 1 else {}
         code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")

@@ -30,7 +30,6 @@ def make_model(**changes: Any) -> VisionTransformer:
 
 
 def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
-    """Return a scene whose picture is wider than the model's input."""
     generator = torch.Generator().manual_seed(0)
     picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
     fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
@@ -40,7 +39,6 @@ def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
 
 
 def state(shown: Page) -> dict[str, str]:
-    """Return the explorer's attributes after the next drawing."""
     found: dict[str, str] = shown.evaluate(
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
         " done({...document.querySelector('.explorer').dataset}))))"
@@ -72,7 +70,6 @@ def middle(shown: Page, selector: str) -> tuple[float, float]:
 
 
 def place(shown: Page, scene: Scene, row: int, column: int) -> tuple[float, float]:
-    """Return the middle of a patch in the window."""
     left, top, width, height = shown.evaluate(
         "(() => { const box = document.querySelector('.stage').getBoundingClientRect();"
         " return [box.x, box.y, box.width, box.height]; })()"
@@ -96,7 +93,6 @@ def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None
 
 
 def colour_at(shown: Page, x: float, y: float) -> list[int]:
-    """Return the colour of the large picture at a point of the window: red, green, blue."""
     found: list[int] = shown.evaluate(
         "(() => { const canvas = document.querySelector('.stage');"
         " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"

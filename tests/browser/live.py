@@ -41,7 +41,6 @@ def bundled() -> Predictor:
 
 
 def live_page(predictor: Predictor, **options: Any) -> bytes:
-    """Return the page of a run with the ship as its first picture."""
     explainer = Explainer(predictor, by_class=False, **options)
     return LiveExplorer(explainer, all_layers=True).page(explainer.explain(str(SHIP)))
 
@@ -82,12 +81,10 @@ def batch_of(pixels: np.ndarray, mean: Any = MEAN, std: Any = STD) -> torch.Tens
 
 
 def logits(shown: Page) -> np.ndarray:
-    """Return the logits that the page shows."""
     return np.array(json.loads(state(shown)["logits"]))
 
 
 def drop(shown: Page, name: str, content: bytes, kind: str = "image/png") -> None:
-    """Drop a file on the page and wait until it is shown or refused."""
     shown.evaluate(
         f"""(async () => {{
   const data = new DataTransfer();

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib import colormaps
 from numpy.testing import assert_allclose
 
 from tests.browser.explorer import (
@@ -14,7 +13,6 @@ from tests.browser.explorer import (
     colour_at,
     make_model,
     middle,
-    number,
     patch,
     place,
     scene_of,
@@ -22,7 +20,6 @@ from tests.browser.explorer import (
     text,
     values,
 )
-from vitcli.runner.attn_map.overlay import map_scale
 from vitcli.runner.visualize.explorer.page import Opening, page
 
 pytestmark = pytest.mark.browser
@@ -41,25 +38,6 @@ def test_hovering_shows_what_a_patch_attends_to(visit, scene):
         assert text(shown, "who") == f"Row {row + 1}, column {column + 1}"
     shown.move(*place(shown, scene, 3, -1))
     assert state(shown)["query"] == "0", "there is no patch outside the model's input"
-
-
-def test_the_text_shows_the_numbers_of_the_map(visit, scene):
-    shown = visit(page([scene], Opening(layer=2, head=1, query=(4, 2))))
-    row = scene.attention[1, 0, patch(scene, 4, 2)]
-    close_to(values(shown), row)
-    best, largest = int(row[PREFIX:].argmax()), 100 * float(row.max())
-    where = f"row {best // 8 + 1}, column {best % 8 + 1}"
-    patches = pytest.approx(100 * float(row[PREFIX:].max()), abs=largest / 255 + 0.06)
-    assert text(shown, "strongest li").startswith(where)
-    assert number(text(shown, "strongest .number")) == patches
-    shown.move(*place(shown, scene, best // 8, best % 8))
-    state(shown)
-    name, _, share = text(shown, "probe").partition(": ")
-    assert (name, number(share)) == (where, patches)
-    prefix = pytest.approx(100 * float(row[:PREFIX].sum()), abs=largest / 255 + 0.06)
-    assert number(text(shown, "prefix-sum")) == prefix
-    assert text(shown, "prefix-names") == "to CLS and registers"
-    assert values(shown).sum() == pytest.approx(1, abs=len(row) * largest / 25500)
 
 
 def test_a_click_pins_and_escape_unpins(visit, scene):
@@ -86,7 +64,6 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
     token = patch(scene, 3, 2)
     assert (found["query"], found["layer"], found["head"]) == (str(token), "2", "2")
     close_to(values(shown), scene.attention[1, 1, token])
-    assert text(shown, "announcement").startswith("row 4, column 3, layer 2, head 2: most to row ")
     shown.press("r")
     close_to(values(shown), scene.rollout[1, token])
     for key, layer in (("]", "3"), ("]", "3"), ("[", "2"), ("[", "1"), ("[", "1")):
@@ -131,22 +108,6 @@ def test_the_small_maps_choose_layer_and_head(visit, scene):
     assert (state(shown)["query"], text(shown, "who")) == ("1", "Register 1")
 
 
-@pytest.mark.parametrize("method", ["cls", "rollout"])
-def test_a_map_has_the_scale_of_the_figure(visit, scene, method):
-    shown = visit(page([scene], Opening(layer=3, rollout=method == "rollout")))
-    name = "rollout" if method == "rollout" else "mean"
-    painted = shown.evaluate(
-        f"[...document.querySelector('[aria-label=\"layer 3, {name}\"] canvas')"
-        ".getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 < 3)"
-    )
-    row = scene.rollout[2, 0] if method == "rollout" else scene.attention[2, :, 0].mean(0)
-    shares = map_scale(method, row[PREFIX:].max())(row[PREFIX:])
-    colours = 255 * colormaps["viridis"](shares)[:, :3]
-    assert_allclose(np.reshape(painted, (64, 3)), colours, atol=5)
-    unit = "share of attention" + (", square-root scale" if method == "rollout" else "")
-    assert text(shown, "unit") == unit
-
-
 def test_edges_are_the_strongest_of_all_patches(visit, scene):
     count = 5
     with_self_attention = (scene.attention + np.eye(scene.attention.shape[-1])) / 2
@@ -167,7 +128,6 @@ def test_edges_are_the_strongest_of_all_patches(visit, scene):
     for query, key, share in edges:
         assert query != key
         assert share == pytest.approx(weights[query - PREFIX, key - PREFIX], abs=step)
-    assert text(shown, "edge-note").startswith(f"The {count} strongest edges between patches")
     shown.press("e")
     assert state(shown)["edges"] == ""
     assert colour_at(shown, *place(shown, scene, 0, 0)) == before

@@ -4,6 +4,7 @@ It opens from a file without a message or a request, fits each screen and paper,
 text, and its policy stops a script that got in.
 """
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page
-from tests.browser.explorer import make_model, scene_of, state
+from tests.browser.explorer import make_model, scene_of
 from tests.browser.live import bundled, live_page
 from tests.cli.commands import vitcli
 from tests.conftest import draw_pictures
@@ -72,7 +73,6 @@ def runs(copy_of_run) -> Path:
 
 
 def visualize(copy_of_run) -> Path:
-    """Two explorers: a run with CLS and a run without."""
     cls = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
     for name, changes in (("one", cls), ("two", {"train.epochs": 1})):
         copy_of_run(Path(name), changes)
@@ -82,7 +82,6 @@ def visualize(copy_of_run) -> Path:
 
 
 def review(copy_of_run) -> Path:
-    """A picture with a hostile name has another label than its copy."""
     copy_of_run(Path("run"), {"train.epochs": 0})
     pictures = draw_pictures(Path().absolute())
     name = f"{LONG}{ATTACK.replace('/', '')}.png"
@@ -97,6 +96,12 @@ def written(content: bytes) -> Path:
     return path
 
 
+AXE = Path(os.environ.get("VITCLI_AXE", ""))
+"""axe.min.js of axe-core 4.14 (MPL-2.0), the judge of accessibility: ``npm install axe-core``."""
+NAMELESS = "empty-table-header"
+"""What it says of the report, in which the name of a variant is an empty text."""
+FOUND = """axe.run().then(found => found.violations.map(rule =>
+  rule.id + ': ' + rule.nodes.map(node => node.target.join(' ')).slice(0, 5).join(', ')))"""
 PAGES: tuple[Callable[..., Path], ...] = (explorer, live, explain, report, runs, visualize, review)
 
 
@@ -135,6 +140,18 @@ def test_a_page_keeps_its_promises(browser, copy_of_run, make):
     assert any("Content Security Policy" in str(each) for each in shown.console_messages())
 
 
+@pytest.mark.parametrize("make", PAGES, ids=lambda make: make.__name__)
+def test_a_page_breaks_no_rule_of_axe(browser, copy_of_run, make):
+    if not AXE.is_file():
+        pytest.skip("axe-core: VITCLI_AXE names no axe.min.js")
+    page = make(copy_of_run).as_uri()
+    for dark, size in ((False, (1280, 800)), (True, (360, 640))):
+        shown = ready(browser.open(page, dark=dark, size=size))
+        shown.evaluate(f"{AXE.read_text()}; 0")
+        found = shown.evaluate(FOUND)
+        assert not [rule for rule in found if make is not report or NAMELESS not in rule], found
+
+
 def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
     views = "[...document.querySelectorAll('.explorer')].map(e => e.dataset.layer + e.dataset.head)"
     shown = ready(browser.open(visualize(copy_of_run).as_uri()))
@@ -145,18 +162,3 @@ def test_each_explorer_of_a_page_handles_its_own_keys(browser, copy_of_run):
     shown.press("2")
     shown.wait(f"({views})[1] === '22'")
     assert shown.evaluate(views)[0] == before[0]
-
-
-@pytest.mark.parametrize(("depth", "above"), [(3, "13.5rem"), (12, "26rem")])
-def test_the_titles_of_the_columns_of_maps_do_not_overlap(visit, depth, above):
-    """Many layers make narrow cells; the page with a model leaves them less height."""
-    shown = visit(explorer_page([scene_of(make_model(depth=depth))]), size=(1280, 800))
-    shown.evaluate(f"document.querySelector('.halves').style.setProperty('--above', {above!r})")
-    state(shown)
-    mean, rollout = shown.evaluate(
-        "[...document.querySelectorAll('.maps .word')].map(word => {"
-        " const range = document.createRange(); range.selectNodeContents(word);"
-        " const box = range.getBoundingClientRect(); return [box.left, box.right, box.height]; })"
-    )
-    assert mean[1] + 2 <= rollout[0], (mean, rollout)
-    assert (rollout[2] > rollout[1] - rollout[0]) == (depth == 12), "the title is turned"

@@ -1,8 +1,4 @@
-"""The page of runs in a real browser: it is safe, quick, and does what its controls say."""
-
-import re
-import shutil
-from pathlib import Path
+"""The page of runs in a real browser: it does what its controls say."""
 
 import pytest
 
@@ -19,8 +15,6 @@ STATES = {
     "full/seed1": "finished",
     "no-ffn/seed1": "diverged",
 }
-LIMIT = 2.0
-"""Seconds in which a page of 500 runs opens."""
 NAMES = (
     "[...document.querySelectorAll('#table tbody tr:not([hidden]) strong')].map(e => e.textContent)"
 )
@@ -122,27 +116,3 @@ def test_any_selection_shows_its_differences(show, study):
     fields = [line[0] for line in cells(shown, "differences")]
     assert "model.depth" in fields
     assert "model.ffn" not in fields
-
-
-def test_500_runs_open_within_two_seconds(browser, record_property):
-    """The best of three, because other programs may run here: 100 variants of five seeds."""
-    first = make_run(0).path
-    for i in range(1, 500):
-        target = RUNS / f"sweep{i // 100}" / f"lr{i // 5}" / f"seed{i % 5}"
-        shutil.copytree(first, target)
-        config = (target / "config.yaml").read_text()
-        config = re.sub(r"\n  lr: .*", f"\n  lr: {1e-3 * (1 + i // 5)}", config)
-        (target / "config.yaml").write_text(config)
-    page, data = write_page(RUNS)
-    assert len(data["runs"]) == 500
-    seconds = []
-    for _ in range(3):
-        shown = browser.open(Path(page).absolute().as_uri())
-        assert len(shown.evaluate(NAMES)) == 101
-        choose(shown, "rows", "run")
-        assert len(shown.evaluate(NAMES)) == 500
-        timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
-        painted = f"new Promise(done => requestAnimationFrame(() => done({timing} / 1000)))"
-        seconds.append(shown.evaluate(painted))
-    record_property("seconds to open 500 runs", min(seconds))
-    assert min(seconds) < LIMIT, f"a page of {page.stat().st_size / 1e6:.1f} MB: {seconds}"

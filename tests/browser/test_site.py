@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.test_axe import AXE, FOUND
+from tests.browser.test_pages import AXE, FOUND
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
@@ -19,7 +19,6 @@ pytest.importorskip("material", reason="pip install '.[docs]'")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site, built strictly: a dead link or anchor is an error."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -22,7 +22,6 @@ typer.testing._get_command = cache(typer.main.get_command)
 
 
 def root() -> Any:
-    """Return the group of all commands."""
     return typer.testing._get_command(app)
 
 
@@ -34,7 +33,6 @@ def commands_of(group: Any, path: str = "vitcli") -> Iterator[tuple[str, Any]]:
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
-    """Run a command in this process, without a terminal: exit code, stdout, stderr."""
     result = CliRunner().invoke(app, [*map(str, words)], prog_name="vitcli")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert "Traceback" not in result.stderr
@@ -42,14 +40,12 @@ def vitcli(*words: object) -> tuple[int, str, str]:
 
 
 def printed(*words: object) -> str:
-    """Run a command that succeeds, and return its stdout."""
     code, out, talk = vitcli(*words)
     assert code == 0, talk
     return out
 
 
 def said(code: int, *words: object) -> str:
-    """Run a command that ends with an exit code, and return its stderr."""
     found, _, talk = vitcli(*words)
     assert found == code, talk
     return talk
@@ -66,7 +62,6 @@ def typed(command: str, code: int = 0) -> tuple[str, str]:
 
 
 def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own."""
     command = [sys.executable, "-m", "vitcli", *map(str, words)]
     streams: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     streams |= {"text": True, "timeout": HANG}
@@ -74,7 +69,6 @@ def started(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def document(*words: object) -> Any:
-    """Run a command that succeeds with ``--json``, and return its document."""
     return json.loads(printed(*words, "--json"))
 
 

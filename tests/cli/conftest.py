@@ -65,7 +65,6 @@ def stage(here, tmp_path_factory) -> Path:
 
 
 def build_stage() -> None:
-    """Fill the working folder."""
     draw_pictures(Path())
     Path("tiny.yaml").write_text(TINY % "pictures")
     Path("mine.yaml").write_text(STUDY)

@@ -17,7 +17,7 @@ from tests.cli.commands import document, said
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS, DataSpec
 from vitcli.runner.data.cache import files_in_cache
-from vitcli.runner.data.contact_sheet import GAP, TILE, contact_sheet, tile_size
+from vitcli.runner.data.contact_sheet import GAP, contact_sheet, tile_size
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import parse_sets
 
@@ -114,35 +114,6 @@ def test_check_leaves_the_copies_out_and_names_the_training_without_them(flawed)
     assert (len(read.train), len(read.val), len(read.test)) == (10, 2, 4)
 
 
-def draw_lamps(root: Path, classes: dict[str, tuple[int, int, int]], step: int) -> None:
-    """Lamps that differ in colour between classes and, by ``step`` pixels, in place within one."""
-    for split, rows in (("train", range(4)), ("test", range(4, 6))):
-        for name, colour in classes.items():
-            folder = root / split / name
-            folder.mkdir(parents=True)
-            for row in rows:
-                picture = Image.new("RGB", (32, 32), (10, 10, 10))
-                picture.paste(colour, (1 + step * row, 8, 7 + step * row, 24))
-                picture.putpixel((31, row), (row, 0, 0))
-                picture.save(folder / f"{row}a.png")
-
-
-@pytest.mark.parametrize("step", [0, 5])
-def test_classes_that_differ_in_colour_only_are_no_copies_of_each_other(here, step):
-    draw_lamps(here / "lamps", {"stop": (255, 0, 0), "go": (0, 130, 0)}, step)
-    code, out, err = vitcli("check", "lamps", "--json", "--leave-out", "copies.csv")
-    found = json.loads(out)
-    assert not [pair for pair in found["near"] + found["alike"] if len(classes_in(pair)) > 1]
-    assert (code, len(found["near"])) == ((6, 4) if step == 0 else (0, 0))
-    words = shlex.split(err.splitlines()[-1])
-    assert (words[:5], len(words)) == (["next", "vitcli", "train", "finetune", "--data"], 6)
-    assert load_data(DataSpec(name=words[5])).test.labels.tolist() == [0, 0, 1, 1]
-
-
-def classes_in(pair: list[str]) -> set[str]:
-    return {name.split("/")[1] for name in pair}
-
-
 def test_a_copy_of_another_class_is_shown_but_not_left_out(flawed):
     (flawed / "test" / "neu" / "flat.png").rename(flawed / "test" / "alt" / "flat.png")
     code, out, _ = vitcli("check", str(flawed), "--json", "--leave-out", "copies.csv")
@@ -150,20 +121,6 @@ def test_a_copy_of_another_class_is_shown_but_not_left_out(flawed):
     lines = Path("copies.csv").read_text().splitlines()
     assert (code, "test/alt/t.jpg," in lines) == (6, True)
     assert "test/alt/flat.png," not in lines
-
-
-def test_a_test_set_of_copies_is_trained_with_as_it_is(pictures):
-    shutil.rmtree(pictures / "test")
-    shutil.copytree(pictures / "train", pictures / "test")
-    words = shlex.split(vitcli("check", str(pictures))[2].splitlines()[-1])
-    assert words[1:] == [
-        "vitcli",
-        "train",
-        "finetune",
-        "--data",
-        f"imagefolder:{pictures}",
-        "--allow-leaks",
-    ]
 
 
 def test_check_reads_the_validation_pictures_too(pictures):
@@ -189,13 +146,6 @@ def test_a_class_without_test_pictures_is_a_problem_that_a_training_names(pictur
     told: list[str] = []
     load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=told.append)
     assert [text for text in told if "no test picture of 'dark'" in text]
-
-
-def test_options_and_names_that_do_not_fit_are_refused(here):
-    assert "--skip-bad: skip_bad is for your own" in said(2, "data", "info", "scenes", "--skip-bad")
-    assert "leave out --from" in said(2, "data", "get", "hf:beans", "--from", "x")
-    Path("labels.csv").write_text("path,label\n")
-    assert "did you mean 'csv:labels.csv'?" in said(2, "data", "check", "labels.csv")
 
 
 @pytest.mark.parametrize(
@@ -227,14 +177,6 @@ def test_no_file_is_replaced_that_the_command_did_not_write(
     if file != "labels.csv" and "0.png" not in file:
         for _ in range(2):  # what it wrote may be replaced
             assert vitcli(command, "csv:labels.csv", option, file)[0] in (0, 6)
-
-
-@pytest.mark.parametrize("name", ["a#b.csv", "a #b.csv", "a: b.csv", "[a].csv", "null", "~", "1"])
-def test_the_next_command_names_any_file(flawed, name):
-    code, _, err = vitcli("check", str(flawed), "--leave-out", name)
-    words = shlex.split(err.splitlines()[-1])
-    sets = [word for word, before in zip(words[1:], words, strict=False) if before == "-s"]
-    assert (code, parse_sets(sets)) == (6, {"data.corrections": name})
 
 
 def test_check_of_no_folder_is_refused_before_a_page_is_written(here):
@@ -290,29 +232,3 @@ def test_each_row_shows_the_first_ten_of_its_class(in_chans, size):
             y = sheet.height - (3 - row) * (height + GAP) + height // 2
             x = sheet.width - (10 - column) * (width + GAP) + width // 2
             assert pixels[y, x].tolist() == [20 * row + column] * 3
-
-
-def test_small_images_grow_by_a_whole_factor_and_the_aspect_is_kept():
-    assert tile_size(2, 2) == (TILE, TILE)
-    assert tile_size(8, 16) == (TILE, TILE // 2)
-    assert tile_size(40, 40) == (40, 40)
-
-
-@pytest.mark.parametrize("version", ["refuses", "leaves ~"])
-def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, version):
-    def user_cache_dir(name: str) -> str:
-        if version == "refuses":
-            raise RuntimeError("could not determine the home directory")
-        return f"~/.cache/{name}"
-
-    monkeypatch.delenv("VITCLI_CACHE")
-    monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
-    for words in (["data", "ls"], ["train", "quickstart", "--epochs", "1"]):
-        talk = said(5, *words)
-        assert ("VITCLI_CACHE" in talk, talk.count("error:")) == (True, 1), talk
-    assert not Path("~").exists()
-
-
-@pytest.mark.parametrize(("command", "takes_code"), [("info", True), ("get", False), ("rm", False)])
-def test_an_unknown_name_asks_for_own_code_only_where_the_command_takes_it(command, takes_code):
-    assert ("--code" in said(2, "data", command, "nonsense")) == takes_code

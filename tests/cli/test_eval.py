@@ -1,8 +1,6 @@
 """`vitcli eval`: scores in every format, probes of frozen features, names of classes alone."""
 
-import csv
 import json
-import re
 from functools import partial
 from pathlib import Path
 
@@ -23,13 +21,6 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.run.folder import RunDir
 
 document = partial(commands.document, "eval")
-
-
-@pytest.mark.parametrize("form", ["text", "md", "csv", "json"])
-def test_formats_hold_the_classes(run, form):
-    out = printed("eval", run, "--format", form)
-    assert ("bright" in out, "dark" in out) == (True, True)
-    assert not re.search("top.?5", out), "with two classes it would be 100 %"
 
 
 @pytest.mark.usefixtures("half_are_flipped")
@@ -93,20 +84,6 @@ def test_a_probe_reads_the_features_of_the_trained_and_the_initial_encoder(
     assert (found.num_images, found.num_features) == (24, 16)
 
 
-@pytest.mark.parametrize("kind", PROBES)
-def test_every_format_of_a_probe_has_the_same_numbers(run, kind):
-    words = (run, "--probe", kind)
-    found = document(*words)
-    shares = [found["accuracy"], *found["accuracy_interval_95"]]
-    for form in ("text", "md"):
-        out = printed("eval", *words, "--format", form)
-        assert [f"{100 * share:.2f} %" in out for share in shares] == [True] * 3
-        assert ("L2 strength" in out) == (kind == "linear")
-    trained, initial = csv.DictReader(printed("eval", *words, "--format", "csv").split("\n"))
-    assert float(trained["accuracy"]) == found["accuracy"]
-    assert (initial["encoder"], initial["labels"]) == ("random-init", "80")
-
-
 def test_a_probe_with_few_labels_does_not_choose_its_strength_and_takes_a_least_accuracy(run):
     words = ("eval", run, "--probe", "linear", "--labels")
     for labels, is_told in ((80, False), (6, True)):
@@ -123,24 +100,18 @@ def test_a_probe_can_measure_the_validation_images(copy_of_run):
 
 @pytest.fixture
 def captioned(copy_of_run) -> str:
-    """A run with captions about dark and bright pictures."""
     changes = {"task.name": "clip", "data.augment.mixup": 0, "train.precision": "fp32"}
     copy_of_run(Path("run"), changes | {"optim.lr": 0.01, "train.epochs": 3})
     return "run"
 
 
-def test_all_forms_of_zero_shot_have_the_same_numbers(captioned):
-    words = (captioned, "--zero-shot")
-    found = document(*words)
+def test_zero_shot_has_the_accuracy_of_the_training(captioned):
+    found = document(captioned, "--zero-shot")
     stored = json.loads(Path("run/result.json").read_text())
     assert found["zero_shot_accuracy"] == pytest.approx(stored["test_zero_shot_accuracy"])
     assert (found["num_images"], found["num_labelled"]) == (24, 24)
     assert [each["name"] for each in found["classes"]] == ["bright", "dark"]
     assert sum(each["num_assigned"] for each in found["classes"]) == 24
-    shown = f"{100 * found['zero_shot_accuracy']:.2f} %"
-    assert all(shown in printed("eval", *words, "--format", form) for form in ("text", "md"))
-    rows = [*csv.reader(printed("eval", *words, "--format", "csv").splitlines())]
-    assert [row[0] for row in rows] == ["class", "bright", "dark"]
 
 
 def test_classes_are_given_by_name_alone(captioned):

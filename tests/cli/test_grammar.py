@@ -129,7 +129,6 @@ def breaches() -> Iterator[str]:
 
 
 def breaches_of(option: Any, kind: Any, path: str) -> Iterator[str]:
-    """Yield the breaches of one option."""
     if option.required:
         yield f"required option: {path} {option.opts[0]}"
     if "-o" in option.opts and not {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}:

@@ -1,7 +1,6 @@
 """`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
 
 import csv
-import shlex
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, resume_experiment, start
-from vitcli.runner.visualize import review_page
 
 SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
 
@@ -50,13 +48,6 @@ def write_corrections(found: dict) -> None:
     with Path("mine.csv").open("w", newline="") as file:
         rows = [(each["name"], each["predicted"]) for each in found["suspects"]]
         csv.writer(file).writerows([("file", "label"), *rows])
-
-
-def test_the_last_line_of_a_review_classifies_the_test_pictures(pictures, tiny):
-    words = shlex.split(said(0, "eval", train(tiny), "--review").splitlines()[-1])
-    assert words[:5] == ["next:", "vitcli", "predict", "run", str(pictures / "test")]
-    out = printed(*words[2:])
-    assert len(out.splitlines()) == 1 + len([*(pictures / "test").rglob("*.*")])
 
 
 def test_planted_labels_come_first_and_their_correction_restores_the_data(pictures, tiny, planted):
@@ -97,7 +88,6 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
 
 
 def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
-    """Its files have hostile names; one training picture is in both classes."""
     odd = pictures / "train" / "dark" / "<img src=x>&amp;.png"
     odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
     path = train(tiny, changes={"train.epochs": 0, "data.val_split": 20})
@@ -115,21 +105,6 @@ def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     files = {str(a["data-file"]) for tag, a in page.tags if "data-file" in a}
     assert f"train/dark/{odd.name}" in files
     assert all((pictures / file).is_file() for file in files)
-
-
-@pytest.mark.usefixtures("half_are_flipped")
-def test_the_maps_of_the_page_lie_where_the_fit_of_the_run_puts_the_input(
-    tiny, pictures, monkeypatch
-):
-    draw, fits = review_page.picture_to_draw, set[str]()
-
-    def record(content, name, size, fit="crop"):
-        fits.add(fit)
-        return draw(content, name, size, fit)
-
-    monkeypatch.setattr(review_page, "picture_to_draw", record)
-    reviewed(train(tiny, changes={"train.epochs": 0, "data.fit": "pad"}))
-    assert fits == {"pad"}
 
 
 @pytest.mark.usefixtures("half_are_flipped")
@@ -175,7 +150,6 @@ def test_what_cannot_be_checked_is_said(run, pictures, monkeypatch):
         path.unlink()
     found = reviewed(run, "--data-dir", pictures)
     assert (found["num_checked"], found["num_copies"]) == (0, None)
-    assert "fewer than 5 images: dark" in found["notes"][0]
     monkeypatch.setattr(review, "MOST_LABELS", 30)
     assert "30 of 44" in reviewed(run, "--data-dir", pictures)["notes"][0]
 

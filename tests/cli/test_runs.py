@@ -10,7 +10,7 @@ from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
-from vitcli.runner.files import commit_json, to_hashed_json
+from vitcli.runner.files import commit_json
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -134,20 +134,6 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert (measures["epochs"], measures["parameters"]) == ([8, 3], [140618, None])
 
 
-def test_a_result_that_was_changed_by_hand_is_shown_as_damaged():
-    run = make_run(0)
-    path = run.path / "result.json"
-    whole = to_hashed_json(json.loads(path.read_bytes()))
-    path.write_bytes(whole)
-    assert document("runs", "ls")[0]["state"] == "finished"
-    path.write_bytes(whole.replace(b'"test_accuracy": 0.5', b'"test_accuracy": 0.9'))
-    (row,) = document("runs", "ls")
-    assert (row["state"], row["test_accuracy"]) == ("damaged", 0.5), "that of the last epoch"
-    shown = document("runs", "show", "quickstart")
-    assert (shown["status"]["state"], shown["result"]) == ("damaged", {})
-    said(4, "runs", "export", "--format", "csv", "-o", "out")
-
-
 def test_rm_removes_the_run_and_the_folders_it_leaves_empty():
     make_run(0)
     make_run(1)
@@ -193,7 +179,6 @@ def test_rm_of_a_run_in_use_is_refused_and_removes_nothing():
 
 @pytest.mark.parametrize("config", ["lr: 0.1\nmodel: resnet\n", "", "seed: 3\n"])
 def test_rm_leaves_folders_of_other_programs_alone(config):
-    """Many programs have a config.yaml and checkpoints."""
     foreign = Path("project")
     (foreign / "checkpoints").mkdir(parents=True)
     (foreign / "config.yaml").write_text(config)

@@ -17,7 +17,6 @@ STUDY = Path("runs/parts")
 
 @pytest.fixture
 def study() -> Path:
-    """A study of three trials, of which one never started, with its report and logs."""
     for trial in ("full/seed0", "full/seed1", "no-ffn/seed0"):
         make_run(0, folder=STUDY / trial)
     (STUDY / "no-ffn/seed1").mkdir()
@@ -152,7 +151,6 @@ def test_only_unchanged_copies_of_own_code_are_removed(study):
     ],
 )
 def test_what_lies_behind_a_link_stays(study, place):
-    """A study is removed one of whose folders was moved elsewhere."""
     record_code(study / "full/seed0", "meta.json")
     record_code(study, "plan.json")
     folder = study / place

@@ -6,7 +6,6 @@ after a command was added to one: ``VITCLI_SNAPSHOTS=write pytest tests/cli/test
 """
 
 import os
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -29,7 +28,6 @@ CODES = {2, 3, 4, 5}
 
 
 def helps(command: str) -> list[str]:
-    """Return the lines that ask for the help of a command, and of the commands below it."""
     found: Any = typer.main.get_command(app)
     for word in command.split():
         found = found.commands[word]
@@ -80,14 +78,3 @@ def test_a_command_prints_what_its_snapshot_shows(stage, command):
     if IS_WRITTEN:
         path.write_text(f"{found}\n")
     assert f"{found}\n" == text or IS_WRITTEN
-
-
-def test_every_help_is_whole_fits_a_screen_and_has_an_example():
-    for path in FOLDER.glob("*.txt"):
-        for block in path.read_text().split("\n\n$ "):
-            command, *lines = block.splitlines()
-            if command.endswith("--help"):
-                assert len(lines) <= 40, command
-                assert not [each for each in lines[1:] if each.endswith("...")], command
-                name = command.removeprefix("$ ").removesuffix(" --help")
-                assert re.search(rf"^\|     {name}\b", block, re.MULTILINE), command

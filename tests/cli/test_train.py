@@ -1,6 +1,5 @@
 """`vitcli train`: where a run goes, what it starts from, and what its next command is."""
 
-import errno
 import json
 import os
 import re
@@ -11,10 +10,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.commands import document, printed, said, vitcli
-from tests.runner.machine.processors import AVX2
 from tests.stopping import stop_after
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.machine import products
 from vitcli.runner.run.folder import list_runs
 
 
@@ -23,7 +20,6 @@ def read(path: str) -> dict:
 
 
 def error_of(talk: str) -> str:
-    """The only error."""
     (error,) = [line for line in talk.splitlines() if line.startswith("error:")]
     return error
 
@@ -61,17 +57,6 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
     config = plan["config"]
     assert (config["train"]["epochs"], config["train"]["batch_size"]) == (3, 32)
     assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
-    first, *rows = printed("train", "cifar10-tiny", *options, "--dry-run").splitlines()
-    assert first.startswith("images"), "the answer comes first, and only --json lists all fields"
-    assert not [row for row in rows if row.startswith(("model:", "optim:", "seed:"))]
-
-
-def test_a_terminal_gets_a_live_bar(tiny, monkeypatch):
-    """tests/cli/test_terminal.py recognises a terminal."""
-    monkeypatch.setattr("vitcli.cli.live.is_live", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    talk = said(0, "train", tiny, "--epochs", 2)
-    assert ("\x1b[" in talk, "epoch   2" in talk) == (True, True)
 
 
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
@@ -94,19 +79,6 @@ def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
     following = out.splitlines()[-1].partition("next           ")[2]
     assert following == f"vitcli eval{ends}"
     printed(*shlex.split(following)[1:])
-
-
-def test_a_training_says_that_its_event_file_is_incomplete(tiny, monkeypatch):
-    opened = Path.open
-
-    def open_file(path: Path, mode: str = "r", *words, **options):
-        if mode == "xb":
-            raise OSError(errno.ENOSPC, "disk full")
-        return opened(path, mode, *words, **options)
-
-    monkeypatch.setattr(Path, "open", open_file)
-    code, out, talk = vitcli("train", tiny, "-o", "run", "--epochs", 1)
-    assert (code, talk.count("(disk full)"), out.count("(disk full)")) == (0, 1, 1)
 
 
 def test_a_run_finds_its_pictures_after_they_have_moved(copy_of_run, workshop, here, pictures):
@@ -145,32 +117,9 @@ def pretrained_lengths() -> set[tuple[int, int | None]]:
     ],
 )
 def test_a_short_try_is_short_in_all_its_parts(tiny, words, expected, num_notes):
-    """A full training does not use the pre-training of a short try."""
     tiny.write_text(f"{tiny.read_text()}pretrain: {{train: {{epochs: 3, batch_size: 16}}}}\n")
     talk = said(0, "train", tiny, "-o", "run", *words)
     assert (pretrained_lengths(), talk.count("note: --")) == ({expected}, num_notes)
     if expected == (3, 1):
         said(0, "train", tiny, "-o", "run", "--rerun", "--epochs", 1)
         assert pretrained_lengths() == {(3, 1), (3, None)}
-
-
-IN_BF16 = (
-    *("train tiny.yaml --epochs 1", "train tiny.yaml --dry-run"),
-    "bench train tiny.yaml --rounds 1 --seconds 0",
-    "bench attention --lengths 16 --embed-dim 16 --num-heads 2 --rounds 1 --seconds 0",
-)
-
-
-@pytest.mark.parametrize("command", [*(f"{each} --precision bf16" for each in IN_BF16), "ablate"])
-def test_every_command_in_emulated_bf16_warns_once(tiny, monkeypatch, command):
-    """On a CPU that takes 60 times as long in bf16."""
-    speeds = {"fp32": 60e9, "bf16": 1e9}
-    monkeypatch.setattr(products, "this_processor", lambda: AVX2)
-    monkeypatch.setattr(products, "product_rate", lambda size, precision: speeds[precision])
-    if command == "ablate":
-        head = "base: tiny.yaml\ntrain: {epochs: 2, precision: bf16}\nseeds: [0, 1]\n"
-        Path("study.yaml").write_text(
-            f"{head}variants: {{full: {{}}, no-norm: {{model.depth: 1}}}}"
-        )
-        command += " study.yaml --dry-run"
-    assert said(0, *shlex.split(command), "--device", "cpu").count("emulates bf16") == 1

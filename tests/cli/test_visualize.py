@@ -64,7 +64,7 @@ def predictions(run: Path) -> dict[str, np.ndarray]:
 
 
 def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
-    out = printed("visualize", run, "--num-images", 6)
+    printed("visualize", run, "--num-images", 6)
     folder = Path("figures/one")
     names = {path.name for path in folder.iterdir()}
     assert names == {*(f"{name}.png" for name in FIGURES), "numbers.json", "explorer.html"}
@@ -76,7 +76,6 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
     assert ("default-src 'none'" in page, page.count("<script>")) == (True, 1)
     assert page.count("data:image/png;base64,", page.index('class="explorer"')) == 2
     assert not re.search(r"https?://", page)
-    assert "Layer 1 attends to neighbouring patches" in out
 
 
 def test_numbers_are_the_models_own(run):
@@ -121,7 +120,6 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
 
 
 def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run):
-    """tests/cli/test_attn_map.py has the other formats."""
     found = []
     for _ in range(2):
         said(0, "visualize", run, "--what", "heads", "--num-images", 4, "--format", "svg")
@@ -133,17 +131,14 @@ def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run):
 
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
-    talk = said(0, "visualize", path, "--what", "pos-embed,distance", "--num-images", 4)
-    assert "none: rope2d rotates q and k" in talk
+    said(0, "visualize", path, "--what", "pos-embed,distance", "--num-images", 4)
     assert not Path("figures/rope/pos-embed.png").exists()
     path = make(tiny, "whole", **{"model.patch_size": 8, "train.epochs": 0})
-    talk = said(0, "visualize", path, "--what", "distance,heads,faithfulness", "--num-images", 4)
-    assert "none: the picture is one patch, so attention has" in talk
+    said(0, "visualize", path, "--what", "distance,heads,faithfulness", "--num-images", 4)
     model = "model: {family: convnet, widths: [8, 8]}"
     Path("net.yaml").write_text(re.sub(r"(?s)^model: .*?}", model, tiny.read_text().lstrip()))
     path = make(Path("net.yaml").resolve(), "net", **{"optim.name": "sgd"})
-    talk = said(0, "visualize", path, "--what", "curves,confusion,heads,filters,embeddings")
-    assert "a convnet has no attention" in talk
+    said(0, "visualize", path, "--what", "curves,confusion,heads,filters,embeddings")
     drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
     assert drawn == ["confusion", "curves", "filters"]
 

@@ -86,7 +86,6 @@ def remove_batch_norms(module: nn.Module) -> None:
 
 
 def train(changes: Changes) -> dict[str, list[float]]:
-    """Return every scalar of every step of a case."""
     torch.manual_seed(0)
     spec = spec_of(changes)
     build = task_class(spec)

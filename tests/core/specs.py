@@ -30,7 +30,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def changed(**fields: Any) -> Any:
-    """Return the base spec with some fields changed, also to another family."""
     return model_spec(**(BASE.model_dump() | fields))
 
 
@@ -54,7 +53,6 @@ def small(family: str, **fields: Any) -> Any:
 
 
 def rows(field: str) -> tuple[str, ...]:
-    """Return the names of all rows of a slot."""
     return tuple(SLOTS[field])
 
 
@@ -63,5 +61,4 @@ def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
 
 
 def classify(model: nn.Module, smoothing: float = 0.0) -> Classify:
-    """Return a model as a module of the task ``classify``."""
     return Classify(ExperimentSpec(train=TrainSpec(label_smoothing=smoothing)), model)

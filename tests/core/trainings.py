@@ -45,7 +45,6 @@ def epoch_batches(
     epoch: int = 0,
     prepare: Callable[..., Batch] = augmented_batch,
 ) -> list[Batch]:
-    """Return the training batches of an epoch of a classification."""
     names = tuple(map(str, range(int(images.labels.max()) + 1)))
     fields = {"mean": tuple(mean), "std": tuple(std), "augment": augment}
     train = {"batch_size": batch_size}
@@ -85,7 +84,6 @@ def train_state(
     autocast: torch.dtype | None = None,
     **options: Any,
 ) -> Training:
-    """Return a new training of ``experiment``."""
     task = new_task(changes, device)
     task.encoder(task.module).grad_checkpointing = task.spec.train.grad_checkpointing
     return Training(task.spec, task, data_set().to(device), autocast, **options)

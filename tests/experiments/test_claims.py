@@ -82,8 +82,6 @@ def test_other_numbers_give_another_verdict(monkeypatch, name, changes, verdict)
 
 
 class OtherSpec:
-    """Another model: 6 layers of width 32 with 8x8 patches."""
-
     depth, embed_dim, img_size, patch_size = 6, 32, (32, 32), 8
 
 

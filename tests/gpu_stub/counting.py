@@ -22,8 +22,6 @@ Call = tuple[str, str]
 
 
 class Seen:
-    """The calls inside a ``with counting()``."""
-
     def __init__(self) -> None:
         self.calls: Counter[Call] = Counter()
         """Number of calls by kind and name."""
@@ -31,14 +29,12 @@ class Seen:
         """Number of calls by kind and line, such as ("sync", "vitcli/core/data/batches.py:126")."""
 
     def count(self, *kinds: str) -> int:
-        """Return the number of calls of these kinds."""
         assert {*kinds} <= {*KINDS}, "a misspelt kind would count nothing"
         return sum(number for (kind, _), number in self.calls.items() if kind in kinds)
 
 
 @contextlib.contextmanager
 def counting() -> Iterator[Seen]:
-    """Count the calls in the block, of all threads."""
     seen, before = Seen(), totals()
 
     def note(kind: int, name: bytes, size: int) -> None:
@@ -55,7 +51,6 @@ def counting() -> Iterator[Seen]:
 
 @cache
 def library() -> Any:
-    """Return the stub that this process has loaded."""
     loaded = ctypes.CDLL(None)
     assert hasattr(loaded, "stub_hook"), "this process does not run on the stub GPU"
     loaded.stub_row.restype = ctypes.c_char_p
@@ -63,7 +58,6 @@ def library() -> Any:
 
 
 def totals() -> Counter[Call]:
-    """Return the number of calls since the start of the process."""
     found: Counter[Call] = Counter()
     kind, number, size = ctypes.c_int(), ctypes.c_long(), ctypes.c_long()
     for i in range(library().stub_rows()):
@@ -74,7 +68,6 @@ def totals() -> Counter[Call]:
 
 @cache
 def package() -> Path:
-    """Return the folder of the package ``vitcli``."""
     spec = importlib.util.find_spec("vitcli")
     assert spec is not None
     assert spec.origin is not None

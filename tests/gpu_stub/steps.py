@@ -64,7 +64,6 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
 
 
 def one_of_each_kind() -> list[str]:
-    """Return an experiment for each task, and a classification for each width of a head."""
     found: dict[object, str] = {}
     for name in EXPERIMENTS:
         spec = load_experiment(name).spec
@@ -121,7 +120,6 @@ def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen
 
 
 def random_pictures(experiment: Experiment, count: int) -> DataSet:
-    """Return random pictures as the data of an experiment."""
     spec = with_statistics(fit_to_data(experiment.spec, describe_data(experiment.spec.data)))
     return random_data(spec, count, torch.device("cpu"))
 
@@ -160,7 +158,6 @@ def count_all(cases: dict[str, Case]) -> dict[str, dict[str, Any]]:
 
 
 def compiled_launches(name: str) -> int:
-    """Return the launches of a compiled step of an experiment, without a graph."""
     seen, _ = run_steps(name, {"train.compile": True}, graphs=False)
     return math.ceil(seen.count(*LAUNCHES) / STEPS)
 

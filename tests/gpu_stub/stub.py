@@ -38,7 +38,6 @@ folder: Path | None = None
 
 
 def why_not() -> str:
-    """Return why the stub cannot be built on this machine; empty if it can."""
     if platform.system() != "Linux":
         return "no Linux"
     if missing := [name for name in ("gcc", "nm") if not shutil.which(name)]:
@@ -87,7 +86,6 @@ def ask_stub(code: str, *, cwd: Path, env: Mapping[str, str] | None = None) -> A
 
 
 def ask_once(name: str, code: str) -> Any:
-    """Return ``ask_stub`` of the code, which runs once for all tests and workers of a session."""
     place = built().parent
     with FileLock(place / f"{name}.lock"):
         answer = place / f"{name}.json"
@@ -105,7 +103,6 @@ def failing(kind: str, code: int, after: int = 1) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a process on the stub: the library, this checkout, caches."""
     library = built()
     caches = library.parent / "caches"
     return dict(os.environ) | {
@@ -123,7 +120,6 @@ def environment() -> dict[str, str]:
 
 
 def built() -> Path:
-    """Return the stub as a library, which is built once."""
     global folder
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="gpu-stub-"))

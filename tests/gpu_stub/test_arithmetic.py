@@ -58,7 +58,6 @@ print(json.dumps(counters["stats"]["unique_graphs"]))
 
 
 def train(name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a training of two batches an epoch on random pictures."""
     fields = {"train.limit_batches": 2, "train.epochs": 1, "train.batch_size": 8}
     experiment = load_experiment(name, fields | {"train.compile": False} | changes)
     data = random_pictures(experiment, 100)
@@ -67,14 +66,12 @@ def train(name: str, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def exactness() -> dict[str, bool]:
-    """Return whether each family is exact with deterministic kernels, and one without."""
     exact = {"train.deterministic": True}
     found = {name: train(name, small | exact)["exact"] for name, small in FAMILIES.items()}
     return found | {"without": train("quickstart", {"train.deterministic": False})["exact"]}
 
 
 def settings() -> dict[str, Any]:
-    """Return the precisions in steps and evaluations, and the layouts of convolutions."""
     seen: dict[str, set[Any]] = {}
     layouts: set[tuple[bool, bool]] = set()
 

@@ -58,7 +58,6 @@ PRECISIONS = ("fp32", "bf16")
 
 
 def kernels_of(name: str, precision: str) -> list[str]:
-    """Return the kernels that a training step of an experiment takes, in alphabetical order."""
     changes = {"train.compile": False, "train.precision": precision}
     work = make_workload(load_experiment(name, changes), "cuda", ignore_message)
     chosen, attend = set(), F.scaled_dot_product_attention

@@ -104,7 +104,6 @@ def counts(seen: Seen) -> dict[str, int]:
 
 
 def slow_copies() -> dict[str, int]:
-    """Return the counts of copies from pageable memory and to the host."""
     ones = torch.ones(1000, device=CUDA)
     with counting() as seen:
         ones.copy_(torch.zeros(1000), non_blocking=True)
@@ -118,7 +117,6 @@ def images() -> Images:
 
 
 def augmented(augment: AugmentSpec) -> dict[str, Any]:
-    """Return the counts of an epoch's start and of a batch, and whether a graph captures it."""
     data, rows = images(), epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
     with counting() as beginning:
         tables = rows_on_device(rows, CUDA)
@@ -140,7 +138,6 @@ def augmented(augment: AugmentSpec) -> dict[str, Any]:
 
 
 def compiled_batches(name: str) -> dict[str, Any]:
-    """Return the counts of compiled batches of an experiment, and the messages."""
     work = make_workload(load_experiment(name), "cuda", ignore_message)
     messages: list[str] = []
     compile_batches(work.built.task, work.batches(), messages.append)
@@ -153,7 +150,6 @@ def compiled_batches(name: str) -> dict[str, Any]:
 
 
 def all_policies() -> dict[str, Any]:
-    """Return the counts of no, one and two rounds of operations."""
     plain = AugmentSpec(crop_padding=4, flip="random", mixup=0.8, cutmix=1.0, mix_prob=0.5)
     return {
         "none": augmented(plain),
@@ -163,7 +159,6 @@ def all_policies() -> dict[str, Any]:
 
 
 def checkpoint() -> dict[str, Any]:
-    """Return the counts of a checkpoint after a step, and its number of tensors."""
     experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
     work = make_workload(experiment, "cuda", ignore_message)
     state = Training(work.spec, work.built.task, work.built.data, work.built.autocast)

@@ -28,7 +28,6 @@ STALE = 0.75
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.ci) for name in GROUPS])
 def rows(request) -> dict[str, dict[str, Any]]:
-    """Return what the steps of a group of cases ask of the GPU."""
     code = "import json; from tests.gpu_stub import steps\n"
     code += f"print(json.dumps(steps.count_all(steps.{request.param}())))"
     found: dict[str, dict[str, Any]] = ask_once(f"steps-{request.param}", code)

@@ -58,7 +58,6 @@ def cases(operator: str, *attributes: str) -> list[tuple[dict[str, Any], list[Te
 
 
 def attention_cases() -> list[tuple[float, list[Tensor]]]:
-    """Return scales, and q, k and v by heads, perhaps a mask, and the output by heads."""
     found = []
     for options, (q, k, v, *mask, out) in cases(
         "Attention", "scale", "q_num_heads", "kv_num_heads"
@@ -73,7 +72,6 @@ def attention_cases() -> list[tuple[float, list[Tensor]]]:
 
 @pytest.fixture(params=WITHIN)
 def backend(request) -> tuple[str, Backend]:
-    """Return each backend that this machine has, or emulates, after its name."""
     name = request.param
     if name == "amx":
         request.getfixturevalue("native_machine")

@@ -41,7 +41,6 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def table(name: str) -> np.ndarray:
-    """Return the scores of a file as (one, other)."""
     rows = rows_of(name)
     ones, others = ([*dict.fromkeys(row[key] for row in rows)] for key in ("one", "other"))
     found = np.zeros((len(ones), len(others)))
@@ -51,7 +50,6 @@ def table(name: str) -> np.ndarray:
 
 
 def r_has(*packages: str) -> bool:
-    """Return whether this machine has R with these packages."""
     names = ",".join(f"'{package}'" for package in packages)
     check = f"q(status = !all(sapply(c({names}), requireNamespace, quietly = TRUE)))"
     try:
@@ -61,7 +59,6 @@ def r_has(*packages: str) -> bool:
 
 
 def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the name and the value of each number in a document."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from numbers(each, f"{name}/{key}")

@@ -28,7 +28,6 @@ train: {epochs: 2, batch_size: 8, ema_decay: 0.9, precision: fp32, kernels: torc
 
 
 def write_pictures(folder: Path) -> None:
-    """Two classes of 8x8 pictures, dark and bright: 2 x 16 for training, 2 x 6 for testing."""
     rows, columns, channels = np.indices((8, 8, 3))
     for split, count in (("train", 16), ("test", 6)):
         for name, level in (("dark", 20), ("bright", 150)):

@@ -18,7 +18,6 @@ RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("*/config.y
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.name)
 def run(request, here) -> Path:
-    """A copy of the folder, called ``old``, beside the pictures that it was trained on."""
     write_pictures(here / "pictures")
     return Path(shutil.copytree(request.param, here / "old"))
 

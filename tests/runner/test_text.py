@@ -1,16 +1,12 @@
 """Suggestions, tables and lines that fit a terminal, and the common style of figures."""
 
-import re
-
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
-from tests.fabricated_study import make_reference, make_study
 from vitcli.runner.figure_style import encode
-from vitcli.runner.study.table import build, render
 from vitcli.runner.tables import lay_out, make_table
-from vitcli.runner.text import closest, did_you_mean, portable, without_folders, wrap_line
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
@@ -80,55 +76,6 @@ def test_the_settings_of_a_person_change_no_figure(form):
         assert matplotlib.rcParams["text.usetex"] is True, "the person's own figures keep them"
 
 
-WIDTHS = (40, 60, 80, 100, 120)
-LONG = "no-positional-encoding-and-a-name-of-fifty-letters"
-SCORES = {
-    "baseline": (0.9312, 0.9288, 0.9301),
-    LONG: (0.8412, 0.8388, "missing"),
-    "no-ffn": ("diverged", 0.8012, "diverged"),
-    "single-head": ("failed", "failed", "interrupted"),
-}
-
-
-def study():
-    """A study with all kinds of notes: diverged, missing and failed trials, and a source."""
-    return make_study(
-        SCORES,
-        question="what does each part of the model contribute to its accuracy on these pictures?",
-        reference=make_reference({"baseline": 93.1, LONG: 84.4}, parameters=5.7e6, hours=4.5),
-    )
-
-
-def words(text: str) -> list[str]:
-    return [word for word in text.split() if set(word) != {"-"}]
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_study_fits_and_keeps_every_word_and_every_cell(width):
-    text = render(study(), "text", width)
-    lines = [line for line in text.splitlines() if "vitcli " not in line and line != LONG]
-    assert max(map(len, lines)) <= width
-    table = build(study())
-    everything = " ".join([table.caption, *table.notes, *(c.header for c in table.columns)])
-    known = {*words(render(study(), "text")), *words(everything)}
-    assert set(words(text)) <= known, "a word is broken"
-    for row in table.rows:
-        for cell in row[1:]:
-            ascii_cell = cell.replace("\u2212", "-").replace("\u00b1", "+-")
-            assert set(ascii_cell.split()) <= set(words(text))
-    for interval in re.findall(r"\[[^\]]+\]", render(study(), "text")):
-        assert interval in text, "an interval is broken"
-    flat = "".join(text.split())
-    for note in table.notes:
-        assert flat.count("".join(note.replace("\u00b1", "+-")[:30].split())) == 1, note
-
-
-def test_without_a_width_a_row_is_one_line():
-    names = [line.split()[0] for line in render(study(), "text").splitlines()]
-    assert [name for name in names if name in SCORES] == list(SCORES)
-    assert max(map(len, render(study(), "text").splitlines())) > 150
-
-
 def lines(*cells: str, width: int | None) -> list[str]:
     """A table of one row; the headers are a, b, c ..."""
     header = [chr(97 + i) for i, _ in enumerate(cells)]
@@ -146,23 +93,3 @@ def test_words_wrap_in_their_column():
     table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
     shown = ["h     i", "name  three short words here", "      and [-1.0, 2.0]"]
     assert lay_out(table, 30) == shown
-
-
-@pytest.mark.parametrize(
-    ("line", "wrapped"),
-    [
-        ("fits", "fits"),
-        ("mean      0.50, 0.51, 0.52", "mean      0.50, 0.51,\n          0.52"),
-        ("  share   of the test 9.8 %", "  share   of the test\n          9.8 %"),
-        ("hash      0123456789abcdef", "hash\n    0123456789abcdef"),
-        ("a note of some length that wraps", "a note of some length\n  that wraps"),
-        ("a long sentence; then  type: this", "a long sentence; then\n  type: this"),
-        ("/home/me/one/very/long/name.jpg  b", "/home/me/one/very/long/name.jpg\n  b"),
-        (" " * 20 + "far to the right", "far to the right"),
-        ("type: vitcli train mine", "type:\n  vitcli train mine"),
-        ("mean --data 'my photos'?", "mean --data\n  'my photos'?"),
-        ("the model's one and the users' own", "the model's one and\n  the users' own"),
-    ],
-)
-def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):
-    assert wrap_line(line, 22) == wrapped

@@ -123,7 +123,6 @@ FULL = AugmentSpec(
 
 
 def images(count: int = 40, side: int = 8) -> Images:
-    """Return images that all differ, each with different left and right halves."""
     generator = torch.Generator().manual_seed(5)
     pixels = torch.randint(0, 256, (count, 3, side, side), generator=generator, dtype=torch.uint8)
     return Images(pixels, torch.arange(count) % 4)
@@ -134,7 +133,6 @@ def batches(spec: AugmentSpec, *, batch_size: int = 8, **options):
 
 
 def by_image(spec: AugmentSpec, **options) -> torch.Tensor:
-    """Return the augmented pixels in the order of the data set."""
     seed, epoch = options.get("seed", 0), options.get("epoch", 0)
     rows = torch.cat([batch["images"] for batch in batches(spec, **options)])
     return rows[epoch_order(40, seed, epoch).argsort()]

@@ -31,7 +31,6 @@ STRENGTHS: dict[str, list[float]] = {
 
 
 def pictures(count: int = 6) -> torch.Tensor:
-    """Return smooth pictures that contain all 256 levels."""
     noise = torch.rand(count, 3, 8, 8)
     smooth = torch.nn.functional.interpolate(noise, size=(24, 32), mode="bicubic")
     return (smooth.clamp(0, 1) * 255).byte()

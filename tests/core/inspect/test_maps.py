@@ -127,8 +127,6 @@ def test_logits_with_weights_equal_those_of_the_fused_path(place, pool):
 
 
 class GivenWeights(AttentionRule):
-    """An attention rule with given weights, independent of queries and keys."""
-
     def __init__(self, given: torch.Tensor) -> None:
         super().__init__()
         self.given = given
@@ -138,7 +136,6 @@ class GivenWeights(AttentionRule):
 
 
 def by_hand(model, image, wanted: int) -> torch.Tensor:
-    """Return the relevance for one image, with gradients as finite differences of the weights."""
     attns = [block.attn.inner for block in model.blocks]
     layers = [model.attention_weights(image)[i] for i in range(len(attns))]
     relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]
@@ -249,7 +246,6 @@ FIELDS = {"depth": 2, "num_heads": 3, "embed_dim": 24}
 
 
 def changed_logits(model, images, layer: int, head: int, change: str) -> torch.Tensor:
-    """Return the logits with the weights of one head changed."""
     weights = model.attention_weights(images)[layer]
     weights[:, head] = 1 / weights.shape[-1] if change == "uniform" else 0
     attention = attention_of(model.blocks[layer])

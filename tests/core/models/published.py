@@ -19,13 +19,11 @@ class Published(NamedTuple):
 
 
 def parameters_of(spec: ModelSpec) -> int:
-    """Return the number of parameters, counted on the device ``meta``."""
     with torch.device("meta"):
         return count_parameters(build_model(spec))
 
 
 def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> ModelSpec:
-    """Return a CCT with 3x3 convolutions for 32x32 pixels and ten classes."""
     return model_spec(
         img_size=(32, 32),
         in_chans=3,
@@ -66,7 +64,6 @@ def swin(width: int, heads: int, third: int) -> ModelSpec:
 
 
 def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
-    """Return a CoAtNet with heads of width 32."""
     return model_spec(
         family="coatnet",
         **IMAGENET,

@@ -26,7 +26,6 @@ def resnet(**fields: Any) -> ResNet18:
 
 
 def abstract(**fields: Any) -> ResNet18:
-    """Return a model without memory for its weights."""
     with torch.device("meta"):
         return resnet(**fields)
 
@@ -53,7 +52,6 @@ def test_operations_equal_the_closed_form(size):
 
 
 def plain_torchvision(ours: ResNet18, maxpool: nn.Module) -> nn.Module:
-    """Return torchvision's resnet18 with the same stem and the weights of ``model``."""
     theirs = torchvision.models.resnet18(weights=None, num_classes=10)
     theirs.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
     theirs.maxpool = maxpool

@@ -25,7 +25,6 @@ from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
 
 
 def window_attention(dim: int, heads: int, windows: Windows) -> WindowAttention:
-    """Return window attention with a relative bias."""
     sizes: Any = {"embed_dim": dim, "num_heads": heads, "num_prefix_tokens": 0}
     shape = TokenShape(grid_size=windows.grid_size, **sizes)
     relative = RelativeBias(TokenShape(grid_size=windows.size, **sizes))
@@ -33,7 +32,6 @@ def window_attention(dim: int, heads: int, windows: Windows) -> WindowAttention:
 
 
 def attention_pair(grid, window, shift, heads=2, dim=8):
-    """Return the window attention of vitcli and of torchvision, with the same weights."""
     windows = Windows(grid, window, shifted=shift > 0)
     ours = scrambled(window_attention(dim, heads, windows))
     theirs = ShiftedWindowAttention(dim, [window, window], [shift, shift], heads).double().eval()

@@ -26,7 +26,6 @@ def shape_of(grid: tuple[int, int], prefix: int = 1, dim: int = 16, heads: int =
 
 
 def rule_of(name: str, shape: TokenShape, **fields: int) -> Any:
-    """Return the rule of a row, without torch's fused kernel."""
     sizes = {"embed_dim": shape.embed_dim, "num_heads": shape.num_heads}
     rule = make_part(changed(attention=name, **sizes, **fields), "attention", shape)
     rule.fused = False
@@ -39,7 +38,6 @@ def qkv(shape: TokenShape, scale: float = 1.0) -> list[Tensor]:
 
 
 def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor]) -> None:
-    """Assert equal outputs and input gradients, up to rounding in float64."""
     assert_close(one, other, rtol=0, atol=1e-12)
     pairs = [torch.autograd.grad(out.square().sum(), inputs) for out in (one, other)]
     for mine, theirs in zip(*pairs, strict=True):
@@ -181,7 +179,6 @@ def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
 
 
 def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
-    """Return the number of elements of the largest tensor that autograd keeps."""
     sizes: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:

@@ -136,7 +136,6 @@ def shape(dim: int, heads: int, prefix: int) -> TokenShape:
 
 
 def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images whose patches are permuted at random, all in the same way."""
     size = tuple(images.shape[-2:])
     columns = unfold(images, patch_size, stride=patch_size)
     perm = torch.randperm(columns.shape[-1])
@@ -195,7 +194,6 @@ def test_the_prefix_has_positions_only_with_pos_embed_prefix(name, prefix, lengt
 
 
 def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """Return the scores (N, N) of equal queries and keys at all pairs of positions."""
     count = rope.cos.shape[0]
     turned = [rope(t.expand(1, 1, count, -1))[0, 0] for t in (q, k)]
     return turned[0] @ turned[1].T

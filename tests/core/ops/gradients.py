@@ -7,7 +7,6 @@ from torch import Tensor
 
 
 def error(found: Tensor, exact: Tensor) -> float:
-    """Return the relative error of all elements together."""
     return ((found.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
 
 

@@ -109,7 +109,6 @@ OPS: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
 
 @pytest.fixture
 def native(native_machine) -> Backend:
-    """Return the native backend. AMX is emulated on machines without it."""
     return BACKENDS["amx"]()
 
 

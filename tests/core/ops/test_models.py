@@ -59,7 +59,6 @@ def test_a_failed_preparation_does_not_change_the_model():
 
 
 def nodes(result: torch.Tensor) -> Counter[str]:
-    """Return how often each operation is in the autograd graph of a result."""
     found, waiting = set(), [result.grad_fn]
     while waiting:
         node = waiting.pop()

@@ -46,7 +46,6 @@ def backend(request, here, two_threads) -> Backend:
 
 
 def precision_of(backend: Backend) -> torch.autocast:
-    """Return the context in which the kernels compute."""
     return torch.autocast("cpu", torch.bfloat16, enabled=backend.name == "half")
 
 
@@ -59,7 +58,6 @@ def as_norm(weight: Tensor | None, bias: Tensor | None) -> nn.Module:
 
 
 def with_tensors(layer: Any, weight: Tensor, bias: Tensor | None) -> Any:
-    """Return the layer with other tensors, which tests differentiate."""
     del layer.weight, layer.bias
     layer.weight, layer.bias = weight, bias
     return layer
@@ -156,7 +154,6 @@ BRANCHES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
 
 
 def gradients_of(function: Callable[..., Any], x: Tensor, weights: Weights, grad: Tensor) -> Any:
-    """Return the output and all gradients."""
     given = [tensor for tensor in weights if tensor is not None]
 
     def on_tensors(x: Tensor, *found: Tensor) -> Tensor:

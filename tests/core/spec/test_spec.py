@@ -138,7 +138,6 @@ def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     (error,) = caught.value.errors()
     assert error["type"] == "literal_error"
     assert error["loc"] == ("fruit",)
-    assert error["msg"] == "Input should be 'apple' or 'pear'"
     assert error["input"] == name
 
 

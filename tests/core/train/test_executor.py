@@ -136,8 +136,6 @@ def test_steps_that_fp16_skips_are_counted_and_not_averaged():
 
 
 def part_of(tensors: dict[str, Tensor]) -> Callable[[str], dict[str, Tensor]]:
-    """Return a function that returns the tensors of a part of a training, as a checkpoint does."""
-
     def part(name: str) -> dict[str, Tensor]:
         prefix = f"{name}."
         return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -91,7 +91,6 @@ def test_an_image_that_is_drawn_twice_is_augmented_twice():
 
 
 def weighted(**augment: float) -> tuple[Task, Batch, Tensor]:
-    """Return a task, its first batch and the weights of its classes, of which class 0 is large."""
     images = data_set()
     images.train.labels[:40] = 0
     task = new_task({"train": {"class_balance": "weights"}, "augment": augment})

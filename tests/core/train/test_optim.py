@@ -113,7 +113,6 @@ COEFFICIENTS = (3.4445, -4.775, 2.0315)
 
 
 def trained(cls, steps: int, **options) -> list[torch.Tensor]:
-    """Return matrices after some steps along random gradients, the same for every class."""
     generator = torch.Generator().manual_seed(0)
     matrices = [Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
     optimizer = cls(matrices, lr=0.1, weight_decay=0.1, momentum=0.9, **options)

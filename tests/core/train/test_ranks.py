@@ -30,7 +30,6 @@ DRAWN = [name for name in ranked.DRAWN if name != RECOMPUTED]
 
 
 def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:
-    """Return the scalars of cases, from each rank."""
     folder.mkdir()
     words = [sys.executable, "-m", "tests.core.ranked"]
     started = [

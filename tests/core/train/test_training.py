@@ -25,7 +25,6 @@ def network() -> nn.Module:
 
 
 def run(model, rows, *, optimizers=None, scaler=None, **fields):
-    """Train on the rows; return the reports."""
     autocast = torch.float16 if scaler else None
     training = training_on(classify(model), rows, fields, autocast=autocast)
     training.optimizers = optimizers or training.optimizers

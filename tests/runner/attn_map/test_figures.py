@@ -11,7 +11,6 @@ import torch
 from tests.figure_checks import faults
 from vitcli.core.inspect.maps import METHODS_BY_HEAD
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.attn_map.matrices import draw_matrices, token_ticks
 from vitcli.runner.attn_map.overlay import draw_figure
 
 LONG = "northern_flying_squirrel_with_acorn_\u00dcbergr\u00f6\u00dfe"
@@ -19,7 +18,6 @@ RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
 
 
 def explanation(method: str, **changes) -> Explanation:
-    """Return a made-up explanation: 4 layers, 3 heads, 8x8 patches and a prefix of 2 tokens."""
     fields: dict[str, Any] = {"label": LONG, "explained_class": LONG, "probability": 0.5}
     fields |= {"fit": "crop", "picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
     fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}
@@ -51,13 +49,3 @@ CASES = [*product(("cls", *METHODS_BY_HEAD), SHAPES), ("grad-rollout", "tall")]
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(method, shape):
     shown = explanation(method, **SHAPES[shape])
     assert faults(partial(draw_figure, shown, run=RUN)) == []
-
-
-def test_matrices_have_ticks_at_the_rows_of_patches():
-    rows = ["CLS", *map(str, range(2, 9))]
-    assert token_ticks(explanation("raw")) == ([0, *range(10, 66, 8)], rows)
-    large = explanation("raw", grid=(16, 4), num_prefix_tokens=0)
-    assert token_ticks(large) == ([*range(0, 64, 8)], [*map(str, range(1, 17, 2))])
-    axes = draw_matrices(explanation("raw"), RUN).axes[:12]
-    shown = [[tick.get_text() for tick in each.get_yticklabels()] for each in axes]
-    assert shown == [rows, [], []] * 4

@@ -36,7 +36,6 @@ def tiny_batches() -> dict[str, tuple[np.ndarray, list[int]]]:
 
 @pytest.fixture
 def contents(tiny_batches, monkeypatch) -> dict[str, bytes]:
-    """The seven files; torchvision's tables are told their sums."""
     files = {name: batch(*arrays) for name, arrays in tiny_batches.items()}
     files["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
     reader = torchvision.datasets.CIFAR10

@@ -61,7 +61,6 @@ def write_class_folders(root: Path, tiny_batches: dict[str, tuple[np.ndarray, li
 
 
 def in_order(images: Images) -> Images:
-    """Return images in canonical order."""
     return images[canonical_order(images)]
 
 

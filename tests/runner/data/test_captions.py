@@ -147,7 +147,6 @@ CAPTIONS = {"task.name": "clip", "task.captions": "folder", "data.augment.mixup"
 
 
 def describe(pictures: Path) -> None:
-    """Write a caption for each picture of the two classes."""
     words = {"dark": "a gloomy night", "bright": "a sunny day"}
     paths = sorted(pictures.glob("*/*/*.png"))
     rows = [(path.relative_to(pictures), words[path.parent.name]) for path in paths]

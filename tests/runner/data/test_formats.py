@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
-from tests.cli.commands import document
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
 from vitcli.runner.data import own
@@ -43,7 +42,6 @@ class Picture(NamedTuple):
 
 @pytest.fixture
 def pictures() -> list[Picture]:
-    """Eight training, two test and two validation pictures a class; two of each video."""
     generator = np.random.default_rng(0)
     counts = {"train": 8, "test": 2, "valid": 2}
     return [
@@ -175,13 +173,7 @@ def test_each_format_gives_the_same_images(prefix, pictures, tmp_path):
     assert load(name, resize=(6, 6), fit="pad").train.pixels[:, :, :, 0].sum() > 0
 
 
-def test_arrays_are_checked_and_shown(pictures, here):
-    name = write_npz(here / "own", pictures)
-    assert document("data", "check", name, "--page", "check.html")["num_test"] == 6
-
-
 def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
-    """Write a picture for each label, which is a text."""
     files = [png(GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in texts]
     if prefix == "parquet":
         pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
@@ -444,17 +436,6 @@ def test_unfit_arrays_are_refused_in_one_line(arrays, said, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_names_of_classes_that_are_not_used_are_noted(tmp_path):
-    images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
-    names, texts = np.array(["b", "a"]), np.array(["dog", "cat"])[LABELS]
-    assert not list_pictures(save(tmp_path, images=images, labels=LABELS, class_names=names)).notes
-    name = save(tmp_path, images=images, labels=texts, class_names=names)
-    assert "class_names" in list_pictures(name).notes[0]
-    more = {"split": texts, "label_names": names, "test_labels": LABELS}
-    name = save(tmp_path, images=images, labels=LABELS, **more)
-    assert "not used: split, label_names, test_labels" in list_pictures(name).notes[0]
-
-
 @pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_damaged_compressed_arrays_are_refused_in_one_line(kind, tmp_path):
     images = GENERATOR.integers(0, 256, (20, 9, 8), dtype=np.uint8)
@@ -481,21 +462,6 @@ def test_pictures_that_have_moved_are_found_by_their_folder(pictures, tmp_path):
         check_name(str(path))
 
 
-def test_many_rows_take_no_time_that_grows_with_their_square(tmp_path, monkeypatch):
-    count, rows = 20_000, np.arange(20_000)
-    images = GENERATOR.integers(0, 256, (count, 2, 2), dtype=np.uint8)
-    monkeypatch.setattr("vitcli.runner.data.picture_reader.MOST_PAIRS", 0)
-    name = save(tmp_path, images=images, labels=rows % 10, groups=rows // 5)
-    data = load(name, val_split=2_000)
-    assert len(data.train) + len(data.test) + len(data.val) == count
-    assert len(data.test) == pytest.approx(count / 5, rel=0.05)
-    monkeypatch.setattr("os.path.isfile", lambda path: True)
-    lines = [f"{row}.png,{row % 10},{'train' if row % 50 < 40 else 'test'}" for row in rows]
-    (tmp_path / "x.csv").write_text("\n".join(["path,label,split", *lines]))
-    folder = list_pictures(f"csv:{tmp_path / 'x.csv'}")
-    assert (folder.num_train, folder.num_test) == (16_000, 4_000)
-
-
 @pytest.mark.parametrize("header", [b"(9, 9, 9)", b"(4, 3, 3,", b"(4, 3,9,,", b"-" * 9000 + b"1"])
 def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
     name = save(tmp_path, images=np.zeros((4, 3, 3), np.uint8), labels=np.arange(4))
@@ -509,19 +475,6 @@ def test_an_array_has_the_bytes_that_its_header_promises(header, tmp_path):
             archive.writestr(member, content)
     with pytest.raises(InputError, match="images cannot be read"):
         load(name)
-
-
-@pytest.mark.parametrize("labels", [(-1, 0), (" cat ", "'=cat")])
-def test_a_class_of_parquet_may_have_any_name(labels, pictures, tmp_path):
-    """Without the names of the classes, -1 is a label like another."""
-    pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
-    from pyarrow import parquet
-
-    rows = [{"image": png(p.pixels), "label": labels[row % 2]} for row, p in enumerate(pictures)]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
-    data = load(f"parquet:{tmp_path}")
-    assert sorted(data.class_names) == sorted(str(label).strip() for label in labels)
-    assert len(data.train) + len(data.test) == len(pictures)
 
 
 PLAIN = [0, 1] * 10

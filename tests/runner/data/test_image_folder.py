@@ -38,7 +38,6 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
     Image.new("L", (9, 9)).save(root / "train" / "cat" / "grey.gif")
     messages = [""]
     assert load(root, messages).train.pixels.shape == (18, 3, 32, 32)
-    assert any("read at 32x32" in text for text in messages)
     assert load(root, resize=[16, 24]).img_size == (16, 24)
     (decoded,) = [p for p in data_status(f"imagefolder:{root}").decoded if "16x24" in p.name]
     assert decoded.suffix == ".safetensors"
@@ -59,7 +58,6 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     (root / "train").rename(tmp_path / "flat")
     messages = [""]
     assert load(tmp_path / "flat", messages).data_hash == data.data_hash
-    assert any("4 of its 16 pictures are held out" in text for text in messages)
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -153,10 +151,8 @@ def test_unreadable_files_are_listed_and_counted(root):
     with pytest.raises(InputError) as caught:
         load(root)
     lines = str(caught.value).splitlines()
-    assert "2 of 22 pictures" in lines[0]
     assert "train/cat/ä b.png" in lines[1]
     assert "test/dog/b.png" in lines[2]
-    assert "--skip-bad" in lines[3]
     for i in range(25):
         (root / "train" / "cat" / f"{i}.png").write_text("hello")
     with pytest.raises(InputError, match=r"27 of 47 .*(\n  t.*){20}\n  \.\.\. and 7 more\n"):
@@ -336,7 +332,6 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
     assert unused == [str(root / name) for name in ("training", "more")]
     messages = [""]
     assert load(root, messages).val is None
-    assert any("-s data.val_split=1" in text for text in messages)
     for wanted in (1, 0.2):
         data = load(root, val_split=wanted)
         assert (len(data.train), data.val.labels.tolist()) == (16, [0])
@@ -351,7 +346,6 @@ def test_a_class_may_have_the_name_of_a_split(root, name):
     folder = list_folder(flat)
     assert folder.class_names == tuple(sorted(["cat", "dog", name]))
     assert (folder.num_train, folder.num_test) == (9, None)
-    assert any(f"{name} is read as a class" in note for note in folder.notes)
     add(flat / "train" / "cat", 1, generator)
     if name != "train":  # then the classes are in train
         with pytest.raises(InputError, match="train needs a folder"):

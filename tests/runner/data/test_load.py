@@ -122,7 +122,9 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
     whole = load_data(CIFAR, data_dir=tmp_path / "a")
-    assert data_hash([in_order(_joined(one.train, one.val))]) == data_hash([whole.train])
+    parts = (one.train, one.val)
+    pixels, labels = (torch.cat([getattr(p, n) for p in parts]) for n in ("pixels", "labels"))
+    assert data_hash([in_order(Images(pixels, labels))]) == data_hash([whole.train])
     assert one.data_hash == whole.data_hash
     assert one.mean == whole.mean
 
@@ -143,10 +145,6 @@ def test_a_validation_split_is_a_whole_number_or_a_share(value):
     with pytest.raises(ValidationError):
         DataSpec(val_split=value)
     assert repr(DataSpec(val_split=20.0).val_split) == "20"
-
-
-def _joined(*parts: Images) -> Images:
-    return Images(torch.cat([p.pixels for p in parts]), torch.cat([p.labels for p in parts]))
 
 
 @pytest.mark.parametrize(

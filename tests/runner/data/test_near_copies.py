@@ -89,14 +89,3 @@ def test_all_pairs_that_look_alike_are_found_once(scenes):
     assert {(100, 3), (100, 53), *((row + 50, row) for row in range(50))} <= found
     assert len(found) <= 54
     assert all(a > b for a, b in found)
-
-
-def test_a_folder_with_a_copy_in_both_splits_is_named(pictures):
-    source = next((pictures / "train" / "dark").iterdir())
-    Image.open(source).rotate(180).resize((40, 40)).save(pictures / "test" / "dark" / "again.png")
-    notes: list[str] = []
-    load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=notes.append)
-    (note,) = [text for text in notes if "look like a training picture" in text]
-    assert "1 of 25 test pictures" in note
-    assert "again.png" in note
-    assert source.name in note

@@ -26,7 +26,6 @@ ORIENTATION = 0x0112
 
 
 def heic(image: Image.Image, **options) -> bytes:
-    """Return a HEIC file; skip the test without pillow-heif."""
     pytest.importorskip("pillow_heif")
     assert can_read_heic()
     out = io.BytesIO()

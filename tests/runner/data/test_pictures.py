@@ -23,8 +23,6 @@ ORIENTATION = 0x0112
 
 @pytest.fixture
 def picture(tmp_path):
-    """Save an image under a name and return its path."""
-
     def save(image, name="x.png", **options):
         path = tmp_path / name
         image.save(path, **options)
@@ -175,7 +173,6 @@ def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and has next to no data."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + END
 
@@ -215,16 +212,6 @@ def test_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, conten
     assert "\n" not in str(caught.value)
 
 
-def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch):
-    def fail(*_: object, **__: object):
-        raise SyntaxError("deep inside")
-
-    monkeypatch.setattr(Image, "open", fail)
-    (tmp_path / "x.jpg").write_bytes(jpeg())
-    with pytest.raises(InputError, match="damaged"):
-        read_picture(tmp_path / "x.jpg", size=(8, 8))
-
-
 def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -240,11 +227,7 @@ def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
 
 
 def test_names_are_shown_without_their_control_characters(tmp_path):
-    path = tmp_path / "evil\x1b[31m\nname"
-    with pytest.raises(InputError) as caught:
-        read_picture(path, size=(8, 8))
-    assert "\x1b" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert r"evil\x1b[31m\nname" in str(caught.value)
+    with pytest.raises(InputError, match=r"evil\\x1b\[31m\\nname"):
+        read_picture(tmp_path / "evil\x1b[31m\nname", size=(8, 8))
     assert printable("caf\u00e9") == "caf\u00e9"
     assert printable("\udcff") == r"\udcff"

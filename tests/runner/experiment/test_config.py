@@ -1,14 +1,13 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec, model_spec
+from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import yaml_text
@@ -18,14 +17,12 @@ from vitcli.runner.experiment.config import (
     config_text,
     experiment_files,
     find_experiment,
-    flatten,
     load_experiment,
     override,
     parse_set,
     parse_sets,
     typed_changes,
 )
-from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     LOADERS,
@@ -111,17 +108,14 @@ def failure(changes: dict) -> str:
     ("changes", "message"),
     [
         ({"search.trials": 3}, "--set: unknown field 'search'; only a file can have it"),
-        ({"hypothesis": "x"}, "--set: unknown field 'hypothesis'; "),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         ({"data.val_split": "x"}, "data.val_split: should be an integer or a number, got 'x'"),
         ({"train.freeze": [1]}, "--set: train.freeze: should be an integer or text, got a list"),
         ({"data.mean": "(0.5, .5)"}, "got '(0.5, .5)'; write [0.5,.5]"),
         ({"data.mean": [127.5]}, "--set: data.mean: a value is above 1"),
         ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
-        ({"data.resize": "None"}, "got 'None'; write null"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
         ({"data.labels": 0.2}, "got 0.2; it is the number"),
-        ({"train.deterministic": "True"}, "got 'True'; write true"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
@@ -208,36 +202,6 @@ def test_set_wants_field_and_value(text):
     assert parse_sets(None) == {}
 
 
-def choices() -> Iterator[dict]:
-    """Every family with the default task, every task with the default family, and a teacher."""
-    yield from ({"model": {"family": name}} for name in FAMILIES)
-    yield from ({"task": {"name": name}} for name in TASKS)
-    yield from ({"pretrain": {"task": {"name": name}}} for name in TASKS)
-    taught = {"name": "distil", "teacher": {"run": "any"}}
-    yield from ({"task": taught}, {"pretrain": {"task": taught}})
-
-
-@pytest.mark.parametrize("field", ["train.class_weights", "train.frozen", "varients"])
-def test_a_field_of_another_task_or_of_a_study_is_not_suggested(field):
-    assert failure({field: 1}) == f"--set: unknown field {field!r}"
-
-
-def having(field: str) -> dict:
-    """Return the changes that choose a family and tasks with a field."""
-    return flatten(
-        next(raw for raw in choices() if field in field_names(raw=raw, only_chosen=True))
-    )
-
-
-@pytest.mark.parametrize("field", [name for name in field_names() if "." in name])
-def test_a_one_letter_typo_in_any_field_suggests_it(field):
-    group, _, name = field.rpartition(".")
-    typo = f"{group}.{name[:-1]}" if len(name) > 3 else f"{group}.{name}s"
-    if typo in field_names():
-        pytest.skip("the typo is a field itself")
-    assert f"did you mean '{name}'?" in failure(having(field) | {typo: 1})
-
-
 def test_changes_are_typed_as_they_are_read():
     texts = ("cls", "true", "3", "1e3", "null", "", "a b", "a: b", "my #1", "[a-z]+_", "\U0001f600")
     values = (3, 1e-5, 0.1, 1e16, None, True, [1, 2], *texts)
@@ -255,20 +219,13 @@ def test_what_cannot_be_found_or_run_is_said(here):
     for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
         with pytest.raises(ConfigError, match=told):
             find_experiment(name)
-    with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
-        load_experiment("ablation-quickstart")
-    Path("my sub").mkdir()
-    Path("my sub/mine.yaml").write_text("base: quickstart\nseeds: [0]\nvariants: {a: {}}\n")
-    with pytest.raises(ConfigError, match=r"vitcli ablate 'my sub/mine\.yaml'"):
-        load_experiment("my sub/mine.yaml")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")
-    with pytest.raises(ConfigError, match="an experiment is a mapping"):
-        load_experiment("list.yaml")
     Path("binary.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="cannot be read as text"):
-        load_experiment("binary.yaml")
+    for name in ("ablation-quickstart", "list.yaml", "binary.yaml"):
+        with pytest.raises(ConfigError):
+            load_experiment(name)
     with pytest.raises(ConfigError, match="not a file"):
         read_mapping(Path("experiments"))
 
@@ -306,33 +263,10 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
 
 
-def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
-    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
-    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
-        load_experiment("./old.yaml")
-    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
-        load_experiment("./old.yaml", {"train.epochs": 2})
-    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
-
-
-def test_the_name_of_a_run_is_answered_with_its_experiment(here):
-    Path("runs/mine").mkdir(parents=True)
-    Path("runs/mine/config.yaml").write_text(config_text(load_experiment("quickstart").spec))
-    with pytest.raises(ConfigError) as caught:
-        load_experiment("mine")
-    file = str(caught.value).split("'")[-2]
-    assert load_experiment(file).spec == load_experiment("quickstart").spec
-
-
 def test_a_mean_for_another_number_of_channels_is_refused():
     spec = load_experiment("quickstart", {"data.mean": [0.5]}).spec
     with pytest.raises(ConfigError, match=r"data\.mean has 1 value for 3 channels"):
         fit_to_data(spec, describe_data(spec.data))
-
-
-def test_words_for_what_is_missing_or_too_short():
-    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
-    assert "needs at least 1" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
 
 
 def test_a_model_that_timm_lacks_is_blamed_on_its_field():

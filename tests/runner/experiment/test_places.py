@@ -6,7 +6,6 @@ import pytest
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.problems import describe
 from vitcli.runner.study.definition import load_study
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -31,6 +30,7 @@ def told(load, *arguments) -> str:
         (load_experiment, "threads: 2", "mine.yaml:1: unknown field 'threads'; only a study has"),
         (load_experiment, "search: {space: {model.depth: [1, 2]}}", "mine.yaml: this is a search"),
         (load_experiment, "varients: {a: {}}", "mine.yaml:1: unknown field 'varients'; did you"),
+        (load_experiment, "seed: 1\noptim.lr: 1e-3", "mine.yaml:2: unknown field 'optim.lr'"),
         (load_study, "seeds: [0]\nvariants: {a: {experiment: ./below.yaml}}", "below.yaml:4: "),
         (load_study, "base: ./study.yaml\nquestion: why?", "study.yaml:1: seed 0 appears twice"),
     ],
@@ -62,20 +62,3 @@ FFN = "model.ffn: none"
 def test_a_mistake_in_a_study_names_its_own_line(top, change, message):
     Path("mine.yaml").write_text(STUDY.format(top, change))
     assert told(load_study, "./mine.yaml").startswith(f"mine.yaml:{message}")
-
-
-@pytest.mark.parametrize("kind", ["", "seeds: [0]\nvariants: {a: {}, b: {}}"])
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("optim.lr: 1e-3", "unknown field 'optim.lr'; write optim: {lr: ...}"),
-        ("task.mask_ratio: 0.5", "'task.mask_ratio'; task.name=classify does not have it"),
-        ("pretrain.task.sigreg_weight: 0.5", "; pretrain.task.name=classify does not have it"),
-    ],
-)
-def test_a_dotted_key_in_a_file_is_told_to_be_nested(kind, line, message):
-    Path("mine.yaml").write_text(f"base: quickstart\n{line}\n{kind}")
-    text = told(load_study if kind else load_experiment, "./mine.yaml")
-    assert text.startswith("mine.yaml:2: ")
-    assert text.endswith(message)
-    assert describe(("qqq",), "extra_forbidden", {}) == "unknown field 'qqq'"

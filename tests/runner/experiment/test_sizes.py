@@ -9,19 +9,15 @@ import torch
 import yaml
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec
+from vitcli.core.spec import FAMILIES, TASKS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.sizes import fit_to_data
 
 LARGEST = {"resnet18": 11_173_962}
 """Parameters of families of one size; all others are small."""
-
-
-def fitted(experiment: Experiment) -> ExperimentSpec:
-    return fit_to_data(experiment.spec, describe_data(experiment.spec.data))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -32,7 +28,7 @@ def test_every_family_can_be_typed_over_an_experiment_and_takes_other_images(fam
     assert after.changed
     assert after.note.startswith(f"model.family={family} replaces the experiment's model by a ")
     assert after.spec.replace(model=before.spec.model) == before.spec, "the rest stays"
-    module = new_module(fitted(after))
+    module = new_module(fit_to_data(after.spec, describe_data(after.spec.data)))
     assert count_parameters(module) <= LARGEST.get(family, 400_000)
     assert module(torch.randn(2, 3, 32, 32)).shape == (2, 10)
     sizes = {"model.img_size": [28, 28], "model.in_chans": 1, "model.num_classes": 3}

@@ -28,7 +28,6 @@ def make_model(**fields: Any) -> Any:
 
 
 def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
-    """Return a subject of an untrained model and a picture of noise."""
     model = make_model(**fields)
     pixels = torch.randint(0, 256, (3, 16, 16), generator=torch.manual_seed(2)).to(torch.uint8)
     data = DataSpec(mean=(0.5,) * 3, std=(0.25,) * 3, class_names=("a", "b", "c"))
@@ -39,7 +38,6 @@ def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
 
 @cache
 def lessons() -> dict[str, Lesson]:
-    """Return every topic on the bundled model."""
     return {name: lesson_of(name, bundled()) for name in TOPICS}
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.diff import differences
@@ -27,7 +26,6 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
     assert result["test_accuracy"] >= 0.85
     assert result["epochs"] == POCKET.spec().train.epochs == POCKET.metrics()[-1]["epoch"]
     assert f"{100 * result['test_accuracy']:.2f} % of 10,000 images" in card
-    assert f"{size:,} bytes" in card
     assert POCKET.read("meta.json")["data_hash"] in card
 
 
@@ -39,19 +37,6 @@ def test_it_was_trained_by_the_experiment_of_its_name(here):
     changed = differences(file, without_data(POCKET.spec(), file, meta["config_hash"]))
     assert set(changed) <= {"task.teacher.sha256"}
     assert not meta["dirty"]
-
-
-@pytest.mark.ci
-@pytest.mark.data
-def test_its_card_tells_the_truth(real_places):
-    try:
-        found = evaluate_run(NAME, offline=True)
-    except InputError as error:
-        pytest.skip(f"no CIFAR-10 on this machine: {error}")
-    result = POCKET.read("result.json")
-    # Sums in another order may turn an image that lies on the border.
-    assert found.scores.accuracy == pytest.approx(result["test_accuracy"], abs=3e-4)
-    assert found.measured["loss"] == pytest.approx(result["test_loss"], abs=1e-3)
 
 
 def test_it_is_only_read(here):

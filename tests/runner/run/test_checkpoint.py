@@ -37,7 +37,6 @@ def make(step: int) -> Checkpoint:
 
 
 def reseal(path: Path, **changes: object) -> None:
-    """A manifest with other values and a hash that fits them."""
     manifest = json.loads(path.read_text())
     del manifest["sha256"]
     path.write_bytes(to_hashed_json(manifest | changes))
@@ -86,21 +85,14 @@ def test_every_truncation_and_a_flipped_bit_in_every_byte_is_seen(tmp_path, name
     load_checkpoint(path.parent)
 
 
-BROKEN = [
-    "", "[]", "{}", '{"format": 2}', "null", "\x00", "[" * 100_000,
-    '{"format": 2, "step": 1, "files": "x", "state": {}}',
-    '{"format": 2, "step": 1, "files": {"tensors.safetensors": {}}, "state": {}}',
-    '{"format": 2, "step": 7, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
-    ' "state": {}}',
-    '{"format": 2, "step": 1, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
-    ' "state": []}',
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
+@pytest.mark.parametrize(
+    "change",
+    [{"files": "x"}, {"files": {TENSORS: {"bytes": 0}}}, {"step": 7}, {"state": []}],
+    ids=str,
+)
+def test_an_incomplete_manifest_is_no_checkpoint(tmp_path, change):
     path = save_checkpoint(tmp_path, make(1))
-    (path / MANIFEST).write_text(text)
+    reseal(path / MANIFEST, **change)
     with pytest.raises(InputError, match="manifest"):
         load_checkpoint(path)
 
@@ -215,10 +207,4 @@ def test_a_flipped_bit_is_refused_or_read(save):
 def test_labels_that_do_not_belong_to_the_logits_are_refused(labels):
     content = archive(logits=np.eye(2), labels=np.array(labels, dtype=np.int64))
     with pytest.raises(ValueError, match="labels do not fit its logits"):
-        per_image(read_outputs(content), ROW)
-
-
-@pytest.mark.parametrize("content", [b"", b"x\n", b"PK\x03\x04nonsense"])
-def test_what_is_no_archive_is_refused_without_advice_to_unpickle_it(content):
-    with pytest.raises(ValueError, match=r"^not an archive of predictions$"):
         per_image(read_outputs(content), ROW)

@@ -13,7 +13,6 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
 from vitcli.runner.files import commit_json, to_hashed_json
-from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
     RUNS,
     RunDir,
@@ -68,13 +67,6 @@ def test_what_is_no_run_is_said(here):
     Path("nothing").mkdir()
     with pytest.raises(InputError, match="not a run folder"):
         find_run("nothing")
-
-
-def test_runs_are_listed_by_the_time_of_their_last_status(here):
-    for name in ("b", "a", "c"):
-        make(f"runs/{name}")
-    RunDir(Path("runs/b")).set_status("running", 1)
-    assert [run.name for run in list_runs()] == ["a", "c", "b"], "without a status: long ago"
 
 
 def test_a_changed_experiment_has_a_folder_of_its_own():
@@ -158,21 +150,6 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="cannot be read"):
         run.metrics()
-
-
-def test_experiments_that_differ_in_their_seeds_are_parsed_once(here, monkeypatch):
-    make("runs/x")
-    text = (Path("runs/x") / "config.yaml").read_text()
-    assert "\nseed: 0\n" in f"\n{text}"
-    for seed in (1, 2):
-        Path(f"runs/{seed}").mkdir()
-        (Path(f"runs/{seed}") / "config.yaml").write_text(text.replace("seed: 0", f"seed: {seed}"))
-    first = RunDir(Path("runs/1")).spec()
-    monkeypatch.delattr(folder, "read_mapping")
-    assert RunDir(Path("runs/2")).spec() == first.replace(seed=2)
-    (Path("runs/2") / "config.yaml").write_text(text.replace("depth: 6", "depth: 5"))
-    with pytest.raises(NameError):
-        RunDir(Path("runs/2")).spec()
 
 
 @pytest.mark.parametrize("has_proc", [True, False])

@@ -53,7 +53,6 @@ def fill_disk(monkeypatch, capacity: int = 0) -> None:
 
 
 def tags(folder: Path) -> set[str]:
-    """Return the tags in the only event file of a folder."""
     (file,) = folder.glob("events.out.tfevents.*")
     return {v.tag for event in LegacyEventFileLoader(str(file)).Load() for v in event.summary.value}
 
@@ -116,7 +115,6 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
 
 
 def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
-    """A run that was stopped has them, too."""
     for name, changes in (("a", {}), ("b", {"model.depth": 1})):
         short = {"train.limit_batches": 1, "train.epochs": 2}
         train(tiny, f"logs/{name}", short | changes, stop_after=1 if name == "b" else None)
@@ -151,10 +149,3 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
     trials["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
     commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
     assert compared_settings(run, run.spec())["optim.lr"] == 0.5
-
-
-def test_a_removed_folder_is_not_made_again(tmp_path):
-    reasons: list[str] = []
-    Board(tmp_path / "gone", [], reasons.append).close()
-    assert reasons == [os.strerror(errno.ENOENT)]
-    assert not (tmp_path / "gone").exists()

@@ -23,7 +23,6 @@ def train(
     changes: dict[str, Any] | None = None,
     **options: Any,
 ) -> FinishedTraining:
-    """Start a training in a folder; ``options`` are those of a request and of ``start``."""
     heard = {name: options.pop(name) for name in LISTENERS if name in options}
     request = Request(output=Path(folder), **options)
     return start(load_experiment(str(experiment), changes), request, **heard)
@@ -37,7 +36,6 @@ def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> FinishedT
 
 
 def files(folder: Path) -> dict[Path, bytes]:
-    """Return the contents of the files below a folder, without those of locks."""
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
@@ -52,7 +50,6 @@ def stops_after(count: int) -> Iterator[None]:
 
 @pytest.fixture
 def calm(here, copy_of_run) -> RunDir:
-    """A finished run that nothing has stopped."""
     return RunDir(copy_of_run(here / "calm"))
 
 
@@ -68,6 +65,5 @@ def stopped(here, workshop) -> RunDir:
 
 @pytest.fixture
 def named(here, workshop) -> None:
-    """Let the experiment of these runs be found by its name."""
     (here / "experiments").mkdir()
     shutil.copy(workshop / "tiny.yaml", here / "experiments")

@@ -2,26 +2,22 @@
 
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tests import denoising
 from tests.core.objectives.views.viewing import view_task
 from tests.core.specs import changed
 from tests.core.trainings import data_set, experiment
 from tests.patience import HANG
-from tests.runner.train.conftest import train
-from vitcli.core.spec import TASKS, ExperimentSpec, TimmSpec, TrainSpec
-from vitcli.core.train.training import Training
+from vitcli.core.spec import ExperimentSpec, TimmSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import build, flops, initial, rehearsal, trainer
+from vitcli.runner.train import build, flops, initial, rehearsal
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
@@ -99,37 +95,6 @@ def test_events_of_every_kind_are_the_same_after_their_lines():
         assert from_line(line) == TrialEvent("full/seed0", event)
 
 
-def test_each_different_sentence_is_told_once(tiny, monkeypatch):
-    seen, told, sentences = [], [], iter(["", "all are equal", "all are equal", "all are zero"])
-
-    def diagnose(self, numbers):
-        seen.append(numbers["loss"])
-        return next(sentences)
-
-    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
-    monkeypatch.setattr(denoising.Denoise, "diagnose", diagnose)
-    run = train(tiny, "run", {"task.name": "denoise"}, on_message=told.append).run
-    warnings = [text for text in told if text.startswith("warning: ")]
-    assert warnings == ["warning: all are equal", "warning: all are zero"]
-    assert seen == [record["train_loss"] for record in run.metrics()]
-
-
-def test_a_slow_first_step_is_no_part_of_the_speed_that_is_shown(tiny, monkeypatch):
-    def slow(training, epoch):
-        for i, step in enumerate(run_epoch(training, epoch)):
-            if i == 0:
-                time.sleep(1)
-            yield step
-
-    run_epoch, told = Training.run_epoch, []
-    monkeypatch.setattr(Training, "run_epoch", slow)
-    monkeypatch.setattr(trainer, "REPORT_SECONDS", 0)
-    run = train(tiny, "run", {"train.epochs": 1}, on_event=told.append).run
-    first = next(event for event in told if isinstance(event, Progress))
-    assert first.step == 2
-    assert run.spec().train.batch_size / first.images_per_second < 0.4
-
-
 LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")
 TRAIN = f"""
 import sys
@@ -161,7 +126,6 @@ def estimate(**changes):
 
 @pytest.fixture
 def probed(monkeypatch):
-    """Numbers of images that were measured; a step takes ``each`` seconds per image."""
     found = SimpleNamespace(counts=[], each=1e-3)
 
     def probe(built):
@@ -218,7 +182,6 @@ def test_the_time_includes_the_start_and_the_evaluations(probed):
     ],
 )
 def test_evaluated_images(probed, changes, images):
-    """With a validation split, only the last epoch reads the test set."""
     probed.each = 3.0
     assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
 

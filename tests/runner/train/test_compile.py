@@ -65,7 +65,6 @@ def test_a_training_is_one_graph_and_an_evaluation_another(shapes, case):
 
 
 def compile_model(batch_size: int = 4, **fields) -> tuple[Classify, list[str]]:
-    """Return a task with its compiled model, and what the user is told."""
     model = build(depth=1, **fields).train()
     spec = ExperimentSpec(model=model.spec, train=TrainSpec(batch_size=batch_size, compile=True))
     batch = {"images": pictures(batch_size), "targets": torch.zeros(batch_size, dtype=torch.long)}
@@ -87,12 +86,3 @@ def test_every_batch_size_is_compiled_for_its_own_shape(shapes):
         compile_model(size)
         assert shapes[-1][0] == size
         assert type(shapes[-1][0]) is int
-
-
-def test_the_user_is_told_that_torch_stops_compiling(shapes, capfd):
-    with torch._dynamo.config.patch(recompile_limit=1):
-        task, messages = compile_model()
-        task.network(pictures(2))
-    (_, told) = messages
-    assert "recompile_limit (1) in 'forward'" in told
-    assert "recompile_limit" not in capfd.readouterr().err

@@ -26,7 +26,6 @@ def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch
 
 
 def compile_nothing(module: nn.Module, **_) -> nn.Module:
-    """Take the place of a compiler that works."""
     return nn.Sequential(module)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.core.specs import REQUIRED
-from tests.runner.train.conftest import continue_run, stops_after
+from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
 from tests.task_table import NAMES, TinyTask, row_of
 from vitcli.core.data.source import Images
@@ -49,7 +49,6 @@ KINDS["swin"] |= PARTS  # batch norm wants whole batches
 
 @pytest.fixture
 def load(pictures, here):
-    """Return a function that loads an experiment of two epochs of three steps."""
     Path("small.yaml").write_text(TEXT % pictures)
 
     def load(changes):
@@ -87,12 +86,6 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
 @pytest.fixture
 def mapped(monkeypatch):
     monkeypatch.setenv(arrays.MAP_VARIABLE, "1")
-
-
-def test_a_resumed_training_has_the_same_bits(calm, stopped, mapped):
-    assert isinstance(load_data(stopped.spec().data).train.pixels, StoredPixels)
-    continue_run(stopped)
-    assert_same_run(calm, stopped)
 
 
 @pytest.mark.parametrize(

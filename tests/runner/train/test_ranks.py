@@ -121,7 +121,6 @@ def test_a_rank_that_waits_learns_that_another_one_failed():
 
 
 def lose(run: RunDir, rank: int, store: dist.Store, size: int = 2, error: str = "closed") -> str:
-    """Return what a rank reports after an exchange has failed."""
     with pytest.raises(ResourceError) as caught, processes(rank, store, size).watch(run, "GO ON"):
         raise LostRankError(error)
     return str(caught.value)
@@ -174,7 +173,6 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
 
 @pytest.fixture
 def places(here, tmp_path_factory):
-    """Return the folder of the tiny task, shared by these tests."""
     place = tmp_path_factory.getbasetemp() / "rank-tasks"
     place.mkdir(exist_ok=True)
     return place
@@ -197,8 +195,6 @@ def test_two_ranks_give_the_numbers_of_one_process(places):
     words = [word for field, value in changes.items() for word in ("-s", f"{field}={value}")]
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")
     two = RunDir(one.path.parent / "two")
-    size = one.spec().train.batch_size  # smaller than asked for, because pictures are few
-    assert f"2 ranks, each with {size // 2} of the {size} images of a step" in said
     assert said.count("epoch   1") == 1
     for mine, other in zip(one.metrics(), two.metrics(), strict=True):
         assert_close(mine, other, without=("images_per_second",))
@@ -213,7 +209,6 @@ LONG = ("--epochs", "40")
 
 @pytest.fixture
 def calm(places) -> RunDir:
-    """A training on two ranks that nothing disturbs."""
     task = TinyTask("classify", places)
     run = places / "calm"
     if not (run / "result.json").exists():

@@ -69,14 +69,6 @@ def test_what_was_reached_is_what_a_training_of_so_many_epochs_measures(tiny, he
     assert reached["config_hash"] == RunDir(here / "run").read("meta.json")["config_hash"]
 
 
-def test_the_accuracy_of_an_evaluated_epoch_is_not_measured_again(tiny, here, monkeypatch):
-    counted, original = [], Classify.outputs
-    monkeypatch.setattr(Classify, "outputs", lambda *a, **k: counted.append(1) or original(*a, **k))
-    found = train(tiny, "run", stop_after=1)
-    assert len(counted) == 1
-    assert found.result["test_accuracy"] == found.run.metrics()[0]["test_accuracy"]
-
-
 def test_a_stop_at_or_after_the_last_epoch_is_the_end(tiny, here):
     found = train(tiny, "run", stop_after=4)
     assert (found.stopped, found.run.status()["state"]) == ("", "finished")

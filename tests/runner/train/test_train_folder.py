@@ -152,7 +152,6 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
 
 
 def different_parts(one: str, other: str) -> set[str]:
-    """Return the parts of two runs' models whose weights differ."""
     left, right = (load_model(name).state_dict() for name in (one, other))
     return {name.split(".")[0] for name in left if not left[name].equal(right[name])}
 

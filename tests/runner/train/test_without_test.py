@@ -18,8 +18,6 @@ RUN = Path("run")
 
 
 class Poison:
-    """Test images that nothing may look at."""
-
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a test image was read ({name})")
 
@@ -28,7 +26,6 @@ class Poison:
 
 
 def poisoned(spec, **options) -> Any:
-    """Read the data; whoever reads a test image of it fails."""
     poison: Images = Poison()  # type: ignore[assignment]
     return dataclasses.replace(load_data(spec, **options), test=poison)
 

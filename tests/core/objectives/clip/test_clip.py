@@ -80,7 +80,6 @@ def experiment(batch_size: int = 8, **fields) -> ExperimentSpec:
 
 
 def data_set(count: int = 40) -> DataSet:
-    """Return images of one level each, so that a batch shows which images it holds."""
     level = torch.arange(count, dtype=torch.uint8) * (250 // count)
     pixels = level[:, None, None, None].expand(count, 3, 8, 8).contiguous()
     texts = [f"number {i}\nthe {i}".encode().ljust(16, b"\0") for i in range(count)]

@@ -113,7 +113,6 @@ def test_a_loss_has_the_shares_of_labels_and_teacher():
 
 
 def head_gradients(batch, shift=0.0):
-    """Return the gradients of the head and of the distillation token's head."""
     task = make({"kind": "token"})
     head = task.teacher.head
     assert isinstance(head, nn.Linear)

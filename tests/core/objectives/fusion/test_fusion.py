@@ -44,7 +44,6 @@ SOUNDS = torch.randn(6, 1, *SHAPE).double()
 def build(
     fusion: str, *, contrast: float = 0.0, unimodal: float = 0.0, **model: Any
 ) -> FusionModel:
-    """A float64 model in eval mode, with noise on all weights."""
     task = FusionSpec(fusion=fusion, sound_patch_size=8, contrast=contrast, unimodal=unimodal)
     spec = ExperimentSpec(model=BASE.replace(**model), task=task)
     return noisy(build_fusion(spec).double().eval())

@@ -103,7 +103,6 @@ SSAT = {"task": {"name": "ssat", "class_weight": 0.25}}
 
 
 def with_labels(count: int = 24) -> DataSet:
-    """Return a data set with labels for some of its 64 training images."""
     data = data_set()
     hidden = replace(data.train, labels=torch.full_like(data.train.labels, -1))
     return replace(data, train=data.train[:count], unlabelled=hidden)

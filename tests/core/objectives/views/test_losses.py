@@ -19,7 +19,6 @@ from vitcli.core.train.training import Training
 
 
 def take_steps(task, count):
-    """Take steps with the data of epoch 0; return the student after each step."""
     students = []
     for _ in itertools.islice(Training(task.spec, task, data_set()).run_epoch(0), count):
         students.append([each.detach().clone() for each in task.module.student.parameters()])

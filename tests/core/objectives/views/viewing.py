@@ -25,7 +25,6 @@ def view_spec(name: str, changes: dict[str, dict[str, Any]] | None = None) -> Ex
 
 
 def view_task(name: str, changes: dict[str, dict[str, Any]] | None = None) -> Any:
-    """Return a task with a new module in training mode."""
     spec = view_spec(name, changes)
     kind = task_class(spec)
     return kind(spec, kind.make_module(spec).train())
