@@ -55,6 +55,11 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
     assert "layer_norm" in done.stdout
 
 
+def test_help_is_whole_where_python_removes_docstrings(environment):
+    done = started("runs", "page", "--help", env=environment | {"PYTHONOPTIMIZE": "2"})
+    assert done.stdout == vitcli("runs", "page", "--help")[1]
+
+
 def test_what_goes_into_a_pipe_is_plain(environment):
     asked = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true"}
     for words, code in (("explain", 0), ("trian", 2)):
