@@ -27,15 +27,7 @@ def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
     """Return timm's model of a name, with timm's random weights, for the sizes of the spec.
 
     Its ``arguments`` are those of ``create_model``, beside the options. torch's global generator
-    stays as it is.
-
-    Args:
-        spec: Name and sizes.
-        seed: Random seed of the weights.
-        options: Other arguments of timm's ``create_model``.
-
-    Raises:
-        ValueError: timm is not installed, has no such model, or cannot build it.
+    stays as it is. A ValueError says what timm refuses.
     """
     try:
         import timm
@@ -119,7 +111,6 @@ class TimmModel(ImageModel):
         return int(self.net.head_hidden_size)
 
     def parameter_layers(self) -> list[int]:
-        """Return the layers that timm's ``group_matcher`` names, where the model has one."""
         from timm.models import group_parameters
 
         if not hasattr(self.net, "group_matcher"):
@@ -215,9 +206,6 @@ class TimmModel(ImageModel):
         The features are the tokens (B, N, D) that enter the attention after ``layer`` blocks, or
         the head after the last block. Without attention weights, they are the last feature map,
         (B, D, H, W) or (B, H, W, D).
-
-        Raises:
-            ValueError: The model has no feature map.
         """
         self.check_images(images)
         if self.no_maps:

@@ -11,8 +11,6 @@ from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
     Listener,
     Source,
-    UnusableError,
-    check_content,
     check_name,
     download,
     download_folder,
@@ -91,14 +89,17 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
 
 
 def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
+    from torchvision.datasets.utils import check_integrity
+
     name, where = row.archive or "", printable(source.path)
     try:
-        content = source.path.read_bytes()
-        check_content(row, name, content)
-    except (OSError, UnusableError) as error:
-        raise InputError(f"{where} is not the published archive: {printable(error)}") from error
+        is_published = check_integrity(source.path, row.md5[name])
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {printable(error)}") from error
+    if not is_published:
+        raise InputError(f"{where} is not the published archive (MD5 differs)")
     target.mkdir(parents=True, exist_ok=True)
-    commit(target / name, content)
+    commit(target / name, source.path.read_bytes())
     return prefer(row, Source("archive", target / name))
 
 

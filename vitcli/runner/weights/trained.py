@@ -12,17 +12,10 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.version import __version__
 
 INPUT = "images"
-PREPROCESSING = {
-    "orientation": "turned upright as the EXIF data say",
-    "transparent": "on white",
-    "filter": "bilinear with antialiasing",
-}
-"""How a picture becomes the pixels that the model takes, beside shape, colours and size."""
 SHAPES = {
     "crop": "the largest central part with the shape of the input",
     "pad": "black bars around the whole picture",
@@ -59,9 +52,9 @@ class TrainedModel:
         """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
         return "logits" if self.classifies else "features"
 
-    @property
-    def module(self) -> nn.Module:
-        return as_output(self.encoder, self.classifies)
+    def as_output(self, encoder: ImageModel) -> nn.Module:
+        """Return the module that computes the output of an encoder like that of the run."""
+        return encoder if self.classifies else Features(encoder).eval()
 
     def state(self) -> dict[str, Tensor]:
         unused = () if self.classifies else self.encoder.head_names
@@ -75,11 +68,12 @@ class TrainedModel:
     def preprocessing(self) -> dict[str, Any]:
         """Return how ``predict`` makes the input of a picture file, before the normalisation."""
         channels, height, width = self.encoder.image_shape
-        colours = {1: "grey", 3: "RGB"}.get(channels, "not for picture files")
-        shape = SHAPES[self.spec.data.fit]
-        return PREPROCESSING | {
-            "shape": shape,
-            "colours": colours,
+        return {
+            "orientation": "turned upright as the EXIF data say",
+            "transparent": "on white",
+            "filter": "bilinear with antialiasing",
+            "shape": SHAPES[self.spec.data.fit],
+            "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
             "height": height,
             "width": width,
         }
@@ -87,29 +81,14 @@ class TrainedModel:
     def metadata(self) -> dict[str, str]:
         """Return what a program needs to use the file, as texts; lists and the model as JSON."""
         data = self.spec.data
-        found: dict[str, Any] = {
-            "input": f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std",
-            "output": self.output,
+        values: dict[str, Any] = {
             "mean": data.mean,
             "std": data.std,
             "preprocessing": self.preprocessing(),
             "temperature": self.run.read("result.json").get("temperature"),
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
-            "vitcli": __version__,
         }
-        return {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in found.items()
-            if value is not None
-        }
-
-
-def as_output(encoder: ImageModel, classifies: bool) -> nn.Module:
-    """Return the module that computes the logits, or the features if the model has no classes."""
-    return encoder if classifies else Features(encoder).eval()
-
-
-def trained_model(run: RunDir) -> TrainedModel:
-    """Return the model of a run."""
-    return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run))
+        texts = {name: json.dumps(value) for name, value in values.items() if value is not None}
+        about = f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std"
+        return {"input": about, "output": self.output, "vitcli": __version__} | texts
