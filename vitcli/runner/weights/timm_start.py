@@ -44,7 +44,7 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
 
     config = timm_config(name)
     place = config and config.hf_hub_id
-    to_type = "to train from a file, add: --init FILE"
+    to_type = "a training takes a local file, too: --init FILE"
     if not place:
         raise InputError(f"{PREFIX}{name} has no weights on the Hugging Face Hub; {to_type}")
     hub_name = config.hf_hub_filename or HUB_FILE
