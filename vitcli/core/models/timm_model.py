@@ -92,7 +92,6 @@ class TimmModel(ImageModel):
 
     @property
     def grad_checkpointing(self) -> bool:
-        """Whether timm recomputes its blocks in the backward pass."""
         return self._recomputes
 
     @grad_checkpointing.setter
@@ -128,7 +127,6 @@ class TimmModel(ImageModel):
 
     @property
     def has_attention_weights(self) -> bool:
-        """Return whether the attention of all blocks can be captured."""
         return self.no_maps is None
 
     @property
@@ -146,13 +144,11 @@ class TimmModel(ImageModel):
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Return the rows and columns of patches of a model with attention weights."""
         height, width = self.net.patch_embed.grid_size
         return height, width
 
     @property
     def pool_name(self) -> str:
-        """Return the row of ``POOLS`` that is like the pooling."""
         return POOLS[self.net.global_pool]
 
     @property
@@ -179,7 +175,6 @@ class TimmModel(ImageModel):
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
-        """Return the attention weights (B, h, N, N) by layer, from 0; None means all layers."""
         return self.forward_with_weights(images, layers)[1]
 
     def forward_with_weights(

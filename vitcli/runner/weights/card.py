@@ -9,11 +9,11 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
 from vitcli.runner.tables import escape_markdown, markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
-from vitcli.runner.weights.trained import TrainedModel
+from vitcli.runner.weights.formats import TrainedModel
 
 BODY = """# {name}
 
-{kind}, {parameters:,} parameters, trained on {data} with vitcli.
+{kind}, trained on {data} with vitcli.
 
 {table}
 
@@ -40,7 +40,7 @@ def write_card(model: TrainedModel, path: Path) -> dict[str, str]:
     data = data if data in DATA_SETS else one_line(Path(data.partition(":")[2]).name, 80)
     name = printable(run.path.name if Path(run.name).is_absolute() else run.name)
     kind = "image-classification" if model.classifies else "image-feature-extraction"
-    about = {"task_type": kind, "dataset_type": data, "dataset_name": data}
+    about: dict[str, Any] = {"task_type": kind, "dataset_type": data, "dataset_name": data}
     head = ModelCardData(
         library_name="vitcli",
         pipeline_tag=kind,
@@ -51,7 +51,6 @@ def write_card(model: TrainedModel, path: Path) -> dict[str, str]:
     body = BODY.format(
         name=escape_markdown(name),
         kind=FAMILIES[spec.model.family].about,
-        parameters=result.get("parameters", 0),
         data=escape_markdown(data),
         table=markdown_grid(["", ""], rows.items()),
         shape=", ".join(map(str, model.encoder.image_shape)),
@@ -83,8 +82,10 @@ def stated(model: TrainedModel, result: dict[str, Any]) -> tuple[dict[str, Any],
             raise ValueError(f"its {metric.label} is {value}")
         low, high = map(metric.text, wilson_interval(round(value * count), count))
         rows["95 % interval"] = f"{low} to {high} (sampling error of the {split} images)"
-    rows |= {"random seed": str(model.spec.seed), "commit of vitcli": str(meta.get("commit"))}
-    rows["command"] = without_folders(str(meta.get("command")))
+    rows |= {"parameters": f"{result.get('parameters', 0):,}", "random seed": str(model.spec.seed)}
+    rows |= {
+        name: without_folders(str(meta[name])) for name in ("commit", "command") if name in meta
+    }
     if model.classifies and model.spec.data.class_names:
         rows["classes"] = json.dumps(model.spec.data.class_names, ensure_ascii=False)
     number = {"dataset_split": split, "metric_type": metric.name, "metric_name": label}

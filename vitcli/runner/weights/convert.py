@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -23,11 +22,10 @@ from vitcli.runner.experiment.config import (
     model_hash,
 )
 from vitcli.runner.experiment.resolve import describe_spec, resolve
-from vitcli.runner.files import commit_json, make_folder, make_output_folder, unwind_on_signals
+from vitcli.runner.files import commit_json, make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
-from vitcli.runner.run.listing import delete_run_files, remove_empty_folders
-from vitcli.runner.text import join_words, natural_key
+from vitcli.runner.text import natural_key
 from vitcli.runner.weights.names import match_tensors
 from vitcli.runner.weights.read import read_tensors
 from vitcli.version import __version__
@@ -51,11 +49,12 @@ def import_weights(
 ) -> RunDir:
     """Write the weights in a file as a finished run of an experiment, without training.
 
-    The tensors are compared with the model before any image is read. The run folder is written only
-    if every tensor fits the model.
+    The tensors are compared with the model before any image is read.
     """
     run = RunDir(output)
-    if output.exists() and not (output.is_dir() and _is_free(run)):
+    was_killed = not run.exists and "imported" in run.read("meta.json")
+    is_free = was_killed or (output.is_dir() and is_effectively_empty(output))
+    if output.exists() and not is_free:
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
     refuse_unused_folder(experiment.spec.data.name, data_dir)
     described = describe_spec(experiment.spec)
@@ -104,7 +103,16 @@ def import_weights(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seed": spec.seed,
     }
-    write_run(run, spec, weights, meta)
+    make_output_folder(run.path)
+    with run.lock():
+        make_folder(run.checkpoints)
+        commit_json(run.path / "meta.json", meta)
+        state = {"weights": "model", "model": model_hash(spec.model)}
+        tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
+        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
+        keep_weights(run.checkpoints)
+        run.set_status("finished", 0, "imported")
+        run.create(spec)  # config.yaml, which makes the folder a run, is written last
     return run
 
 
@@ -148,8 +156,8 @@ def order_classes(
             )
     elif sorted(theirs) != sorted(names) or (not stated and [*names] == sorted(names) != natural):
         on_message(
-            f"note: the head's classes are taken in the order {join_words(names[:MAX_CLASSES])}"
-            f" ..., the file may have {join_words((stated or natural)[:MAX_CLASSES])} ...; if so,"
+            f"note: the head's classes are taken in the order {', '.join(names[:MAX_CLASSES])},"
+            f" ..., the file may have {', '.join((stated or natural)[:MAX_CLASSES])}, ...; if so,"
             f" add --class-order (timm's is {NATURAL})"
         )
         return
@@ -157,37 +165,3 @@ def order_classes(
     for name, tensor in weights.items():
         if name.startswith("head.") and len(tensor) == len(names):
             weights[name] = tensor[rows]
-
-
-def write_run(
-    run: RunDir, spec: ExperimentSpec, weights: Mapping[str, Tensor], meta: Mapping[str, Any]
-) -> None:
-    """Write the folder of a finished run with these weights, or nothing.
-
-    config.yaml, which makes the folder a run, is written last.
-    """
-    make_output_folder(run.path)
-    with run.lock():
-        if not _is_free(run):
-            raise ConfigError(
-                f"{run.path} now holds files of another process; choose another --name"
-            )
-        try:
-            with unwind_on_signals():
-                make_folder(run.checkpoints)
-                commit_json(run.path / "meta.json", meta)
-                state = {"weights": "model", "model": model_hash(spec.model)}
-                tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-                save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
-                keep_weights(run.checkpoints)
-                run.set_status("finished", 0, "imported")
-                run.create(spec)
-        except BaseException:
-            delete_run_files(run.path)
-            remove_empty_folders(run.path)
-            raise
-
-
-def _is_free(run: RunDir) -> bool:
-    was_killed = not run.exists and "imported" in run.read("meta.json")
-    return was_killed or is_effectively_empty(run.path)

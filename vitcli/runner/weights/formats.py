@@ -1,23 +1,26 @@
-"""The files of an export: safetensors, ONNX and torch's pt2. Each is written and read back.
+"""A trained model, and the files of its export: safetensors, ONNX and torch's pt2.
 
-Axes: B batch, C channels, H W pixels.
+Axes: B batch, C channels, H W pixels, K classes, F features.
 """
 
+import copy
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitcli.core.models.image_model import build_model
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.spec import TokenSpec
-from vitcli.core.spec.slots import POS_EMBEDS
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.checkpoint import apart
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.names import (
     POSITIONS,
     match_tensors,
@@ -28,12 +31,13 @@ from vitcli.runner.weights.names import (
 )
 from vitcli.runner.weights.read import read_tensors
 from vitcli.runner.weights.timm_start import NET
-from vitcli.runner.weights.trained import INPUT, TrainedModel
+from vitcli.version import __version__
 
 Facts = dict[str, str]
 """What an export says about its file: a label and a text for each line."""
 Reloaded = Callable[[Tensor], Tensor]
 """A model that was read back: images (B, C, H, W) -> its output."""
+INPUT = "images"
 TRACED = 2
 """Number of images with which a model is traced. torch treats 0 and 1 as constants."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
@@ -41,6 +45,76 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 BATCH = torch.export.Dim("batch")
 OPSET = 18
 """Version of the operators of ONNX."""
+
+
+class Features(nn.Module):
+    """Normalised images (B, C, H, W) -> the pooled features (B, F) of an encoder."""
+
+    def __init__(self, encoder: ImageModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.encoder.features(images)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """The image model of a run in eval mode on the CPU."""
+
+    run: RunDir
+    spec: ExperimentSpec
+    encoder: ImageModel
+
+    @property
+    def classifies(self) -> bool:
+        return self.spec.task.row.classifies
+
+    @property
+    def output(self) -> str:
+        """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
+        return "logits" if self.classifies else "features"
+
+    def as_output(self, encoder: ImageModel) -> nn.Module:
+        """Return the module that computes the output of an encoder like that of the run."""
+        return encoder if self.classifies else Features(encoder).eval()
+
+    def state(self) -> dict[str, Tensor]:
+        unused = () if self.classifies else self.encoder.head_names
+        return {k: v for k, v in self.encoder.state_dict().items() if k not in unused}
+
+    def images(self, count: int) -> Tensor:
+        """Return random normalised images (count, C, H, W), the same in every call."""
+        generator = torch.Generator().manual_seed(count)
+        return torch.randn(count, *self.encoder.image_shape, generator=generator)
+
+    def preprocessing(self) -> dict[str, Any]:
+        """Return how ``predict`` makes the input of a picture file, before the normalisation."""
+        channels, height, width = self.encoder.image_shape
+        return {
+            "orientation": "turned upright as the EXIF data say",
+            "transparent": "on white",
+            "filter": "bilinear with antialiasing",
+            "shape": self.spec.data.fit,
+            "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
+            "height": height,
+            "width": width,
+        }
+
+    def metadata(self) -> dict[str, str]:
+        """Return what a program needs to use the file, as texts; lists and the model as JSON."""
+        data = self.spec.data
+        values: dict[str, Any] = {
+            "mean": data.mean,
+            "std": data.std,
+            "preprocessing": self.preprocessing(),
+            "temperature": self.run.read("result.json").get("temperature"),
+            "class_names": data.class_names if self.classifies else None,
+            "model": self.spec.model.model_dump(mode="json"),
+        }
+        texts = {name: json.dumps(value) for name, value in values.items() if value is not None}
+        about = f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std"
+        return {"input": about, "output": self.output, "vitcli": __version__} | texts
 
 
 def write_safetensors(model: TrainedModel, path: Path) -> Facts:
@@ -57,8 +131,9 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
         lacks = lacks or "distillation token"
         names = f"those of vitcli, because timm's VisionTransformer has no {lacks}"
     else:
-        kind, arguments = "timm.models.VisionTransformer", timm_arguments(model)
-        state = timm_state(model)
+        kind, spec = "timm.models.VisionTransformer", encoder.spec
+        arguments = timm_arguments(spec, encoder.num_classes if model.classifies else 0)
+        state = timm_state(encoder, state)
     metadata = model.metadata() | {"format": "pt"}
     if arguments is not None:
         metadata["timm"] = json.dumps(arguments)
@@ -69,24 +144,17 @@ def write_safetensors(model: TrainedModel, path: Path) -> Facts:
 
 
 def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
-    """Return the model that the weights in a file make.
-
-    Positions come from the file, also if they are constants of the model. A head that is not in the
-    file does not change the output.
-    """
-    tensors, spec = read_tensors(path), model.encoder.spec
-    if isinstance(spec, TokenSpec) and timm_name(POSITIONS) in tensors:
-        is_constant = POS_EMBEDS[spec.pos_embed].build is not None
-        spec = spec.replace(pos_embed="learned") if is_constant else spec
-    if isinstance(model.encoder, VisionTransformer):  # perhaps with a distillation token
-        other = type(model.encoder)(spec).initialise(0).eval()
-    else:
-        other = build_model(spec, seed=0).eval()
-    state = {} if model.classifies else {k: other.state_dict()[k] for k in other.head_names}
+    """Return the model with the weights in a file; a head that is not in the file stays."""
+    other, tensors = copy.deepcopy(model.encoder), read_tensors(path)
+    own = other.state_dict()
+    state = {} if model.classifies else {name: own[name] for name in other.head_names}
     if isinstance(other, TimmModel):
-        other.load_state_dict(state | {NET + name: tensor for name, tensor in tensors.items()})
+        state |= {NET + name: tensor for name, tensor in tensors.items()}
     else:
-        other.load_state_dict(match_tensors(state | tensors, other, path))
+        if POSITIONS not in own:  # constants, of which the file has a table
+            tensors.pop(timm_name(POSITIONS), None)
+        state = match_tensors(state | tensors, other, path)
+    other.load_state_dict(state)
     return model.as_output(other)
 
 

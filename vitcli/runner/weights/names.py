@@ -16,7 +16,6 @@ from vitcli.core.spec import ModelSpec, VitSpec
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import one_line
 from vitcli.runner.weights.read import AVERAGED
-from vitcli.runner.weights.trained import TrainedModel
 
 TIMM = (
     ("patch_embed.proj.", "patch_embed.0.proj."),
@@ -32,8 +31,6 @@ TIMM = (
 """Parts of names in timm's VisionTransformer and in vitcli; replaced from the last to the first."""
 PATCHES = "patch_embed.0.proj.weight"
 POSITIONS = "pos_embed.table"
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
-"""Row of ``FFNS`` -> timm's name of the activation."""
 NORM_LAYERS = {"layer_norm": None, "rms_norm": "rmsnorm"}
 """Row of ``NORMS`` -> timm's name of the norm; None is timm's default."""
 PLAIN: dict[str, tuple[Any, ...]] = {
@@ -47,7 +44,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "attn_mask_diagonal": (False,),
     "attn_proj": (True,),
     "proj_bias": (True,),
-    "ffn": tuple(ACTIVATIONS),
+    "ffn": ("gelu", "relu"),
     "norm": tuple(NORM_LAYERS),
     "norm_eps": (1e-6,),
     "norm_position": ("pre",),
@@ -135,10 +132,8 @@ def not_plain(spec: ModelSpec) -> str | None:
     return next((f"model.{k}={v}" for k, v in values.items() if v not in PLAIN[k]), None)
 
 
-def timm_arguments(model: TrainedModel) -> dict[str, Any]:
+def timm_arguments(spec: VitSpec, num_classes: int) -> dict[str, Any]:
     """Return the arguments of timm's ``VisionTransformer`` for a plain ViT, as plain data."""
-    spec = model.encoder.spec
-    assert isinstance(spec, VitSpec)
     ratio = spec.hidden_dim / spec.embed_dim
     if int(spec.embed_dim * ratio) != spec.hidden_dim:  # as timm computes the hidden width
         ratio = (spec.hidden_dim + 0.5) / spec.embed_dim
@@ -146,7 +141,7 @@ def timm_arguments(model: TrainedModel) -> dict[str, Any]:
         "img_size": list(spec.img_size or ()),
         "patch_size": spec.patch_size,
         "in_chans": spec.in_chans,
-        "num_classes": spec.num_classes if model.classifies else 0,
+        "num_classes": num_classes,
         "embed_dim": spec.embed_dim,
         "depth": spec.depth,
         "num_heads": spec.num_heads,
@@ -159,24 +154,21 @@ def timm_arguments(model: TrainedModel) -> dict[str, Any]:
         "pre_norm": spec.pre_norm,
         "final_norm": spec.has_final_norm,
         "norm_layer": NORM_LAYERS[spec.norm],
-        "act_layer": ACTIVATIONS[spec.ffn],
+        "act_layer": spec.ffn,
     }
     if spec.pool == "cls":
         return arguments | {"global_pool": "token"}
     return arguments | {"global_pool": "avg", "class_token": False, "fc_norm": False}
 
 
-def timm_state(model: TrainedModel) -> dict[str, Tensor]:
+def timm_state(encoder: VisionTransformer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a plain ViT with the names and shapes of timm.
 
     The patch embedding becomes a convolution (D, C, P, P). Constant positions become a table
     (1, N, D).
     """
-    encoder = model.encoder
-    assert isinstance(encoder, VisionTransformer)
-    state = model.state()
     size = encoder.spec.patch_size
-    state[PATCHES] = state[PATCHES].reshape(encoder.spec.embed_dim, -1, size, size)
-    if encoder.pos_embed is not None:
-        state[POSITIONS] = encoder.pos_embed().detach()
-    return {timm_name(name): tensor.contiguous() for name, tensor in state.items()}
+    patches = state[PATCHES].reshape(encoder.spec.embed_dim, -1, size, size)
+    positions = encoder.pos_embed().detach() if encoder.pos_embed is not None else None
+    changed = {PATCHES: patches} | ({} if positions is None else {POSITIONS: positions})
+    return {timm_name(name): tensor.contiguous() for name, tensor in {**state, **changed}.items()}

@@ -13,7 +13,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import one_line, quantity
+from vitcli.runner.text import ignore_message, one_line, quantity
 from vitcli.runner.weights.names import prefix_of
 from vitcli.runner.weights.read import read_tensors
 
@@ -89,9 +89,9 @@ def load_timm(
     problem: ValueError | None = None
     for count in dict.fromkeys([*sizes, config.num_classes if config else 0, 0]):
         head: dict[str, Any] = {"num_classes": count}
-        given = {"pretrained_cfg_overlay": head | {"state_dict": dict(tensors)}}
+        head["pretrained_cfg_overlay"] = head | {"state_dict": dict(tensors)}
         try:
-            theirs = create_net(model.spec, pretrained=True, **head, **given).state_dict()
+            theirs = create_net(model.spec, pretrained=True, **head).state_dict()
             break
         except ValueError as error:
             problem = problem or error
@@ -129,5 +129,6 @@ def timm_predictor(name: str, device: str, offline: bool, on_message: Listener) 
     spec = ExperimentSpec(model=TimmSpec(name=name, **shape), data=data)
     model = build_model(spec.model, seed=0).eval()
     assert isinstance(model, TimmModel)
-    load_timm(model, file, on_message)
+    load_timm(model, file, ignore_message)
+    on_message(f"model {PREFIX}{name}")
     return Predictor(RunDir(Path(name)), device, (spec, model))
