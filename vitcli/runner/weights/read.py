@@ -1,8 +1,8 @@
 """The tensors of a weights file, which may be hostile."""
 
 import argparse
-import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,15 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             saved: Any = safetensors.torch.load_file(file)
         else:
-            with torch.serialization.safe_globals([argparse.Namespace]):  # it only holds values
+            holders = torch.serialization.safe_globals([argparse.Namespace])  # of options
+            with holders, warnings.catch_warnings(action="ignore"):
                 saved = torch.load(file, map_location="cpu", weights_only=True)
         tensors = find_tensors(saved)
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"{file}: it holds more than tensors, or is no weights file; save the weights: {SAVE}"
-        ) from error
     except Exception as error:  # a damaged file raises errors of every type
-        reason = one_line(str(error).partition("\n")[0] or type(error).__name__, 200)
+        kind = type(error).__name__
+        reason = one_line(str(error).partition("\n")[0] or kind, 200)
+        if kind == "UnpicklingError":  # torch's text advises to read it without restriction
+            reason = f"it holds no weights, or more than weights; save them: {SAVE}"
         raise InputError(f"{file}: cannot be read as weights: {reason}") from error
     if not tensors:
         raise InputError(f"{file}: holds no dict of tensors; save the weights: {SAVE}")
