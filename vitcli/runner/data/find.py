@@ -19,7 +19,6 @@ from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.files import link_before
 from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
@@ -131,11 +130,11 @@ def find_source_in(name: str, place: Path) -> Source | None:
     """Search for a data set in ``place`` and in the subfolder of its name."""
     row = CATALOGUE[name]
     for base in (place, place / name):
-        for folder in (base / row.folder, base):
-            if all((folder / file).is_file() for file in row.files):
-                return Source("files", folder)
         if row.archive and (base / row.archive).is_file():
             return Source("archive", base / row.archive)
+        for folder in (base, base / row.folder):  # a download comes first
+            if all((folder / file).is_file() for file in row.files):
+                return Source("files", folder)
         splits, classes = (base / "train", base / "test"), row.info.class_names
         if row.class_folders and all((s / each).is_dir() for s in splits for each in classes):
             return Source("folders", base)
@@ -180,7 +179,7 @@ def download(row: CatalogueRow, on_message: Listener, url: str | None = None) ->
                     urls = [url.rstrip("/") if row.archive else f"{url.rstrip('/')}/{name}"]
                 _download_file(row, name, urls, folder / name, on_message)
             archive = row.archive and Source("archive", folder / row.archive)
-            return prefer(row, archive or Source("files", folder))
+            return archive or Source("files", folder)
     finally:
         socket.setdefaulttimeout(before)
 
@@ -211,19 +210,6 @@ def _download_file(
         "Use a copy of your own: vitcli data get NAME --from URL|PATH   "
         "Train on the embedded data set, without a download: vitcli train"
     )
-
-
-def prefer(row: CatalogueRow, new: Source) -> Source:
-    """Remove the copies in the cache that would be found before a new one; return the new one.
-
-    Of a copy behind a link, the link alone is removed.
-    """
-    name = row.info.name
-    folder = download_folder(name)
-    while (found := find_source_in(name, folder)) is not None and found != new:
-        for file in original_files(row, found):
-            (link_before(file, folder) or file).unlink(missing_ok=True)
-    return new
 
 
 def original_files(row: CatalogueRow, source: Source) -> list[Path]:
