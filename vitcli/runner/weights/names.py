@@ -69,31 +69,27 @@ def match_tensors(
 ) -> dict[str, Tensor]:
     """Return a file's tensors with the names, types and shapes of a model's state dict.
 
-    The names are those of timm or of vitcli, perhaps with a prefix. The model may be on the device
-    ``meta``. The patch embedding may be a convolution in one and the equivalent matrix in the
-    other.
+    The names are those of timm or of vitcli, perhaps with a prefix. The patch embedding may be a
+    convolution in one and the equivalent matrix in the other.
     """
     wanted = model.state_dict()
     ours = {timm_name(name): name for name in wanted} | {name: name for name in wanted}
     prefix = prefix_of(tensors, ours, file)
     inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
-    names = {ours.get(inner, inner): name for inner, name in inside.items()}
-    problems = [f"{names[name]} has no place in the model" for name in names if name not in wanted]
+    labels = {ours.get(inner, inner): name for inner, name in inside.items()}
+    problems = [f"{labels[k]} has no place in the model" for k in labels if k not in wanted]
     shown = timm_name if isinstance(model, VisionTransformer) else str
-    problems += [f"{shown(name)} is missing" for name in wanted if name not in names]
+    problems += [f"{shown(name)} is missing" for name in wanted if name not in labels]
     made = {}
-    for name, old in wanted.items():
-        if name not in names:
-            continue
-        new = tensors[names[name]]
+    for name, label in labels.items() if not problems else ():
+        new, old = tensors[label], wanted[name]
         is_same = name == PATCHES and new.shape[:1] == old.shape[:1] and new.numel() == old.numel()
         if new.shape != old.shape and not is_same:
-            shapes = f"{(*new.shape,)}, the model needs {(*old.shape,)}"
-            problems.append(f"{names[name]} is {shapes}")
+            problems.append(f"{label} is {(*new.shape,)}, the model needs {(*old.shape,)}")
         elif old.is_floating_point() and not new.is_floating_point():
-            problems.append(f"{names[name]} has numbers of the type {new.dtype}")
+            problems.append(f"{label} has numbers of the type {new.dtype}")
         elif not new.to(old.dtype).isfinite().all():
-            problems.append(f"{names[name]} has values that are not finite")
+            problems.append(f"{label} has values that are not finite")
         else:
             made[name] = new.to(old.dtype).reshape(old.shape)
     if problems:
