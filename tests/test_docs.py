@@ -66,8 +66,8 @@ NOT_RUN = {
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
-    "vitcli import timm:": (4, "vit.pt: not a file"),
-    "vitcli attn-map timm:": (4, ": not a file"),
+    "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
+    "vitcli attn-map timm:": (4, "weights are not on this computer"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),

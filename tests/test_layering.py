@@ -46,8 +46,8 @@ def test_one_module_loads_pickles_and_only_their_weights():
         for call in nodes(path)
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "torch.load"
     }
-    assert sorted(loads) == ["unpickle.py"]
-    assert loads["unpickle.py"]["weights_only"] == "True"
+    assert sorted(loads) == ["read.py"]
+    assert loads["read.py"]["weights_only"] == "True"
 
 
 def names(node: ast.AST) -> Iterator[str]:

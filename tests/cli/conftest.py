@@ -1,8 +1,6 @@
 """Runs that the tests of commands share: each is trained once in a process, and copied."""
 
 import os
-import subprocess
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from tests.conftest import TINY, draw_pictures
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from vitcli.runner.evaluate import trained_run
-from vitcli.runner.weights import read, unpickle
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 STUDY = (
@@ -105,19 +102,3 @@ def half_are_flipped(monkeypatch) -> None:
         return data
 
     monkeypatch.setattr(trained_run, "load_data", flipped)
-
-
-@pytest.fixture
-def reads_here(monkeypatch) -> None:
-    """Read pickles in this process: a process of its own takes seconds to import torch."""
-
-    def run(command: list[str], **_) -> subprocess.CompletedProcess:
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                unpickle.main(*map(Path, command[-2:]))
-        except ValueError as error:
-            return subprocess.CompletedProcess(command, unpickle.REFUSED, b"", str(error).encode())
-        return subprocess.CompletedProcess(command, 0, b"", b"")
-
-    monkeypatch.setattr(unpickle, "limit_resources", lambda size: None)
-    monkeypatch.setattr(read.subprocess, "run", run)

@@ -82,8 +82,6 @@ OFFERS = {
     "vitcli experiments show ablation-pos": ["ablation-positions"],
     "vitcli bench train quick": ["quickstart"],
     "vitcli import vit.pt cifar10-sw": ["cifar10-swin"],
-    "vitcli import ti": ["timm:"],
-    "vitcli import theirs": ["theirs.pt"],
     "vitcli attn-map theirs": ["theirs.pt"],
     "vitcli export ph": ["photos"],
     "vitcli export ph --format s": ["safetensors"],

@@ -18,7 +18,7 @@ import torch
 from huggingface_hub import ModelCard
 from PIL import Image, ImageOps
 
-from tests.cli.commands import document, printed, said
+from tests.cli.commands import document, said
 from tests.core.models.staged_models import FAMILIES
 from tests.core.specs import changed
 from vitcli.core.spec import ExperimentSpec, ModelSpec, model_spec
@@ -31,8 +31,7 @@ from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.weights import export, formats
-from vitcli.runner.weights.timm_names import not_plain
-from vitcli.runner.weights.unpickle import check_archive
+from vitcli.runner.weights.names import not_plain
 
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
@@ -88,20 +87,32 @@ def quick(*names: str) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
 @pytest.mark.parametrize("name", quick("vit"))
-def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
+def test_another_runtime_computes_the_logits_of_any_number_of_images(here, name, form):
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    said(0, "export", "run", "--format", "onnx")
-    session = onnxruntime.InferenceSession("run.onnx")
+    file = f"deep/model.{form}"
+    said(0, "export", "run", "--format", form, "-o", file)
+    if form == "onnx":
+        session = onnxruntime.InferenceSession(file)
+        about = session.get_modelmeta().custom_metadata_map
+        program = lambda images: torch.from_numpy(  # noqa: E731
+            session.run(["logits"], {"images": images.numpy()})[0]
+        )
+        parts = [Path(file).read_bytes()]
+    else:
+        kept = {"vitcli.json": ""}
+        program = torch.export.load(file, extra_files=kept).module()
+        about = json.loads(kept["vitcli.json"])
+        with zipfile.ZipFile(file) as archive:
+            parts = [archive.read(part) for part in archive.namelist()]
     for count in (1, 5):
         pictures = images(count)
-        (found,) = session.run(["logits"], {"images": pictures.numpy()})
-        wanted = load_model(run)(pictures).detach()
-        torch.testing.assert_close(torch.from_numpy(found), wanted, atol=1e-4, rtol=0)
-    about = session.get_modelmeta().custom_metadata_map
+        wanted = load_model(run)(pictures)
+        torch.testing.assert_close(program(pictures), wanted, atol=1e-4, rtol=0)
     assert json.loads(about["class_names"]) == list(DATA["class_names"])
     assert json.loads(about["mean"]) == list(DATA["mean"])
-    assert not names_a_folder(Path("run.onnx").read_bytes())
+    assert not any(map(names_a_folder, parts))
 
 
 def names_a_folder(content: bytes) -> bool:
@@ -137,35 +148,18 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     np.testing.assert_allclose(shares - shares.mean(), scaled - scaled.mean(), atol=1e-4)
 
 
-@pytest.mark.parametrize("name", quick("vit"))
-def test_a_program_of_torch_computes_the_logits(here, name):
-    run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    said(0, "export", "run", "--format", "pt2", "-o", "deep/model.pt2")
-    kept = {"vitcli.json": ""}
-    program = torch.export.load("deep/model.pt2", extra_files=kept).module()
-    for count in (1, 5):
-        pictures = images(count)
-        torch.testing.assert_close(program(pictures), load_model(run)(pictures))
-    assert json.loads(kept["vitcli.json"])["output"] == "logits"
-    with zipfile.ZipFile("deep/model.pt2") as archive:
-        assert not any(names_a_folder(archive.read(part)) for part in archive.namelist())
-    with open("deep/model.pt2", "rb") as file, pytest.raises(ValueError, match="pt2"):
-        check_archive(file)  # of an import
-
-
 @pytest.mark.parametrize("name", quick("vit", "resnet18", "attention performer"))
 def test_weights_are_read_back(here, name):
     """A plain ViT has the names of timm, all other models have their own."""
     run = untrained_run(here / "run", (MODELS | ROWS)[name])
-    out = printed("export", "run", "--format", "safetensors", "-o", "model.safetensors")
+    told = document("export", "run", "--format", "safetensors", "-o", "model.safetensors")["names"]
     names = safetensors.torch.load_file("model.safetensors").keys()
     is_plain = name in ("vit", "attention softmax")
-    assert ("names          those of timm.models.VisionTransformer(" in out) == is_plain
     assert ("blocks.0.norm1.weight" in names) == is_plain
     if not is_plain:
         assert names == load_model(run).state_dict().keys()
         field = name.replace(" ", "=") if " " in name else f"family={name}"
-        assert f"because timm's VisionTransformer has no model.{field}\n" in out
+        assert told.endswith(f" model.{field}")
 
 
 PLAIN = [
@@ -212,7 +206,7 @@ def test_every_value_of_a_slot_is_plain_or_named(here):
 def test_a_model_without_classes_is_exported_without_its_head(here, to):
     task = {"name": "mae", "decoder_dim": 16, "decoder_depth": 1, "decoder_num_heads": 2}
     run = untrained_run(here / "run", changed(), task=task)
-    assert "output         features\n" in printed("export", "run", "--format", to)
+    assert document("export", "run", "--format", to)["output"] == "features"
     pictures, ours = images(), load_model(run)
     if to == "onnx":
         session = onnxruntime.InferenceSession("run.onnx")
@@ -229,8 +223,7 @@ def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, fa
     loaded = load_model(run)
     wrong = replace(kind, read=lambda path, model: lambda images: factor * loaded(images))
     monkeypatch.setitem(export.FORMATS, "safetensors", wrong)
-    talk = said(6, "export", "run", "--format", "safetensors")
-    assert talk.startswith("error: run.safetensors: not written: ")
+    said(6, "export", "run", "--format", "safetensors")
     assert not Path("run.safetensors").exists()
     said(0, "export", "run", "--format", "safetensors", "--no-check")
 
@@ -239,7 +232,7 @@ def test_a_missing_package_is_named(here, monkeypatch):
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     for to, extra in (("onnx", "export"), ("card", "hub")):
         talk = said(2, "export", "cifar10-pocket", "--format", to)
-        assert talk.endswith(f"pip install '.[{extra}]'\n")
+        assert f".[{extra}]" in talk
 
 
 def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, monkeypatch):
@@ -252,34 +245,31 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     stated = find_run("cifar10-pocket").read("result.json")
     assert (result.metric_type, result.metric_value) == ("accuracy", stated["test_accuracy"])
     assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
-    assert card.data.model_name == "cifar10-pocket"
     low, high = stated["accuracy_interval_95"]
-    assert f"| 95 % interval | {100 * low:.2f} % to {100 * high:.2f} % (sampling" in card.text
+    assert f"{100 * low:.2f} % to {100 * high:.2f} %" in card.text
 
 
 @pytest.mark.parametrize(
     ("number", "value"), [("test_accuracy", "many"), ("num_test", "many"), ("test_accuracy", 7)]
 )
-def test_a_damaged_result_gives_no_card_and_a_card_names_no_folder(here, number, value):
+def test_a_damaged_result_gives_no_card(here, number, value):
     run = untrained_run(here / "run", changed())
     result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: value}
     (run.path / "result.json").write_bytes(to_hashed_json(result))
     talk = said(4, "export", "run", "--format", "card")
-    assert ("run/result.json is damaged: " in talk, talk.count("\n")) == (True, 1), talk
+    assert ("run/result.json" in talk, talk.count("\n")) == (True, 1), talk
     assert not Path("run.md").exists()
-    (run.path / "result.json").write_bytes(to_hashed_json({"test_accuracy": 0.5, "num_test": 10}))
-    commit_json(run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml -o /acme/run"})
-    said(0, "export", "run", "--format", "card")
-    text = Path("run.md").read_text()
-    assert ("`vitcli train x.yaml -o run`" in text, "acme" in text) == (True, False)
 
 
-def test_a_card_has_no_markup_of_names(here):
+def test_a_card_has_no_folder_and_no_markup_of_names(here):
     names = ("<b>a</b>", "[b](http://c)", "`d`", "e|f", "g")
     run = untrained_run(here / "run", changed(), data=DATA | {"class_names": names})
     (run.path / "result.json").write_bytes(to_hashed_json({"test_accuracy": 0.5, "num_test": 10}))
-    commit_json(run.path / "meta.json", {"command": "vitcli train '`<b>'", "hardware": "<i>"})
+    commit_json(
+        run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml '`<b>' -o /acme/r"}
+    )
     said(0, "export", "run", "--format", "card")
     text = Path("run.md").read_text()
     assert r'"\<b\>a\</b\>", "[b\](http://c)", "\`d\`", "e\|f", "g"' in text
     assert not re.search(r"<[bi]>|b\]\(|[^\\]`d", text)
+    assert ("vitcli train x.yaml" in text, "acme" in text) == (True, False)

@@ -1,27 +1,29 @@
 """`vitcli import`: other programs' weights become a run that computes the same logits."""
 
-import re
-import shlex
+import argparse
+import errno
+import io
+import os
+import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
 import timm
 import torch
 
-from tests.cli.commands import printed, said
-from tests.cli.importing import FIELDS, same_logits, save, theirs
+from tests.cli.commands import printed, said, save_picture, vitcli
+from tests.cli.importing import FIELDS, State, same_logits, save, theirs
 from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.weights.class_order import fit_stated_classes
-from vitcli.runner.weights.convert import tuning_command
-from vitcli.runner.weights.names import naming_of
 
 
-def test_a_model_of_timm_keeps_its_logits(tiny, here):
-    """The file is read in a process of its own."""
+def test_a_model_of_timm_keeps_its_logits_and_can_be_measured(tiny, here):
     model = theirs()
     state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3}, here / "vit.pt")
@@ -32,104 +34,38 @@ def test_a_model_of_timm_keeps_its_logits(tiny, here):
     said(2, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)  # nothing is overwritten
     said(0, "runs", "verify", "mine")
     assert "--init mine" in said(2, "train", "--resume", "mine")
+    said(4, "export", "mine", "--format", "card", "-o", "card.md")
 
 
 def test_our_own_names_in_safetensors(tiny, here):
     said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
     weights = load_model("first").state_dict()
     safetensors.torch.save_file(weights, here / "own.safetensors")
-    out = printed("import", "own.safetensors", tiny, *FIELDS)
-    assert out.splitlines()[0] == "run            runs/own"
+    printed("import", "own.safetensors", tiny, *FIELDS)
     assert RunDir(Path("runs/own")).read("meta.json")["imported"] == "own.safetensors"
     again = load_model("own").state_dict()
     assert all(again[name].equal(weights[name]) for name in weights)
 
 
-def test_another_model_is_refused_by_its_differences(tiny, here):
-    """The names are those of the file, prefix included; all other shapes are counted."""
-    file = save(torch.nn.ModuleDict({"module": theirs()}))
-    words = (4, "import", file, tiny, "-o", "mine", *FIELDS, "-s")
-    talk = said(*words, "model.depth=3")
-    assert (Path("mine").exists(), "module.blocks.2.norm1.weight" in talk) == (False, True)
-    assert suggested(talk) == ["-s", "model.depth=2"]
-    talk = said(*words, "model.mlp_dim=20")
-    assert "module.blocks.0.mlp.fc1.weight is (32, 16), the model needs (20, 16)" in talk
-    assert " and 3 more\n" in talk
-
-
-def suggested(talk: str) -> list[str]:
-    """The options that an error suggests."""
-    found = re.search(r"add: ([^;\n]*)", talk)
-    assert found is not None, talk
-    return found[1].split()
-
-
-def test_shapes_are_compared_before_images_are_read(tiny, here):
-    """CIFAR-10 is not here, which only a file that fits finds out."""
-    file = save(theirs(img_size=32, num_classes=10))
-    words = (4, "import", file, tiny, "-o", "mine", "-s", "data.name=cifar10")
-    talk = said(*words)
-    assert ("pos_embed is (1, 65, 16)" in talk, "cifar10" in talk) == (True, False), talk
-    talk = said(*words, *suggested(talk))
-    assert ("pos_embed" in talk, "cifar10" in talk) == (False, True), talk
-
-
-NO_EMBED = {"no_embed_class": True}
-
-
 @pytest.mark.parametrize(
-    ("fields", "options"),
+    ("kind", "fields", "told"),
     [
-        ({"reg_tokens": 4}, ["pool=cls", "pos_embed_prefix=true", "reg_tokens=4"]),
-        ({"class_token": False, "global_pool": "avg", "fc_norm": False, "depth": 3}, ["depth=3"]),
-        ({"img_size": 16} | NO_EMBED, ["pool=cls", "data.resize=16"]),
-        ({"patch_size": 2, "qkv_bias": False}, ["patch_size=2", "qkv_bias=false"]),
-        ({"embed_dim": 32, "init_values": 0.1}, ["embed_dim=32", "layer_scale_init=1.0"]),
-        ({"mlp_ratio": 3.0, "final_norm": False}, ["mlp_dim=48", "final_norm=false"]),
-        ({"pre_norm": True} | NO_EMBED, ["pool=cls", "pre_norm=true", "patch_bias=false"]),
-    ],
-    ids=str,
-)
-def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fields, options):
-    model = theirs(**fields)
-    file = save(model)
-    talk = said(4, "import", file, tiny, "-o", "mine")
-    words = suggested(talk)
-    assert {*options} <= {word.removeprefix("model.") for word in words[1::2]}
-    assert ("num_heads" in talk) == ("embed_dim" in fields)
-    talk = said(0, "import", file, tiny, "-o", "mine", *words)
-    assert "values from the experiment are used: model.num_heads=2, model.norm_eps=1e-06" in talk
-    same_logits("mine", model, fields.get("img_size", 8))
-
-
-def test_another_number_of_classes_is_named_with_a_command_that_works(tiny, here):
-    """Without timm's name no new head is made, so the error names the way that makes one."""
-    model = timm.create_model("test_vit", num_classes=7).eval()
-    talk = said(4, "import", save(model), tiny, "-o", "mine")
-    advice = talk.partition("make a new head: vitcli ")[2].replace("EXPERIMENT", str(tiny))
-    advice = advice.replace("timm:NAME", "timm:test_vit")
-    assert "note: the head for 2 classes is new" in said(0, *shlex.split(advice))
-    talk = said(4, "import", save(theirs(num_classes=7)), tiny, "-o", "mine")
-    assert "-s model" not in talk, "no setting helps"
-    model = theirs()
-    model.head = torch.nn.Identity()
-    talk = said(4, "import", save(model), tiny, "-o", "mine", *FIELDS)
-    assert "timm:NAME --weights" in talk
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields", "part"),
-    [
+        ("VisionTransformer", {"depth": 1}, "blocks.1.norm1.weight is missing"),
+        ("VisionTransformer", {"mlp_ratio": 1.0}, "mlp.fc1.weight is (16, 16), the model needs"),
+        ("VisionTransformer", {"num_classes": 7}, "head.weight is (7, 16), the model needs"),
+        ("VisionTransformer", {"num_classes": 0}, "head.weight is missing"),
+        ("VisionTransformer", {"patch_size": 2}, "patch_embed.proj.weight is (16, 3, 2, 2)"),
         ("VisionTransformer", {"global_pool": "avg"}, "fc_norm"),
-        ("VisionTransformer", {"qk_norm": True}, "blocks.0.attn.q_norm"),
-        ("VisionTransformerDistilled", {}, "dist_token"),
+        ("VisionTransformer", {"qk_norm": True}, "q_norm"),
+        ("VisionTransformerDistilled", {}, "dist_token has no place"),
     ],
 )
-def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, part):
-    """They would change the logits, so no setting is suggested."""
+def test_another_model_is_refused_by_its_differences(tiny, here, kind, fields, told):
+    """They would change the logits. CIFAR-10 is not here, so no image was read."""
     file = save(theirs(getattr(timm.models.deit, kind), **fields))
-    talk = said(4, "import", file, tiny, "-o", "mine", *FIELDS)
-    assert (f"lack: {part}" in talk, "-s " in talk) == (True, False), talk
+    words = ("-s", "data.name=cifar10") if "depth" in fields else ()
+    talk = said(4, "import", file, tiny, "-o", "mine", *FIELDS, *words)
+    assert (told in talk, talk.count("\n"), Path("mine").exists()) == (True, 1, False), talk
 
 
 def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here):
@@ -149,46 +85,185 @@ def test_an_export_of_vitcli_states_its_settings(tiny, here):
     assert (data.mean, data.std) == ((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     other = ("-s", "data.mean=[0.5, 0.5, 0.5]", "-s", "model.norm_eps=0.1")
     talk = said(0, *again, "third", *other)
-    assert "norm_eps=0.1 (file: 1e-06), data.mean=[0.5, 0.5, 0.5] (file: [0.1, 0.2, 0.3])" in talk
+    assert ("norm_eps=0.1" in talk, "[0.5, 0.5, 0.5]" in talk, "num_heads" in talk) == (1, 1, 0)
+
+
+def rename(pictures: Path, **names: str) -> None:
+    for split in ("train", "test"):
+        for old, new in names.items():
+            (pictures / split / old).rename(pictures / split / new)
 
 
 def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     """timm sorts folders naturally and without case: class 2 comes before class 10."""
-    for split in ("train", "test"):
-        for old, new in {"bright": "10", "dark": "2"}.items():
-            (pictures / split / old).rename(pictures / split / new)
+    rename(pictures, bright="10", dark="2")
     model = theirs()
     file, images = save(model), torch.randn(3, 3, 8, 8)
     wanted = {None: [0, 1], "natural": [1, 0], "2,10": [1, 0], "10,2": [0, 1]}
     for i, (order, rows) in enumerate(wanted.items()):
         words = ["--class-order", order] if order else []
         talk = said(0, "import", file, tiny, "-o", f"mine{i}", *FIELDS, *words)
-        assert ("--class-order natural" in talk) == (order is None), talk
+        assert ("--class-order" in talk) == (order is None), talk
         ours = load_model(f"mine{i}")(images)
         torch.testing.assert_close(ours, model(images)[:, rows], atol=1e-5, rtol=1e-5)
-    talk = said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
-    assert talk.endswith(": 10,2\n")
+    said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
 
 
-def test_an_export_whose_classes_have_other_names_is_told_and_may_be_ordered(tiny, here, pictures):
+def test_the_classes_that_an_export_states_are_ordered_and_others_told(tiny, here, pictures):
     said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
     said(0, "export", "first", "--format", "safetensors")
-    for split in ("train", "test"):
-        (pictures / split / "bright").rename(pictures / split / "light")
-    words = ("import", "first.safetensors", tiny, *FIELDS, "-o")
-    talk = said(0, *words, "second")
-    assert "the head has the classes bright, dark, the data set has dark, light" in talk
-    talk = said(0, *words, "third", "--class-order", "light,dark")
-    assert "the head has" not in talk
+    file = safetensors.safe_open("first.safetensors", "pt")
+    metadata = file.metadata() | {"class_names": '["dark", "bright"]'}
+    state = safetensors.torch.load_file("first.safetensors")
+    safetensors.torch.save_file(state, "turned.safetensors", metadata)
+    said(0, "import", "turned.safetensors", tiny, *FIELDS, "-o", "second")
     wanted, images = load_model("first"), torch.randn(3, 3, 8, 8)
-    assert load_model("third")(images).equal(wanted(images)[:, [1, 0]])
-    weights = {"head.weight": torch.eye(2)}
-    fit_stated_classes(weights, ("dark", "light"), ("light", "dark"), print)
-    assert weights["head.weight"].tolist() == [[0, 1], [1, 0]]
+    assert load_model("second")(images).equal(wanted(images)[:, [1, 0]])
+    rename(pictures, bright="light")
+    assert "--class-order" in said(0, "import", "first.safetensors", tiny, *FIELDS, "-o", "third")
 
 
-def test_names_of_decoders_and_the_command_that_trains_weights():
-    names = ["patch_embed.proj.weight", "decoder_blocks.0.norm1.weight", "blocks.0.norm1.weight"]
-    assert (naming_of(names).prefix, naming_of(names).is_timm) == ("", True)
-    words = shlex.split(tuning_command(RunDir(Path("my weights/mine")), Path("my data")))
-    assert {"my weights/mine/config.yaml", "my weights/mine", "my data"} <= {*words}
+class Canary:
+    """Would make a file, were it unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch canary",)
+
+
+def saved(value: object, **options: Any) -> bytes:
+    out = io.BytesIO()
+    torch.save(value, out, **options)
+    return out.getvalue()
+
+
+DEEP = {"model": {"model": {"model": {"model": {"model": {"x": torch.ones(1)}}}}}}
+REFUSED = {
+    "hostile.pt": saved({"weight": Canary()}),
+    "hostile old.pt": saved({"weight": Canary()}, _use_new_zipfile_serialization=False),
+    "bare pickle.pt": pickle.dumps({"weight": Canary()}),
+    "deep pickle.pt": b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".",
+    "model.pt": saved(theirs()),
+    "empty.pt": b"",
+    "cut.pt": saved({"weight": torch.zeros(100)})[:-40],
+    "text.pt": b"name: tiny\n",
+    "list.pt": saved([torch.zeros(2)]),
+    "epoch.pt": saved({"epoch": 3}),
+    "deep.pt": saved(DEEP),
+    "sparse.pt": saved({"weight": torch.eye(2).to_sparse()}),
+    "meta.pt": saved({"head.weight": torch.zeros(2, 16, device="meta")}),
+    "cut.safetensors": safetensors.torch.save({"x": torch.ones(9)})[:-4],
+    "none.safetensors": safetensors.torch.save({}),
+    "forged.safetensors": safetensors.torch.save({"\x1b[1mx\nerror: forged": torch.ones(2)}),
+}
+
+
+@pytest.mark.parametrize("file", REFUSED)
+def test_hostile_and_damaged_files_are_one_line_and_run_nothing(tiny, here, file):
+    Path(file).write_bytes(REFUSED[file])
+    talk = said(4, "import", file, tiny, "-o", "mine")
+    assert talk.startswith(f"error: {file}"), talk
+    assert (talk.count("\n"), "\x1b" in talk, Path("mine").exists()) == (1, False, False), talk
+    assert not Path("canary").exists()
+
+
+def prefixed(prefix: str, state: State) -> State:
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+OTHERS = {"head.mlp.0.weight": torch.ones(3, 3), "centre.ema": torch.tensor(0)}
+OPTIONS = argparse.Namespace(lr=1e-3, model="vit_x", crops=[1, 2])
+CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
+    "deit": lambda raw, ema: {"model": raw, "model_ema": ema, "args": OPTIONS},
+    "ema": lambda raw, ema: {"model": raw, "ema": {"decay": 0.9, "model": ema}},
+    "dino": lambda raw, ema: {
+        "student": prefixed("module.backbone.", raw),
+        "teacher": prefixed("backbone.", ema) | OTHERS,
+        "args": OPTIONS,
+    },
+    "one dict": lambda raw, ema: prefixed("student.", raw) | prefixed("teacher.", ema),
+    "no average": lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS},
+    "metrics": lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
+    "a wrapper": lambda raw, ema: prefixed("vit.", ema),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_averaged_weights_of_a_checkpoint_are_read(tiny, here, name):
+    model = theirs()
+    raw = {key: torch.full_like(tensor, 0.5) for key, tensor in model.state_dict().items()}
+    torch.save(CHECKPOINTS[name](raw, dict(model.state_dict())), here / "vit.pth")
+    said(0, "import", "vit.pth", tiny, "-o", "mine", *FIELDS)
+    same_logits("mine", model)
+
+
+@pytest.mark.parametrize(
+    ("told", "change"),
+    [
+        ("head.bias has numbers of the type", {"head.bias": torch.ones(2, dtype=torch.int8)}),
+        ("head.bias has numbers of the type", {"head.bias": torch.ones(2, dtype=torch.complex64)}),
+        ("head.bias has values", {"head.bias": torch.tensor([1e300, 0]).double()}),
+        ("several models", {}),
+    ],
+)
+def test_tensors_that_the_model_cannot_have_are_refused(tiny, here, told, change):
+    state = theirs().state_dict()
+    state = state | change if change else prefixed("left.", state) | prefixed("right.", state)
+    torch.save(state, "vit.pt")
+    assert told in said(4, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)
+    assert not Path("mine").exists()
+
+
+@pytest.mark.parametrize("mean", ["[1, 2", '"abc"', "[1e999, 0, 0]"])
+def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean):
+    metadata = {"vitcli": "1", "model": "{}", "mean": mean, "std": "[1, 1, 1]"}
+    safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
+    assert "metadata" in said(4, "import", "vit.safetensors", tiny, "-o", "mine", *FIELDS)
+
+
+@pytest.mark.parametrize(
+    "words", ["eval mine", "predict mine x.png", "attn-map mine x.png -o map.png"]
+)
+def test_logits_that_are_not_finite_are_an_error_in_one_line(tiny, here, words):
+    """The weights of the run are finite."""
+    model = theirs()
+    torch.nn.init.constant_(model.get_parameter("head.weight"), 3e38)
+    said(0, "import", save(model), tiny, "-o", "mine", *FIELDS)
+    save_picture("x.png", (8, 8))
+    code, out, talk = vitcli(*words.split())
+    assert (code, out, talk.endswith(": a logit is infinite or NaN\n")) == (4, "", True), talk
+    assert not Path("map.png").exists()
+
+
+def test_features_that_are_not_finite_are_not_explained(tiny, here):
+    model = theirs()
+    torch.nn.init.constant_(model.blocks[1].mlp.fc2.weight, 3e38)
+    said(0, "import", save(model), tiny, "-o", "mine", *FIELDS)
+    said(4, "explain", "scale", "mine")
+
+
+def test_a_disk_that_is_full_leaves_no_run_and_does_not_block_the_next_import(
+    tiny, here, monkeypatch
+):
+    words = ("import", save(theirs()), tiny, "-o", "mine", *FIELDS)
+    real, done, room = os.replace, [], [0]
+
+    def replace(source, target):
+        if len(done) == room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    for limit in range(20):
+        done.clear()
+        room[0] = limit
+        code, _, talk = vitcli(*words)
+        if code == 0:
+            break
+        assert (code, "No space left" in talk, talk.count("error:")) == (5, True, 1), talk
+        said(4, "eval", "mine")
+    assert Path(done[-1]).name == "config.yaml", "before, the folder is not a run"
+    assert limit > 4
+    said(0, "runs", "verify", "mine")
+    shutil.rmtree("mine/checkpoints")
+    said(4, "eval", "mine")

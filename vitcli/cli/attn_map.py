@@ -19,7 +19,6 @@ from vitcli.cli.options import (
     Offline,
     Pictures,
     RunOf,
-    WeightsFile,
 )
 from vitcli.runner.text import percent
 
@@ -111,7 +110,6 @@ Output = Annotated[
 def attn_map(
     run: RunOf = None,
     pictures: Pictures = None,
-    weights: WeightsFile = None,
     method: MethodOption = None,
     layer: Layers = "",
     head: Heads = "",
@@ -128,8 +126,7 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    RUN may be timm:NAME: weights of timm's Vision Transformers, published ones or those of
-    --weights FILE.
+    RUN may be timm:NAME: a model of timm with its published weights.
 
     \b
     Example:
@@ -147,7 +144,7 @@ def attn_map(
     if live and form is not Format.html:
         raise ConfigError("--live needs --format html")
     explainer = Explainer(
-        choose_model(run, weights, device, offline),
+        choose_model(run, device, offline),
         method=method and method.value,
         layers=parse_numbers("--layer", layer),
         heads=None if head == "mean" else parse_numbers("--head", head),
@@ -171,27 +168,20 @@ def attn_map(
     draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
 
 
-def choose_model(run: str | None, weights: Path | None, device: str, offline: bool) -> "Predictor":
-    """Return the model of a run or of weights, or that of the default run, and say which it is."""
-    from vitcli.runner.errors import ConfigError
+def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
+    """Return the model of a run or of timm, or that of the default run, and say which it is."""
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.experiment.family import PREFIX
-    from vitcli.runner.run.folder import WEIGHTS, find_run
-    from vitcli.runner.weights.timm_weights import refuse_weights_option
+    from vitcli.runner.run.folder import find_run
 
-    refuse_weights_option(run or "", weights)
-    if run is not None and Path(run).suffix in WEIGHTS and not Path(run).is_dir():
-        raise ConfigError(f"{run}: write timm:NAME, and --weights FILE for a file")
-    if run is None or not run.startswith(PREFIX):
-        predictor = Predictor(find_run(run) if run is not None else default_run(), device)
-        say(describe_model(predictor.run, predictor.spec))
-        return predictor
-    from vitcli.runner.weights.formats import timm_predictor
-    from vitcli.runner.weights.timm_weights import find_timm
+    if run is not None and run.startswith(PREFIX):
+        from vitcli.runner.weights.timm_start import timm_predictor
 
-    found = find_timm(run, weights, offline=offline, on_message=say)
-    return timm_predictor(found, device, on_message=say)
+        return timm_predictor(run.removeprefix(PREFIX), device, offline, say)
+    predictor = Predictor(find_run(run) if run is not None else default_run(), device)
+    say(describe_model(predictor.run, predictor.spec))
+    return predictor
 
 
 def encoder(

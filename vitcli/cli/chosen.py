@@ -50,57 +50,47 @@ def collect_changes(
 
 
 def adopt_model(
-    name: str, changes: Mapping[str, Any], options: Mapping[str, str], offline: bool, place: Path
+    name: str, changes: Mapping[str, Any], options: Mapping[str, str]
 ) -> "tuple[dict[str, Any], RunDir | None]":
     """Return changes with the run of ``--init`` and with the model that it fits; and the run.
 
     An experiment that starts from weights itself takes model, size of the pictures and
-    normalisation from those of ``--init``, unless they are set in the command. Weights of a ViT of
-    timm become a run in ``place``. Other names are of the family timm and no run.
+    normalisation from those of ``--init``, unless they are set in the command. A model of timm is
+    of the family timm and no run.
 
     Args:
         options: Field -> its option.
-        offline: Whether timm may not download weights.
-        place: runs/pretrained; for a dry run, a folder that is removed afterwards.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
     from vitcli.runner.experiment.family import PREFIX
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.initial import tensor_fields
-    from vitcli.runner.weights.convert import import_timm
-    from vitcli.runner.weights.timm_model import is_plain
-    from vitcli.runner.weights.timm_weights import find_timm
 
     asked = str(changes["train.init"])
-    own = {field: value for field, value in changes.items() if field != "train.init"}
+    others = {field: value for field, value in changes.items() if field != "train.init"}
+    if asked.startswith(PREFIX):
+        timm_name = asked.removeprefix(PREFIX)
+        family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
+        return others | family, None
     if Path(asked).is_file():
-        if load_experiment(name, own, options).spec.model.family == "timm":
+        if load_experiment(name, others, options).spec.model.family == "timm":
             return dict(changes), None
         raise ConfigError(
             f"--init {asked}: a weights file does not name its model; add -s model.family=timm"
             f" -s model.name=NAME, or type: vitcli import {shlex.quote(asked)} EXPERIMENT"
         )
-    timm_name = asked.removeprefix(PREFIX)
-    if asked != timm_name and timm_name and not is_plain(timm_name):
-        family = {"model.family": "timm", "model.name": timm_name, "model.pretrained": True}
-        return {k: v for k, v in changes.items() if k != "train.init"} | family, None
-    made = None
-    if asked != timm_name:
-        weights = find_timm(asked, offline=offline, on_message=say)
-        made = import_timm(weights, place / f"timm-{weights.name}", say)
-    source = made or find_run(asked)
-    first = f"pretrained/{source.path.name}" if made else source.name
-    base, theirs = load_experiment(name, own, options).spec, source.spec()
-    taken: dict[str, Any] = {"train.init": first}
+    source = find_run(asked)
+    base, theirs = load_experiment(name, others, options).spec, source.spec()
+    taken: dict[str, Any] = {"train.init": source.name}
     if base.train.init and tensor_fields(base.model) != tensor_fields(theirs.model):
         fields = {"family": theirs.model.family} | tensor_fields(theirs.model)
         taken |= {f"model.{field}": value for field, value in fields.items()}
         taken |= {f"data.{field}": getattr(theirs.data, field) for field in STATISTICS}
         taken |= {"data.resize": theirs.model.img_size}
         height, width = theirs.model.img_size or (0, 0)
-        say(f"the model is that of {first}: {theirs.model.family}, {height}x{width} pixels")
-    return taken | own, source
+        say(f"the model is that of {source.name}: {theirs.model.family}, {height}x{width} pixels")
+    return taken | others, source
 
 
 def shorten_pretraining(
@@ -152,21 +142,20 @@ def run_and_pictures(
 ) -> tuple[str | None, list[str]]:
     """Return the run among the arguments, None for the default run, and the pictures.
 
-    The first word is the run if it names one, or weights, or if it is no file or folder and has no
+    The first word is the run if it names one or timm:NAME, or if it is no file or folder and has no
     suffix. A word alone is a picture where a picture is needed.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.family import PREFIX
-    from vitcli.runner.run.folder import RUNS, WEIGHTS, bundled_models
+    from vitcli.runner.run.folder import RUNS, bundled_models
 
-    words = [each for each in typed if each is not None]
+    words = [word for word in typed if word is not None]
     first, *others = words or [""]
     path = Path(first)
     is_here = first == "-" or (first != "" and path.exists())
     is_folder = is_here and path.is_dir()
     is_run = (
         first.startswith(PREFIX)
-        or (not is_folder and path.suffix in WEIGHTS)
         or (is_folder and (path / "config.yaml").is_file())
         or (is_folder and RUNS.resolve() in path.resolve().parents)
     )

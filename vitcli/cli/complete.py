@@ -151,17 +151,6 @@ def run_or_picture(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     yield from (name for name, _ in paths(incomplete))
 
 
-@completion
-def weights(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the weights files that a word may mean, and the folders that may hold some."""
-    from vitcli.runner.run.folder import WEIGHTS
-
-    yield from (name for name in ("timm:",) if name.startswith(incomplete) and incomplete)
-    for name, path in paths(incomplete):
-        if path.is_dir() or path.suffix in WEIGHTS:
-            yield name
-
-
 def paths(incomplete: str) -> Iterator[tuple[str, Path]]:
     """Yield the files and folders that a word may mean; the name of a folder ends with a slash."""
     for path in sorted(Path(incomplete + "x").parent.glob("[!.]*")):

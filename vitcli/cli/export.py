@@ -39,10 +39,6 @@ Check = Annotated[
         help="Read the file back and compare its outputs with those of the trained model.",
     ),
 ]
-Opset = Annotated[
-    int | None,
-    typer.Option(min=18, max=23, help="Version of the operators of ONNX.", show_default="18"),
-]
 
 
 def export(
@@ -50,7 +46,6 @@ def export(
     form: FormatOption = Format.safetensors,
     output: Output = None,
     check: Check = True,
-    opset: Opset = None,
     json: Json = False,
 ) -> None:
     """Write a model as ONNX, safetensors or pt2, or its model card.
@@ -63,38 +58,19 @@ def export(
       vitcli export cifar10-pocket
       vitcli export cifar10-pocket --format card
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.weights.export import BATCHES, LIMIT, OPSET, export_run
+    from vitcli.runner.weights.export import LIMIT, export_run
 
-    if opset is not None and form is not Format.onnx:
-        raise ConfigError(f"--opset is an option of --format onnx, not of {form}; leave it out")
     refuse_empty("-o", output and output.name)
-    found = find_run(run)
-    done = export_run(found, form.value, output, check=check, opset=opset or OPSET)
-    following = Format.safetensors if form is Format.card else Format.card
+    exported = find_run(run)
+    done = export_run(exported, form.value, output, check=check)
     if json:
-        emit_json(
-            {
-                "run": str(found.path),
-                "file": str(done.file),
-                "bytes": done.size,
-                "output": done.output,
-                "difference": done.difference,
-                **done.facts,
-            }
-        )
+        emit_json({"run": str(exported.path), **done})
         return
-    emit(f"file           {done.file}")
-    emit(f"size           {done.size:,} bytes")
-    for label, text in done.facts.items():
-        emit(f"{label:<15}{text}")
-    if form is not Format.card:
-        emit(f"output         {done.output}")
-        sizes = " and ".join(map(str, BATCHES))
-        emit(
-            "difference     not measured (--no-check)"
-            if done.difference is None
-            else f"difference     {done.difference:.1e} with {sizes} images (limit {LIMIT:.0e})"
-        )
-    emit(f"next           {found.command(f'export --format {following}')}")
+    difference = done["difference"]
+    measured = None if difference is None else f"{difference:.1e} (limit {LIMIT:.0e})"
+    shown = done | {"bytes": f"{done['bytes']:,}", "difference": measured or "not measured"}
+    for label, value in shown.items():
+        emit(f"{label:<15}{value}")
+    following = Format.safetensors if form is Format.card else Format.card
+    emit(f"next           {exported.command(f'export --format {following}')}")

@@ -8,24 +8,10 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import (
-    DataDir,
-    Json,
-    Offline,
-    RunName,
-    Sets,
-    WeightsFile,
-    refuse_empty,
-    run_folder,
-)
+from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, refuse_empty, run_folder
 
 Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|timm:NAME",
-        help="Weights file: .pt of torch.save, or .safetensors; or the name of a ViT of timm.",
-        autocompletion=complete.weights,
-    ),
+    str, typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
 ]
 As = Annotated[
     str,
@@ -41,7 +27,6 @@ Output = Annotated[
         "-o", "--output", metavar="FOLDER", help="Run folder to write.", show_default="runs/NAME"
     ),
 ]
-
 ClassOrder = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +40,6 @@ ClassOrder = Annotated[
 def import_(
     source: Source,
     experiment: As,
-    weights: WeightsFile = None,
     name: RunName = None,
     output: Output = None,
     class_order: ClassOrder = None,
@@ -66,55 +50,31 @@ def import_(
 ) -> None:
     """Create a run from weights that another program trained.
 
-    A .pt file is read in a separate process with limits on memory and time. Images are
-    normalised as in the experiment, or as an export of vitcli states. If the weights
-    need another normalisation, set data.mean and data.std.
-
-    With timm:NAME, timm describes the model and its normalisation, and resizes
-    positions and patches to those of the experiment. Without --weights, the published
-    weights are used.
+    The model has the names of timm's VisionTransformer or those of vitcli, and the sizes of
+    the experiment. Images are normalised as in the experiment, or as an export of vitcli
+    states. If the weights need another normalisation, set data.mean and data.std.
 
     \b
     Example:
       vitcli import vit.pt cifar10-tiny
-      vitcli import timm:vit_tiny_patch16_224 cifar10-tiny --weights vit.pt
     """
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.experiment.family import PREFIX
-    from vitcli.runner.weights.convert import import_weights, tuning_command
-    from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
+    from vitcli.runner.weights.convert import import_weights
 
     refuse_empty("FILE", source)
-    refuse_weights_option(source, weights)
-    is_named = name is not None or output is not None
-    if not is_named:
-        name = Path(weights or source.removeprefix(PREFIX)).stem
-    try:
-        folder = run_folder(name, output) or Path()
-    except ConfigError as error:
-        if is_named:
-            raise
-        raise ConfigError(f"{name!r}, the name of the file, names no run: {error}") from error
-    chosen = load_changed(experiment, parse_sets(sets))
-    is_timm = source.startswith(PREFIX)
-    theirs = find_timm(source, weights, offline=offline, on_message=say) if is_timm else None
-    done = import_weights(
-        theirs.file if theirs else Path(source),
-        chosen,
-        folder,
-        theirs=theirs,
+    if name is None and output is None:
+        name = Path(source).stem
+    run = import_weights(
+        Path(source),
+        load_changed(experiment, parse_sets(sets)),
+        run_folder(name, output) or Path(),
         data_dir=data_dir,
         offline=offline,
         class_order=class_order,
         on_message=say,
     )
-    run = done.run
     if json:
-        emit_json({"run": str(run.path), "new_head": done.has_new_head})
+        emit_json({"run": str(run.path)})
         return
     emit(f"run            {run.path}")
-    following = (
-        tuning_command(run, data_dir) if done.has_new_head else run.command("eval", data_dir)
-    )
-    emit(f"next           {following}")
+    emit(f"next           {run.command('eval', data_dir)}")

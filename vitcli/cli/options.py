@@ -163,15 +163,6 @@ RunOf = Annotated[
         autocompletion=complete.run_or_picture,
     ),
 ]
-WeightsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--weights",
-        metavar="FILE",
-        help="Weights of timm:NAME: .pt of torch.save, or .safetensors.",
-        show_default="published ones",
-    ),
-]
 Code = Annotated[
     list[Path] | None,
     typer.Option(

@@ -3,10 +3,8 @@
 import shlex
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -164,7 +162,6 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
-    from vitcli.runner.run.folder import RUNS
     from vitcli.runner.trackers.live import check_trackers
     from vitcli.runner.train.start import Request
 
@@ -189,29 +186,20 @@ def train(
         "data.fit": fit and fit.value,
     }
     changes, options = collect_changes(sets, shortcuts)
-    with TemporaryDirectory() if dry_run else nullcontext(RUNS / "pretrained") as place:
-        chosen, output, first = choose_experiment(
-            experiment,
-            changes,
-            options,
-            resume,
-            run_folder(name, output),
-            rerun,
-            allow_inexact,
-            offline,
-            Path(place),
-        )
-        request = replace(
-            request,
-            output=output,
-            resume=resume is not None,
-            rerun=rerun,
-            allow_inexact=allow_inexact,
-            stop_after=stop_after,
-            first=first,
-        )
-        go = show_estimate if dry_run else run
-        go(chosen, request, json, launch)
+    chosen, output, first = choose_experiment(
+        experiment, changes, options, resume, run_folder(name, output), rerun, allow_inexact
+    )
+    request = replace(
+        request,
+        output=output,
+        resume=resume is not None,
+        rerun=rerun,
+        allow_inexact=allow_inexact,
+        stop_after=stop_after,
+        first=first,
+    )
+    go = show_estimate if dry_run else run
+    go(chosen, request, json, launch)
 
 
 def choose_experiment(
@@ -222,12 +210,10 @@ def choose_experiment(
     output: Path | None,
     rerun: bool,
     allow_inexact: bool,
-    offline: bool,
-    place: Path,
 ) -> "tuple[Experiment, Path | None, RunDir | None]":
     """Return the experiment and its run folder: new ones, or those of the run to continue.
 
-    The run of ``--init`` is the third. ``place`` is the argument of ``adopt_model``.
+    The run of ``--init`` is the third.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment
@@ -242,7 +228,7 @@ def choose_experiment(
         name = experiment or "quickstart"
         first: RunDir | None = None
         if changes.get("train.init"):
-            changes, first = adopt_model(name, changes, options, offline, place)
+            changes, first = adopt_model(name, changes, options)
         found = load_changed(name, changes, options)
         if short := shorten_pretraining(found, changes, options):
             found = load_experiment(name, changes | short, options)

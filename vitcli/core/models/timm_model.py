@@ -27,15 +27,7 @@ def create_net(spec: TimmSpec, seed: int = 0, **options: Any) -> Any:
     """Return timm's model of a name, with timm's random weights, for the sizes of the spec.
 
     Its ``arguments`` are those of ``create_model``, beside the options. torch's global generator
-    stays as it is.
-
-    Args:
-        spec: Name and sizes.
-        seed: Random seed of the weights.
-        options: Other arguments of timm's ``create_model``.
-
-    Raises:
-        ValueError: timm is not installed, has no such model, or cannot build it.
+    stays as it is. A ValueError says what timm refuses.
     """
     try:
         import timm
@@ -100,7 +92,6 @@ class TimmModel(ImageModel):
 
     @property
     def grad_checkpointing(self) -> bool:
-        """Whether timm recomputes its blocks in the backward pass."""
         return self._recomputes
 
     @grad_checkpointing.setter
@@ -119,7 +110,6 @@ class TimmModel(ImageModel):
         return int(self.net.head_hidden_size)
 
     def parameter_layers(self) -> list[int]:
-        """Return the layers that timm's ``group_matcher`` names, where the model has one."""
         from timm.models import group_parameters
 
         if not hasattr(self.net, "group_matcher"):
@@ -137,7 +127,6 @@ class TimmModel(ImageModel):
 
     @property
     def has_attention_weights(self) -> bool:
-        """Return whether the attention of all blocks can be captured."""
         return self.no_maps is None
 
     @property
@@ -155,13 +144,11 @@ class TimmModel(ImageModel):
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Return the rows and columns of patches of a model with attention weights."""
         height, width = self.net.patch_embed.grid_size
         return height, width
 
     @property
     def pool_name(self) -> str:
-        """Return the row of ``POOLS`` that is like the pooling."""
         return POOLS[self.net.global_pool]
 
     @property
@@ -188,7 +175,6 @@ class TimmModel(ImageModel):
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
-        """Return the attention weights (B, h, N, N) by layer, from 0; None means all layers."""
         return self.forward_with_weights(images, layers)[1]
 
     def forward_with_weights(
@@ -215,9 +201,6 @@ class TimmModel(ImageModel):
         The features are the tokens (B, N, D) that enter the attention after ``layer`` blocks, or
         the head after the last block. Without attention weights, they are the last feature map,
         (B, D, H, W) or (B, H, W, D).
-
-        Raises:
-            ValueError: The model has no feature map.
         """
         self.check_images(images)
         if self.no_maps:

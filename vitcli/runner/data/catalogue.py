@@ -55,8 +55,6 @@ class CatalogueRow:
     folder: str
     files: tuple[str, ...]
     archive: str | None = None
-    sha256: str | None = None
-    """The SHA-256 of the archive."""
     sizes: tuple[int, ...]
     """Bytes of each published file."""
     hosts: tuple[str, ...]
@@ -118,7 +116,6 @@ CATALOGUE: dict[str, CatalogueRow] = {
         folder="cifar-10-batches-py",
         files=(*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
         archive="cifar-10-python.tar.gz",
-        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
         sizes=(170_498_071,),
         hosts=(_ZENODO, f"{_BRAINCHIP}/cifar10", _TORONTO),
         class_folders=True,
@@ -132,7 +129,6 @@ CATALOGUE: dict[str, CatalogueRow] = {
         folder="cifar-100-python",
         files=("train", "test", "meta"),
         archive="cifar-100-python.tar.gz",
-        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
         sizes=(169_001_437,),
         hosts=(_ZENODO, f"{_BRAINCHIP}/cifar100", _TORONTO),
     ),

@@ -1,12 +1,11 @@
 """Search for a named data set on this machine, and its download."""
 
 import contextlib
-import hashlib
 import http.client
 import os
-import time
+import socket
+import ssl
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +19,17 @@ from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.files import commit, link_before
 from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
 OFFLINE_VARIABLE = "VITCLI_OFFLINE"
 TIMEOUT_SECONDS = 30.0
-REPORT_SECONDS = 5.0
-CHUNK = 1 << 18
-SLACK = 1 << 20
-# A URL slower than this after PATIENCE_SECONDS is given up for the next one.
-MIN_BYTES_PER_SECOND = 200_000
-# The last URL is given up only if it is so slow that the file would take days.
-MIN_BYTES_PER_SECOND_OF_LAST = 1_000
-PATIENCE_SECONDS = 30.0
-
+NETWORK_ERRORS = (
+    *(urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError),
+    *(ssl.SSLError, ValueError, RuntimeError),
+)
+"""What torchvision raises for a URL that fails; other errors are those of the disk."""
 
 Listener = Callable[[str], None]
 
@@ -136,11 +130,11 @@ def find_source_in(name: str, place: Path) -> Source | None:
     """Search for a data set in ``place`` and in the subfolder of its name."""
     row = CATALOGUE[name]
     for base in (place, place / name):
-        for folder in (base / row.folder, base):
-            if all((folder / file).is_file() for file in row.files):
-                return Source("files", folder)
         if row.archive and (base / row.archive).is_file():
             return Source("archive", base / row.archive)
+        for folder in (base, base / row.folder):  # a download comes first
+            if all((folder / file).is_file() for file in row.files):
+                return Source("files", folder)
         splits, classes = (base / "train", base / "test"), row.info.class_names
         if row.class_folders and all((s / each).is_dir() for s in splits for each in classes):
             return Source("folders", base)
@@ -162,10 +156,6 @@ def missing_data_error(name: str, data_dir: Path | None) -> InputError:
     )
 
 
-class UnusableError(Exception):
-    """A URL or a file that is not the published file. The next URL is tried."""
-
-
 def find_or_download(
     name: str, data_dir: Path | None, offline: bool, on_message: Listener
 ) -> Source:
@@ -179,86 +169,47 @@ def find_or_download(
 
 def download(row: CatalogueRow, on_message: Listener, url: str | None = None) -> Source:
     """Download a data set into the cache: from ``url``, or from the hosts that publish it."""
-    folder = download_folder(row.info.name)
-    with explain_write_errors(folder):
-        for name in row.published:
-            urls = [f"{host}/{name}" for host in row.hosts]
-            if url:
-                urls = [url.rstrip("/") if row.archive else f"{url.rstrip('/')}/{name}"]
-            _download_file(row, name, urls, folder / name, on_message)
-        archive = row.archive and Source("archive", folder / row.archive)
-        return prefer(row, archive or Source("files", folder))
+    folder, before = download_folder(row.info.name), socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT_SECONDS)  # torchvision sets none, and a host may be silent
+    try:
+        with explain_write_errors(folder):
+            for name in row.published:
+                urls = [f"{host}/{name}" for host in row.hosts]
+                if url:
+                    urls = [url.rstrip("/") if row.archive else f"{url.rstrip('/')}/{name}"]
+                _download_file(row, name, urls, folder / name, on_message)
+            archive = row.archive and Source("archive", folder / row.archive)
+            return archive or Source("files", folder)
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def _download_file(
     row: CatalogueRow, name: str, urls: list[str], target: Path, on_message: Listener
 ) -> None:
     """Write a file from the first URL that delivers the published bytes, and only if complete."""
+    from torchvision.datasets.utils import download_url
+
     size, reasons = row.published[name], list[str]()
+    part = target.with_name(f".{name}.part")
     for url in urls:
         on_message(f"downloading {printable(url)} ({size / 1e6:.1f} MB) to {printable(target)}")
         try:
-            content = _receive(url, size, on_message, is_last=len(reasons) == len(urls) - 1)
-            check_content(row, name, content)
-        except UnusableError as error:
-            reasons.append(f"{printable(url)}: {error}")
+            download_url(url, str(target.parent), part.name, row.md5[name])
+        except NETWORK_ERRORS as error:
+            part.unlink(missing_ok=True)
+            is_wrong = type(error) is RuntimeError  # of torchvision, without a reason
+            reason = "wrong content (MD5 differs)" if is_wrong else printable(error)
+            reasons.append(f"{printable(url)}: {reason}")
             on_message(f"failed: {reasons[-1]}")
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return commit(target, content)
+        part.replace(target)
+        return
     raise InputError(
         f"{name} could not be downloaded ({'; '.join(reasons)}).\n"
         "Use a copy of your own: vitcli data get NAME --from URL|PATH   "
         "Train on the embedded data set, without a download: vitcli train"
     )
-
-
-def check_content(row: CatalogueRow, name: str, content: bytes) -> None:
-    """Raise UnusableError if the content differs from the published file ``name``."""
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != row.md5[name]:
-        counts = f"{len(content):,} bytes of {row.published[name]:,}"
-        raise UnusableError(f"wrong content ({counts}, MD5 differs)")
-    if row.sha256 and hashlib.sha256(content).hexdigest() != row.sha256:
-        raise UnusableError("wrong content (SHA-256 differs)")
-
-
-def _receive(url: str, size: int, on_message: Listener, *, is_last: bool) -> bytes:
-    request = urllib.request.Request(url, headers={"User-Agent": "vitcli"})
-    content = bytearray()
-    min_rate = MIN_BYTES_PER_SECOND_OF_LAST if is_last else MIN_BYTES_PER_SECOND
-    started = reported = time.monotonic()
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            while chunk := response.read1(CHUNK):  # read() would wait for a whole chunk
-                content += chunk
-                now = time.monotonic()
-                if len(content) > size + SLACK:
-                    raise UnusableError("the server sends more bytes than the file has")
-                rate = len(content) / max(now - started, 1e-6)
-                if now - started > PATIENCE_SECONDS and rate < min_rate:
-                    raise UnusableError(f"too slow ({rate / 1e3:.1f} kB/s)")
-                if now - reported > REPORT_SECONDS:
-                    reported = now
-                    on_message(
-                        f"{len(content) / 1e6:.1f} of {size / 1e6:.1f} MB, {rate / 1e6:.2f} MB/s,"
-                        f" {max(0, size - len(content)) / rate:.0f} s left"
-                    )
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UnusableError(printable(getattr(error, "reason", None) or error)) from error
-    return bytes(content)
-
-
-def prefer(row: CatalogueRow, new: Source) -> Source:
-    """Remove the copies in the cache that would be found before a new one; return the new one.
-
-    Of a copy behind a link, the link alone is removed.
-    """
-    name = row.info.name
-    folder = download_folder(name)
-    while (found := find_source_in(name, folder)) is not None and found != new:
-        for file in original_files(row, found):
-            (link_before(file, folder) or file).unlink(missing_ok=True)
-    return new
 
 
 def original_files(row: CatalogueRow, source: Source) -> list[Path]:

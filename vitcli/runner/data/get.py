@@ -11,8 +11,6 @@ from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
     Listener,
     Source,
-    UnusableError,
-    check_content,
     check_name,
     download,
     download_folder,
@@ -22,13 +20,12 @@ from vitcli.runner.data.find import (
     is_offline,
     missing_data_error,
     original_files,
-    prefer,
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.load import decode_named
 from vitcli.runner.data.own import require_packages
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, link_before, unwind_on_signals
+from vitcli.runner.files import commit
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -91,47 +88,37 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
 
 
 def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
+    from torchvision.datasets.utils import check_integrity
+
     name, where = row.archive or "", printable(source.path)
     try:
-        content = source.path.read_bytes()
-        check_content(row, name, content)
-    except (OSError, UnusableError) as error:
-        raise InputError(f"{where} is not the published archive: {printable(error)}") from error
+        is_published = check_integrity(source.path, row.md5[name])
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {printable(error)}") from error
+    if not is_published:
+        raise InputError(f"{where} is not the published archive (MD5 differs)")
     target.mkdir(parents=True, exist_ok=True)
-    commit(target / name, content)
-    return prefer(row, Source("archive", target / name))
+    commit(target / name, source.path.read_bytes())
+    return Source("archive", target / name)
 
 
-def _files_of(row: CatalogueRow, source: Source) -> list[Path]:
-    if source.kind != "folders":
-        return original_files(row, source)
-    return [Path(path) for path in list_folder(source.path, row.info.class_names).paths]
-
-
-@unwind_on_signals()
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
-    """Copy to a temporary folder beside the target, then move the files to the target.
-
-    Each old file stays until the new copy is whole, or until the new file of the same name takes
-    its place. Other files in the target stay.
-    """
-    staging = target.parent / f".{target.name}.new"
-    inner = Path(row.folder if source.kind == "files" else "")
-    new = Source(source.kind, target / inner)
+    """Copy to a temporary folder, which takes the place of the target when it is whole."""
+    files, inner = original_files(row, source), Path(row.folder)
+    if source.kind == "folders":
+        files = [Path(path) for path in list_folder(source.path, row.info.class_names).paths]
+        inner = Path()
+    staging = target.with_name(f".{target.name}.new")
     shutil.rmtree(staging, ignore_errors=True)
     try:
-        copies = [inner / file.relative_to(source.path) for file in _files_of(row, source)]
-        for copy in copies:
-            (staging / copy).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
-        old = set(_files_of(row, new)) if find_source_in(row.info.name, target) == new else set()
-        for copy in copies:
-            if link := link_before(target / copy, target):
-                link.unlink()
-            (target / copy).parent.mkdir(parents=True, exist_ok=True)
-            (staging / copy).replace(target / copy)
-        for file in old - {target / copy for copy in copies}:
-            file.unlink(missing_ok=True)
-        return prefer(row, new)
+        for file in files:
+            copy = staging / inner / file.relative_to(source.path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, copy)
+        if target.is_symlink():
+            target.unlink()
+        shutil.rmtree(target, ignore_errors=True)
+        staging.replace(target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    return Source(source.kind, target / inner)

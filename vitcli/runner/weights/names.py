@@ -1,12 +1,22 @@
-"""The names of tensors in a file, and the names of the same tensors in vitcli."""
+"""The names of a plain Vision Transformer in timm and in vitcli, in both directions.
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+Axes of tensors: C channels, P patch_size, N tokens, D embed_dim.
+"""
 
-from vitcli.runner.weights.unpickle import AVERAGED
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
 
-PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
-"""Prefixes that DistributedDataParallel, torch.compile and wrappers add to every name."""
+from torch import Tensor
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec import ModelSpec, VitSpec
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import one_line
+from vitcli.runner.weights.read import AVERAGED
+
 TIMM = (
     ("patch_embed.proj.", "patch_embed.0.proj."),
     ("pos_embed", "pos_embed.table"),
@@ -18,57 +28,143 @@ TIMM = (
     (".ls1.", ".attn.after.0."),
     (".ls2.", ".ffn.after.0."),
 )
-"""Parts of names in timm's VisionTransformer and in vitcli, in the order of replacement."""
-TIMM_STARTS = ("patch_embed.proj.", "blocks.0.norm1.")
-"""Only names of timm start like this."""
-PATCHES = ("patch_embed.proj.weight", "patch_embed.0.proj.weight")
-"""The patch embedding in timm and in vitcli, of which a model has one."""
+"""Parts of names in timm's VisionTransformer and in vitcli; replaced from the last to the first."""
+PATCHES = "patch_embed.0.proj.weight"
+POSITIONS = "pos_embed.table"
+NORM_LAYERS = {"layer_norm": None, "rms_norm": "rmsnorm"}
+"""Row of ``NORMS`` -> timm's name of the norm; None is timm's default."""
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "patch_embed": ("linear", "conv"),
+    "patch_pre_norm": (False,),
+    "patch_post_norm": (False,),
+    "pos_embed": ("learned", "none", "sincos1d", "sincos2d"),
+    "attention": ("softmax",),
+    "attn_scale": ("head_dim",),
+    "attn_clamp": (False,),
+    "attn_mask_diagonal": (False,),
+    "attn_proj": (True,),
+    "proj_bias": (True,),
+    "ffn": ("gelu", "relu"),
+    "norm": tuple(NORM_LAYERS),
+    "norm_eps": (1e-6,),
+    "norm_position": ("pre",),
+    "residual": ("add",),
+    "pool": ("cls", "mean"),
+    "head": ("linear",),
+}
+"""Field of a ViT -> the values that timm's ``VisionTransformer`` can have under a plain name."""
+MAX_PROBLEMS = 3
+"""Number of tensors that an error names."""
 
 
-@dataclass(frozen=True)
-class Naming:
-    """A translation between the names in a file and the names in vitcli."""
-
-    prefix: str = ""
-    is_timm: bool = False
-    several: tuple[str, ...] = ()
-    """The prefixes of the models, if there are several and none of them is the average."""
-
-    def to_vitcli(self, name: str) -> str:
-        """Return the name in vitcli of a tensor of the file."""
-        name = name.removeprefix(self.prefix)
-        for theirs, ours in TIMM if self.is_timm else ():
-            name = name.replace(theirs, ours)
-        return name
-
-    def to_file(self, name: str) -> str:
-        for theirs, ours in reversed(TIMM) if self.is_timm else ():
-            name = name.replace(ours, theirs)
-        return self.prefix + name
+def timm_name(name: str) -> str:
+    """Return the name in timm of a tensor of vitcli."""
+    for theirs, ours in reversed(TIMM):
+        name = name.replace(ours, theirs)
+    return name
 
 
-def naming_of(names: Collection[str]) -> Naming:
-    """Return the translation for the tensors of a file, from their names.
+def match_tensors(
+    tensors: Mapping[str, Tensor], model: ImageModel, file: str | Path
+) -> dict[str, Tensor]:
+    """Return a file's tensors with the names, types and shapes of a model's state dict.
 
-    The prefix is that of the patch embedding. Tensors without this prefix are no part of the
-    model. Of several models, the average is chosen.
+    The names are those of timm or of vitcli, perhaps with a prefix. The patch embedding may be a
+    convolution in one and the equivalent matrix in the other.
     """
-    models = sorted({prefix for name in names if (prefix := _prefix(name)) is not None})
-    averaged = [prefix for prefix in models if AVERAGED.search(prefix)]
-    if len(models) == 1 or len(averaged) == 1:
-        prefix = (averaged if len(averaged) == 1 else models)[0]
-        inside = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-        return Naming(prefix, is_timm=any(name.startswith(TIMM_STARTS) for name in inside))
-    if models:
-        return Naming(several=tuple(models))
-    for prefix in PREFIXES:
-        if names and all(name.startswith(prefix) for name in names):
-            inner = naming_of([name.removeprefix(prefix) for name in names])
-            return replace(inner, prefix=prefix + inner.prefix)
-    return Naming(is_timm=any(name.startswith(TIMM_STARTS) for name in names))
+    wanted = model.state_dict()
+    ours = {timm_name(name): name for name in wanted} | {name: name for name in wanted}
+    prefix = prefix_of(tensors, ours, file)
+    inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
+    labels = {ours.get(inner, inner): name for inner, name in inside.items()}
+    problems = [f"{labels[k]} has no place in the model" for k in labels if k not in wanted]
+    shown = timm_name if isinstance(model, VisionTransformer) else str
+    problems += [f"{shown(name)} is missing" for name in wanted if name not in labels]
+    made = {}
+    for name, label in labels.items() if not problems else ():
+        new, old = tensors[label], wanted[name]
+        is_same = name == PATCHES and new.shape[:1] == old.shape[:1] and new.numel() == old.numel()
+        if new.shape != old.shape and not is_same:
+            problems.append(f"{label} is {(*new.shape,)}, the model needs {(*old.shape,)}")
+        elif old.is_floating_point() and not new.is_floating_point():
+            problems.append(f"{label} has numbers of the type {new.dtype}")
+        elif not new.to(old.dtype).isfinite().all():
+            problems.append(f"{label} has values that are not finite")
+        else:
+            made[name] = new.to(old.dtype).reshape(old.shape)
+    if problems:
+        text = one_line("; ".join(problems[:MAX_PROBLEMS]), 400)
+        more = f" and {len(problems) - MAX_PROBLEMS} more" if problems[MAX_PROBLEMS:] else ""
+        raise InputError(f"{file} does not fit the model: {text}{more}")
+    return made
 
 
-def _prefix(name: str) -> str | None:
-    """Return what stands before the patch embedding in its name; None for other tensors."""
-    starts = [name.removesuffix(end) for end in PATCHES if name.endswith(end)]
-    return next((start for start in starts if not start or start.endswith(".")), None)
+def prefix_of(names: Collection[str], known: Collection[str], file: str | Path) -> str:
+    """Return what stands before the names of a model in a file, such as ``module.``.
+
+    Of several models, it is that of the averaged weights.
+    """
+    counts: Counter[str] = Counter()
+    for name in names:
+        parts = name.split(".")
+        counts.update(
+            ".".join([*parts[:i], ""]) for i in range(len(parts)) if ".".join(parts[i:]) in known
+        )
+    models = [prefix for prefix in counts if counts[prefix] == max(counts.values())]
+    models = [prefix for prefix in models if AVERAGED.search(prefix)] or models
+    if len(models) > 1:
+        prefixes = one_line(", ".join(models), 200)
+        raise InputError(f"{file} holds several models ({prefixes}); save the weights of one")
+    return models[0] if models else ""
+
+
+def not_plain(spec: ModelSpec) -> str | None:
+    """Return the field that timm's ``VisionTransformer`` lacks, or None for a plain ViT."""
+    if not isinstance(spec, VitSpec):
+        return f"model.family={spec.family}"
+    if spec.patch_bias == spec.pre_norm:  # timm's patches have a bias, except before a norm
+        return f"model.patch_bias={spec.patch_bias} with model.pre_norm={spec.pre_norm}"
+    values = {name: getattr(spec, name) for name in PLAIN}
+    return next((f"model.{k}={v}" for k, v in values.items() if v not in PLAIN[k]), None)
+
+
+def timm_arguments(spec: VitSpec, num_classes: int) -> dict[str, Any]:
+    """Return the arguments of timm's ``VisionTransformer`` for a plain ViT, as plain data."""
+    ratio = spec.hidden_dim / spec.embed_dim
+    if int(spec.embed_dim * ratio) != spec.hidden_dim:  # as timm computes the hidden width
+        ratio = (spec.hidden_dim + 0.5) / spec.embed_dim
+    arguments = {
+        "img_size": list(spec.img_size or ()),
+        "patch_size": spec.patch_size,
+        "in_chans": spec.in_chans,
+        "num_classes": num_classes,
+        "embed_dim": spec.embed_dim,
+        "depth": spec.depth,
+        "num_heads": spec.num_heads,
+        "mlp_ratio": ratio,
+        "qkv_bias": spec.qkv_bias,
+        "init_values": spec.layer_scale_init,
+        "pos_embed": "none" if spec.pos_embed == "none" else "learn",
+        "no_embed_class": not spec.pos_embed_prefix,
+        "reg_tokens": spec.reg_tokens,
+        "pre_norm": spec.pre_norm,
+        "final_norm": spec.has_final_norm,
+        "norm_layer": NORM_LAYERS[spec.norm],
+        "act_layer": spec.ffn,
+    }
+    if spec.pool == "cls":
+        return arguments | {"global_pool": "token"}
+    return arguments | {"global_pool": "avg", "class_token": False, "fc_norm": False}
+
+
+def timm_state(encoder: VisionTransformer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a plain ViT with the names and shapes of timm.
+
+    The patch embedding becomes a convolution (D, C, P, P). Constant positions become a table
+    (1, N, D).
+    """
+    size = encoder.spec.patch_size
+    patches = state[PATCHES].reshape(encoder.spec.embed_dim, -1, size, size)
+    positions = encoder.pos_embed().detach() if encoder.pos_embed is not None else None
+    changed = {PATCHES: patches} | ({} if positions is None else {POSITIONS: positions})
+    return {timm_name(name): tensor.contiguous() for name, tensor in {**state, **changed}.items()}

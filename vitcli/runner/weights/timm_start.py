@@ -4,34 +4,65 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitcli.core.models.image_model import build_model
 from vitcli.core.models.timm_model import TimmModel, create_net
-from vitcli.core.spec import ExperimentSpec, TimmSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec, TimmSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import quantity
-from vitcli.runner.weights.names import naming_of
+from vitcli.runner.text import ignore_message, one_line, quantity
+from vitcli.runner.weights.names import prefix_of
 from vitcli.runner.weights.read import read_tensors
-from vitcli.runner.weights.timm_weights import hub_file
 
 Listener = Callable[[str], None]
 NET = "net."
 """What the names of tensors of a ``TimmModel`` begin with."""
+HUB_FILE = "model.safetensors"
 
 
 def first_file(spec: ExperimentSpec, offline: bool, on_message: Listener) -> Path | None:
-    """Return the weights file that a model of timm starts from; None for a run or random."""
+    """Return the file that a model of timm starts from; None for a run or random weights."""
     model, init = spec.model, spec.train.init
     if not isinstance(model, TimmSpec):
         return None
     if init:
         return Path(init) if Path(init).is_file() else None
-    if not model.pretrained:
-        return None
-    to_type = "give a local file: --init FILE"
-    return hub_file(model.name or "", to_type, is_offline(offline), on_message)
+    return hub_file(model.name or "", offline, on_message) if model.pretrained else None
+
+
+def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
+    """Return timm's published weights: the copy in the cache of the Hub, or a download."""
+    from huggingface_hub import (
+        get_hf_file_metadata,
+        hf_hub_download,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
+
+    config = timm_config(name)
+    place = config and config.hf_hub_id
+    to_type = "a training takes a local file, too: --init FILE"
+    if not place:
+        raise InputError(f"{PREFIX}{name} has no weights on the Hugging Face Hub; {to_type}")
+    hub_name = config.hf_hub_filename or HUB_FILE
+    cached = try_to_load_from_cache(place, hub_name)
+    if isinstance(cached, str):
+        return Path(cached)
+    if is_offline(offline):
+        raise InputError(f"{PREFIX}{name}: its weights are not on this computer; {to_type}")
+    try:
+        url = hf_hub_url(place, hub_name)
+        size = get_hf_file_metadata(url).size or 0
+        on_message(f"downloading {url} ({size:,} bytes) into the cache of huggingface_hub")
+        return Path(hf_hub_download(place, hub_name))
+    except Exception as error:  # its HTTP library, and so its errors, differ between releases
+        reason = one_line(str(error).strip().partition("\n")[0], 200)
+        raise InputError(
+            f"{PREFIX}{name}: its weights cannot be downloaded ({reason}); {to_type}"
+        ) from error
 
 
 def load_timm(
@@ -46,30 +77,27 @@ def load_timm(
     classes of a run have other names.
     """
     config, name = timm_config(model.spec.name or ""), f"{PREFIX}{model.spec.name}"
+    own = model.state_dict()
     if isinstance(source, RunDir):
         found, prefix, source_name = encoder_weights(source), NET, source.name
     else:
-        found, source_name = read_tensors(source, on_message), str(source)
-        prefix = naming_of(found).prefix
-    tensors = {key.removeprefix(prefix): tensor for key, tensor in found.items()}
+        found, source_name = read_tensors(source), str(source)
+        prefix = prefix_of(found, {key.removeprefix(NET) for key in own}, source)
+    tensors = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
     heads = (key.removeprefix(NET) for key in model.head_names if key.endswith(".weight"))
-    sizes = [len(tensors[key]) for key in heads if key in tensors]
+    sizes = [len(tensors[key]) for key in heads if key in tensors and tensors[key].ndim]
     problem: ValueError | None = None
     for count in dict.fromkeys([*sizes, config.num_classes if config else 0, 0]):
-        overlay = {"state_dict": dict(tensors), "num_classes": count}
-        options: dict[str, Any] = {
-            "pretrained": True,
-            "pretrained_cfg_overlay": overlay,
-            "num_classes": count,
-        }
+        head: dict[str, Any] = {"num_classes": count}
+        head["pretrained_cfg_overlay"] = head | {"state_dict": dict(tensors)}
         try:
-            theirs = create_net(model.spec, **options).state_dict()
+            theirs = create_net(model.spec, pretrained=True, **head).state_dict()
             break
         except ValueError as error:
             problem = problem or error
     else:
         raise InputError(f"{source_name} is not {name}: {problem}")
-    own, state = model.state_dict(), {NET + key: tensor for key, tensor in theirs.items()}
+    state = {NET + key: tensor for key, tensor in theirs.items()}
     differs = {k for k in own if k not in state or state[k].shape != own[k].shape}
     stated = source.spec().data.class_names if isinstance(source, RunDir) else None
     if class_names and stated and [*stated] != [*class_names]:
@@ -79,5 +107,28 @@ def load_timm(
     if not all(tensor.isfinite().all() for tensor in state.values()):
         raise InputError(f"{source_name} has values that are not finite")
     model.load_state_dict(own | {k: state[k] for k in own if k not in differs})
-    head = f"; the head for {quantity(model.num_classes, 'class')} is new" if differs else ""
-    on_message(f"weights: {source_name}, read as {name}{head}")
+    new = f"; the head for {quantity(model.num_classes, 'class')} is new" if differs else ""
+    on_message(f"weights: {source_name}, read as {name}{new}")
+
+
+def timm_predictor(name: str, device: str, offline: bool, on_message: Listener) -> Predictor:
+    """Return timm's published weights as a model for pictures of the size that timm states.
+
+    Classes have names if timm knows them. A model without names of classes does not classify.
+    """
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    file = hub_file(name, offline, on_message)
+    config = timm_config(name)
+    channels, *size = config.input_size
+    count = config.num_classes or 1
+    subset = infer_imagenet_subset({"num_classes": count})
+    names = tuple(ImageNetInfo(subset).label_descriptions()) if subset else None
+    shape = {"img_size": tuple(size), "in_chans": channels, "num_classes": count}
+    data = DataSpec(mean=tuple(config.mean), std=tuple(config.std), class_names=names)
+    spec = ExperimentSpec(model=TimmSpec(name=name, **shape), data=data)
+    model = build_model(spec.model, seed=0).eval()
+    assert isinstance(model, TimmModel)
+    load_timm(model, file, ignore_message)
+    on_message(f"model {PREFIX}{name}")
+    return Predictor(RunDir(Path(name)), device, (spec, model))
