@@ -145,7 +145,7 @@ Run = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="wandb|mlflow",
+        metavar="wandb|mlflow|trackio",
         help="Also show the run in this tracker while it trains; may be repeated.",
         hidden=True,
     ),

@@ -91,7 +91,7 @@ class Request:
     processes: Processes = ONE_PROCESS
     """The processes of the training; this is rank 0."""
     track: tuple[str, ...] = ()
-    """Rows of the table of live trackers, which show the run."""
+    """Names of trackers, which show the run while it trains."""
 
     def reader(
         self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
@@ -138,7 +138,7 @@ def start(
                     trainer = prepare_trainer(
                         experiment, request, run, device, on_event, on_message, load
                     )
-                track()
+                trainer.on_event = track(on_event)
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request), resource_errors(SMALLER):
