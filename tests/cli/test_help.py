@@ -41,7 +41,7 @@ for line in sys.stdin.read().splitlines():
 LIGHT = (
     *("--help", "--version", "train --help", "experiments --help", "experiments ls", "explain"),
     *("runs ls", "runs show quickstart", "runs page", "runs watch --once", "data --help"),
-    *("#vitcli train c", "#vitcli eval ", "#vitcli train -s model.norm="),
+    *("#vitcli train c", "#vitcli eval ", "#vitcli train -s model.nor"),
 )
 """Commands, and lines to complete after ``#``."""
 
@@ -52,7 +52,7 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
     streams = {"capture_output": True, "text": True, "input": "\n".join(LIGHT), "timeout": HANG}
     done = subprocess.run([sys.executable, "-c", PROBE], env=environment, **streams)
     assert done.returncode == 0, done.stderr
-    assert "layer_norm" in done.stdout
+    assert "model.norm=" in done.stdout
 
 
 def test_help_is_whole_where_python_removes_docstrings(environment):

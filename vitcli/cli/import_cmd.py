@@ -24,7 +24,6 @@ Source = Annotated[
     typer.Argument(
         metavar="FILE|timm:NAME",
         help="Weights file: .pt of torch.save, or .safetensors; or the name of a ViT of timm.",
-        autocompletion=complete.weights,
     ),
 ]
 As = Annotated[

@@ -160,7 +160,7 @@ RunOf = Annotated[
         metavar="RUN",
         help="Run folder, name under runs/, or bundled model.",
         show_default="the newest classifier of real pictures, or cifar10-pocket",
-        autocompletion=complete.run_or_picture,
+        autocompletion=complete.run,
     ),
 ]
 WeightsFile = Annotated[

@@ -102,7 +102,7 @@ Resume = Annotated[
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
         show_default=False,
-        autocompletion=complete.resumable,
+        autocompletion=complete.own_run,
     ),
 ]
 Inexact = Annotated[
