@@ -51,34 +51,33 @@ def export(
     Example:
       vitcli runs export --format csv -o table
     """
-    from vitcli.runner.errors import ConfigError, ResourceError, summarize_failures
-    from vitcli.runner.trackers.exported import find_runs, read_runs, write_csv
+    from vitcli.runner.errors import ConfigError, UserError, summarize_failures
+    from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
     from vitcli.runner.trackers.live import check_trackers, replay
 
     if form is not Format.csv:
-        check_trackers([form], "--format")
+        check_trackers([form])
         if output:
             raise ConfigError(f"-o is the folder of CSV files; --format {form} writes none")
-    found = find_runs(runs or ())
-    read, damaged = read_runs(found)
-    for error in damaged:
-        say(f"error: {error}")
-    if not read:
-        raise summarize_failures(damaged, len(found), "runs could not be read")
-    if form is Format.csv:
-        places = list(map(str, write_csv(read, output or Path("runs-csv"))))
-    else:
+    found, read, failures = find_runs(runs or ()), [], []
+    for run in found:
         try:
-            places = list(dict.fromkeys(replay(run, form, offline) for run in read))
-        except Exception as error:
-            raise ResourceError(f"--format {form}: {type(error).__name__}: {error}") from error
+            read.append(read_run(run))
+            if form is not Format.csv:
+                replay(form, run, offline, say)
+        except UserError as error:
+            say(f"error: {error}")
+            failures.append(error)
+    files = []
+    if form is Format.csv and read:
+        files = [str(path) for path in write_csv(read, output or Path("runs-csv"))]
     if json:
-        emit_json({"files": places, "runs": [run.name for run in read]})
-    else:
-        emit("\n".join(places))
+        emit_json({"files": files, "runs": [run.name for run in read]})
+    elif files:
+        emit("\n".join(files))
+    if failures:
+        raise summarize_failures(failures, len(found), "runs could not be exported")
     say(f"exported {quantity(len(read), 'run')}")
-    if damaged:
-        raise summarize_failures(damaged, len(found), "runs could not be read")
 
 
 def page(

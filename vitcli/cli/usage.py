@@ -1,20 +1,17 @@
 """Mistakes in a command line, each told in one line."""
 
 import re
-from collections.abc import Iterator
 from enum import EnumType
 from typing import Any, cast, get_args, get_type_hints
 
 import typer
 
 from vitcli.cli.chosen import SHORTCUTS, option_names
-from vitcli.runner.text import closest, join_words
+from vitcli.runner.text import closest
 
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 """The error that Typer raises for a wrong command line. Typer exports only a subclass of it."""
 EXAMPLE = re.compile(r"^Example:\n +(.+)$", re.MULTILINE)
-MAX_OWNERS = 2
-"""Number of commands with an option that an error names."""
 
 
 def is_help(error: Exception) -> bool:
@@ -46,22 +43,15 @@ def explain(error: Any, root: typer.Context) -> str:
 
 
 def suggest_option(name: str, context: typer.Context) -> str:
-    """Return what to type instead of an option that a command lacks; empty if nothing is close.
-
-    An option of another command was not misspelt. So no similar option is suggested for it.
-    """
-    own = options_of(context.command)
-    plural = next((each for each in own if f"{name}s" == each), None)
-    owners = [path for path, known in all_options(context.find_root().command) if name in known]
-    if not owners or plural:
-        meant = plural or closest(name, own)
-        return f"did you mean {meant}?" if meant else ""
+    """Return what to type instead of an option that a command lacks; empty if nothing is close."""
+    known = options_of(context.command)
+    if f"{name}s" in known:
+        return f"did you mean {name}s?"
     fields = {option: field for field, option in option_names(SHORTCUTS).items()}
-    if name in fields and "--set" in own:
+    if name in fields and "--set" in known:
         return f"type -s {fields[name]}=VALUE"
-    has = "has" if len(owners) == 1 else "have"
-    shown = join_words([f"'vitcli {path}'" for path in owners])
-    return f"only {shown} {has} it" if len(owners) <= MAX_OWNERS else ""
+    meant = closest(name, known)
+    return f"did you mean {meant}?" if meant else ""
 
 
 def options_of(command: Any) -> list[str]:
@@ -72,13 +62,6 @@ def options_of(command: Any) -> list[str]:
         if each.param_type_name == "option"
         for name in (*each.opts, *each.secondary_opts)
     ]
-
-
-def all_options(command: Any, path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield every command, such as ``runs ls``, with its options."""
-    for name, each in getattr(command, "commands", {}).items():
-        yield f"{path}{name}", options_of(each)
-        yield from all_options(each, f"{path}{name} ")
 
 
 def name_of(parameter: Any) -> str:

@@ -20,7 +20,7 @@ from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.plan import Options
 from vitcli.runner.trackers import live
-from vitcli.runner.trackers.exported import find_runs, read_runs, write_csv
+from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -114,7 +114,7 @@ def train(tiny, messages=None, **options):
 def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypatch, name, end):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # --offline does not use it
     library, messages = install(name), list[str]()
-    (run,), _ = read_runs([train(tiny, messages, track=(name,))])
+    run = read_run(train(tiny, messages, track=(name,)))
     wanted = {
         int(point["step"]): {key: point[key] for key in point if key != "step"}
         for point in run.curve
@@ -158,8 +158,8 @@ def test_a_full_queue_costs_one_line(install, monkeypatch):
     monkeypatch.setattr(live, "MAX_WAITING", 2)
     monkeypatch.setattr(live, "END_SECONDS", 0.1)
     messages: list[str] = []
-    with live.live_trackers(["trackio"], make_run(0), True, messages.append) as track:
-        listen = track(lambda event: None)
+    words = "trackio", make_run(0), True, print, messages.append
+    with live.live_tracker(*words) as listen:
         for epoch in range(1, 9):
             listen(SimpleNamespace(record=record(epoch, 0.5)))
     assert sum("warning: trackio" in text for text in messages) == 1
@@ -191,7 +191,7 @@ def test_csv_has_every_number_of_every_run_and_epoch():
     make_run(0, accuracy=0.75, changes={"data.name": "imagefolder:/home/me/pets"})
     make_run(1, accuracy=0.1 + 0.2, changes={"optim.lr": 5e-4})
     make_run(2, state="interrupted", meta={"dirty": True}, folder=Path('runs/a, "b"\n'))
-    runs = read_runs(find_runs(()))[0]
+    runs = [read_run(run) for run in find_runs(())]
     table, curves = map(rows, write_csv(runs, Path("table")))
     columns = {
         "run": [r'a, "b"\n', "quickstart/train/seed0", "quickstart/train/seed1"],

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import shown_state
-from vitcli.runner.run.record import is_number, last_measures, refuse_unreadable
+from vitcli.runner.run.record import is_number, last_measures
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 PLACE = ("step", "epoch")
-JSON_FILES = ("status.json", "meta.json", "result.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,30 +54,12 @@ def find_runs(texts: Sequence[str]) -> list[RunDir]:
     return sorted(runs.values(), key=lambda run: run.name)
 
 
-def read_runs(runs: Sequence[RunDir]) -> tuple[list[ExportedRun], list[UserError]]:
-    """Return the runs that can be read, and an error for each of the others."""
-    read: list[ExportedRun] = []
-    damaged: list[UserError] = []
-    for run in runs:
-        try:
-            read.append(read_run(run))
-        except UserError as error:
-            damaged.append(error)
-    return read, damaged
-
-
 def read_run(run: RunDir) -> ExportedRun:
     """Read the files of a run."""
-    refuse_unreadable(run)
-    for name in JSON_FILES:
-        if (run.path / name).exists() and not run.read(name):
-            raise InputError(
-                f"{run.path / name}: damaged; check the run: {run.command('runs verify')}"
-            )
-    spec, meta, (state, reason) = run.spec(), run.read("meta.json"), shown_state(run)
+    state, reason = shown_state(run)
     if state == "damaged":
         raise InputError(f"{run.path}: {reason}; check the run: {run.command('runs verify')}")
-    measured = last_measures(run)
+    spec, meta, measured = run.spec(), run.read("meta.json"), last_measures(run)
     row = spec.task.row
     headline = f"test_{row.headline.name}"
     names = dict.fromkeys([headline, *task_measures(row), *MEASURES, *measured])
@@ -118,7 +99,7 @@ def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
             place = [run.name, point["step"], point.get("epoch")]
             curves += [[*place, name, point[name]] for name in point if name not in PLACE]
     columns = dict.fromkeys(name for row in table for name in row)
-    rows = [[*columns], *([row.get(name) for name in columns] for row in table)]
+    rows: list[list[Any]] = [[*columns], *([row.get(name) for name in columns] for row in table)]
     make_output_folder(folder)
     files = {folder / "runs.csv": rows, folder / "curves.csv": curves}
     for path, lines in files.items():

@@ -8,22 +8,21 @@ import os
 import queue
 import shlex
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import make_folder
 from vitcli.runner.run.folder import RUNS, RunDir
-from vitcli.runner.text import did_you_mean, one_line
+from vitcli.runner.text import one_line
 from vitcli.runner.trackers.exported import ExportedRun, numbers_of, read_run
 
 Listener = Callable[[Any], None]
 END_SECONDS = 5.0
-"""Time that trackers get to send the last numbers, after the training has ended."""
+"""Time that a tracker gets to send the last numbers, after the training has ended."""
 MAX_WAITING = 1000
 """Number of epochs that may wait for a slow tracker."""
 MAX_PARAMS = 100
@@ -127,114 +126,80 @@ TRACKERS: dict[str, type[Tracker]] = {
 """The table of trackers, each by the name of its package."""
 
 
-def check_trackers(names: Sequence[str], option: str = "--track") -> None:
+def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
-            hint = did_you_mean(name, TRACKERS) or f"; choose one of {', '.join(TRACKERS)}"
-            raise ConfigError(f"{option} {name}: no such tracker{hint}")
+            choices = ", ".join(TRACKERS)
+            raise ConfigError(f"--track {name}: no such tracker; choose one of {choices}")
         if find_spec(name) is None:
-            raise ConfigError(f"{option} {name} needs the package {name}; type: pip install {name}")
+            raise ConfigError(f"the tracker {name} is not installed; type: pip install {name}")
 
 
-def replay(run: ExportedRun, name: str, offline: bool) -> str:
-    """Send a run that has ended to a tracker; return what shows it there."""
-    tracker = TRACKERS[name](run, offline)
-    for record in run.curve:
-        log_record(tracker, record)
-    finish(tracker, run)
-    return tracker.where
+def send(
+    name: str, run: RunDir, offline: bool, records: Iterable[dict[str, Any]], on_message: Listener
+) -> None:
+    """Send the numbers of epochs to a tracker and then, as ``result/...``, the final numbers."""
+    tracker, step = TRACKERS[name](read_run(run), offline), 0
+    on_message(f"{name}: {tracker.where}")
+    for record in records:
+        step = record["step"]
+        numbers = numbers_of(record)
+        del numbers["step"]
+        tracker.log(numbers, step)
+    ended = read_run(run)
+    tracker.log({f"result/{name}": value for name, value in ended.numbers.items()}, step)
+    tracker.finish(ended.identity["state"])
 
 
-def log_record(tracker: Tracker, record: dict[str, float]) -> None:
-    tracker.log({name: record[name] for name in record if name != "step"}, int(record["step"]))
-
-
-def finish(tracker: Tracker, run: ExportedRun) -> None:
-    """Add the final numbers as ``result/...``, because the curves have the plain names."""
-    last = max((int(record["step"]) for record in run.curve), default=0)
-    tracker.log({f"result/{name}": value for name, value in run.numbers.items()}, last)
-    tracker.finish(run.identity["state"])
+def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
+    """Send a run that has ended to a tracker."""
+    try:
+        send(name, run, offline, run.metrics(), on_message)
+    except Exception as error:
+        raise ResourceError(f"{name}: {run.name}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
-def live_trackers(
-    names: Sequence[str], run: RunDir, offline: bool, on_message: Callable[[str], None]
-) -> Iterator[Callable[[Listener], Listener]]:
-    """Yield a function that begins the trackers, once the run has its files.
+def live_tracker(
+    name: str, run: RunDir, offline: bool, on_event: Listener, on_message: Listener
+) -> Iterator[Listener]:
+    """Yield a listener to the events of a training, which feeds a tracker, too."""
+    waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
+    problems: list[str] = []
 
-    It takes a listener to the events of the training, and returns one that feeds the trackers, too.
-    """
-    senders: list[Sender] = []
-
-    def track(on_event: Listener) -> Listener:
-        senders.extend(Sender(name, run, offline, on_message) for name in names)
-
-        def listen(event: Any) -> None:
-            on_event(event)
-            if record := getattr(event, "record", None):  # of an epoch
-                for sender in senders:
-                    sender.put(record)
-
-        return listen
-
-    try:
-        yield track
-    finally:
-        until = time.monotonic() + END_SECONDS
-        for sender in senders:
-            sender.put(None)
-        for sender in senders:
-            sender.close(until)
-
-
-class Sender:
-    """The thread of a tracker, and the queue that feeds it."""
-
-    def __init__(
-        self, name: str, run: RunDir, offline: bool, on_message: Callable[[str], None]
-    ) -> None:
-        self._name, self._run, self._offline, self._on_message = name, run, offline, on_message
-        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
-        self._messages: list[str] = []
-        self._has_failed = False
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def put(self, record: dict[str, Any] | None) -> None:
-        """Send the record of an epoch; None ends the run."""
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._fail(f"{MAX_WAITING} epochs wait to be sent")
-        self._tell()
-
-    def close(self, until: float) -> None:
-        self._thread.join(max(0.0, until - time.monotonic()))
-        if self._thread.is_alive():
-            self._fail(f"it did not end within {END_SECONDS:g} s")
-        self._tell()
-
-    def _tell(self) -> None:
-        """Pass on what the thread has to say, in the thread of the training."""
-        while self._messages:
-            self._on_message(self._messages.pop(0))
-
-    def _fail(self, reason: str) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            again = f"{self._run.command('runs export')} --format {self._name}"
-            self._messages.append(
-                f"warning: {self._name} lacks numbers of this run ({reason}); metrics.jsonl has"
-                f" all; send them again: {again}"
+    def fail(reason: str) -> None:
+        problems.append(reason)
+        if len(problems) == 1:
+            again = f"{run.command('runs export')} --format {name}"
+            on_message(
+                f"warning: {name} lacks numbers of this run ({reason}); metrics.jsonl has all;"
+                f" send them again: {again}"
             )
 
-    def _send(self) -> None:
+    def work() -> None:
         try:
-            tracker = TRACKERS[self._name](read_run(self._run), self._offline)
-            self._messages.append(f"{self._name}: {tracker.where}")
-            while (record := self._waiting.get()) is not None:
-                log_record(tracker, numbers_of(record))
-            finish(tracker, read_run(self._run))
+            send(name, run, offline, iter(waiting.get, None), on_message)
         except Exception as error:
-            self._fail(one_line(f"{type(error).__name__}: {error}", 200))
+            fail(one_line(f"{type(error).__name__}: {error}", 200))
+
+    def put(record: dict[str, Any] | None) -> None:
+        try:
+            waiting.put_nowait(record)
+        except queue.Full:
+            fail(f"{MAX_WAITING} epochs wait to be sent")
+
+    def listen(event: Any) -> None:
+        on_event(event)
+        if record := getattr(event, "record", None):  # of an epoch
+            put(record)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield listen
+    finally:
+        put(None)
+        thread.join(END_SECONDS)
+        if thread.is_alive():
+            fail(f"it did not end within {END_SECONDS:g} s")
