@@ -1,8 +1,7 @@
-"""docs/reference/grammar.md: every command follows its rules, and old spellings still work."""
+"""docs/reference/grammar.md: every command follows its rules."""
 
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import EnumType
@@ -15,7 +14,6 @@ import pytest
 from tests.cli.commands import commands_of, printed, root, said, save_picture, started, vitcli
 from tests.fabricated import make_run
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.usage import spelled_today
 from vitcli.runner.errors import ConfigError
 
 
@@ -59,41 +57,6 @@ def test_a_run_and_pictures_are_told_apart(words, run):
 def test_what_can_be_misread_is_refused(words, told):
     with pytest.raises(ConfigError, match=told):
         run_and_pictures("predict", words.split())
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("predict a b --top 3 --run pets", "predict pets a b --top 3"),
-        ("predict --run=pets a", "predict pets a"),
-        ("attn-map a --model vit.pt -o m", "attn-map vit.pt a -o m"),
-        ("explain scale --image a --run pets --json", "explain scale --json pets a"),
-        ("-q runs list --json", "-q runs ls --json"),
-        ("runs compare a b", "runs diff a b"),
-        ("import vit.pt -e tiny --name a", "import vit.pt --name a tiny"),
-        ("export a --to=card", "export a --format card"),
-        ("data info scenes --picture=a.png", "data info scenes -o a.png"),
-        ("ablate mine --only first --seeds 0", "ablate mine --first --seeds 0"),
-        ("bench train a --profile -o t", "bench train a --trace -o t"),
-    ],
-)
-def test_an_old_spelling_is_a_new_one(old, new):
-    words, notes = spelled_today(old.split())
-    assert " ".join(words) == new
-    assert all("is now" in note for note in notes)
-    assert len(notes) >= 1
-
-
-def test_other_words_stay():
-    lines = ("predict a -- --run", "runs show list", "eval --run a", "predict a --runs b")
-    for line in (*lines, "ablate --only=first", "list runs", ""):
-        assert spelled_today(line.split()) == (line.split(), [])
-
-
-def test_a_note_is_printed_once_and_runs_store_the_new_command(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["vitcli", "runs", "list"])
-    assert said(0, "runs", "list").count("note: 'vitcli runs list' is now 'vitcli runs ls'\n") == 1
-    assert sys.argv[1:] == ["runs", "ls"]
 
 
 COMMANDS = [(path, each) for path, each in commands_of(root()) if not hasattr(each, "commands")]

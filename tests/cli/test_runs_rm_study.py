@@ -8,8 +8,7 @@ from tests.cli.commands import document, said
 from tests.fabricated import make_run
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json, sha256
-from vitcli.runner.run.folder import TRACKER_NAMES, RunDir, hold_folder
-from vitcli.runner.trackers.live import TRACKERS
+from vitcli.runner.run.folder import RunDir, hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
@@ -90,12 +89,10 @@ OWN = ("best/manifest.json", "800.bak/tensors.safetensors", "0800/manifest.json"
 """Copies of checkpoints, which a person made."""
 
 
-def test_copies_of_checkpoints_and_what_no_tracker_wrote_stay():
+def test_copies_of_checkpoints_stay():
     run = make_run(4)
     kept = [*(run.checkpoints / name for name in OWN)]
-    kept += [run.path / "tracker" / name for name in ("notes.md", "mlflow/mine.txt")]
-    written = [run.path / "tracker" / name for name in ("wandb.log", "wandb.json", "wandb/a/b")]
-    written += [run.checkpoints / "800" / "tensors.safetensors"]
+    written = [run.checkpoints / "800" / "tensors.safetensors"]
     for path in kept + written:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -103,7 +100,6 @@ def test_copies_of_checkpoints_and_what_no_tracker_wrote_stay():
     left = {path for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
     assert left == {*kept}
     assert talk.count("not removed, because vitcli did not write it") == len(kept)
-    assert {*TRACKERS} == {*TRACKER_NAMES}
 
 
 @pytest.mark.parametrize("name", ["result.json", "status.json", "checkpoints/800/manifest.json"])
@@ -147,7 +143,7 @@ def test_only_unchanged_copies_of_own_code_are_removed(study):
     "place",
     [
         *("full/seed0/checkpoints", "full/seed0/checkpoints/800", "full/seed0/code"),
-        *("full/seed0/tracker", "full/seed0", "full", "code", "logs", "figures"),
+        *("full/seed0", "full", "code", "logs", "figures"),
     ],
 )
 def test_what_lies_behind_a_link_stays(study, place):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from vitcli.cli import complete
 from vitcli.cli.options import DataDir, Device, Offline, Track
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ Engine = Annotated[
     str,
     typer.Option(
         help="Where to train: local (this machine), ray or slurm.",
-        autocompletion=complete.engine,
         hidden=True,
     ),
 ]

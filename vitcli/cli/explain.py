@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli import complete
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_json, say, table, text_of
 from vitcli.cli.options import Json, RunOf
@@ -32,7 +31,6 @@ Topic = Annotated[
         metavar="TOPIC",
         help="Topic to explain.",
         show_default="list the topics",
-        autocompletion=complete.topic,
     ),
 ]
 Picture = Annotated[

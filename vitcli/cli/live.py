@@ -1,4 +1,4 @@
-"""The display of a running training: a live bar on a terminal, plain lines elsewhere."""
+"""The display of what is running: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ from rich.text import Text
 from vitcli.cli.console import is_live, say
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.task import TASKS, TaskRow
-from vitcli.runner.text import duration, printable, quantity
+from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 
@@ -77,77 +77,79 @@ def step_line(event: events.Progress, row: TaskRow) -> str:
     )
 
 
-class Lines:
-    """The display in logs: a line per epoch, and one every half minute."""
+class Display:
+    """What has ended, as lines; what is running, as a bar each.
 
-    def __init__(self) -> None:
+    In a log there are no bars: after 30 s without output, a line says what is running.
+    """
+
+    def __init__(self, bars: Progress | None = None) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._running: dict[str, str] = {}
         self._last = time.monotonic()
-        self._row: TaskRow | None = None
 
     def say(self, text: str) -> None:
-        say(text)
+        if self._bars:
+            self._bars.console.print(Text(printable(text, keep="\n")))
+        else:
+            say(text)
+        self._last = time.monotonic()
+
+    def move(self, name: str, done: float, total: float | None, info: str) -> None:
+        """Show how far something is that is running."""
+        self._running[name] = f"{name} {info}"
+        if self._bars is None:
+            if time.monotonic() - self._last > LINE_SECONDS:
+                self.say("; ".join(self._running.values()))
+            return
+        if name not in self._tasks:
+            label = shorten(printable(name), self._bars.console.width // 3)
+            self._tasks[name] = self._bars.add_task(label, info="")
+        self._bars.update(self._tasks[name], completed=done, total=total, info=printable(info))
+
+    def end(self, name: str) -> None:
+        """Show no longer that something is running."""
+        self._running.pop(name, None)
+        if self._bars and name in self._tasks:
+            self._bars.remove_task(self._tasks.pop(name))
+
+
+class TrainingDisplay(Display):
+    """The display of one training, with a line for each epoch."""
+
+    _row: TaskRow | None = None
+    _steps = 0
 
     def show(self, event: Event) -> None:
-        """Print an event, if it is time to."""
         if isinstance(event, Started):
             row = TASKS[event.task]
             is_own = event.headline == row.headline.name
             self._row = row if is_own else replace(row, headline=METRICS[event.headline])
+            self._steps = event.epochs * event.steps_per_epoch
             self.say(start_text(event))
+            self.move("training", event.first_step, self._steps, "starting ...")
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))
         elif self._row and isinstance(event, events.Progress):
-            if time.monotonic() - self._last <= LINE_SECONDS:
-                return
-            self.say(f"epoch {event.epoch:3d}  step {event.step}  {step_line(event, self._row)}")
-        self._last = time.monotonic()
-
-
-class Screen(Lines):
-    """The display on a terminal: lines of finished epochs above a bar for the running epoch."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self._progress = progress
-        self._task: TaskID | None = None
-
-    def say(self, text: str) -> None:
-        self._progress.console.print(Text(printable(text, keep="\n")))
-
-    def show(self, event: Event) -> None:
-        """Print an event, or move the bar."""
-        if not isinstance(event, events.Progress):
-            super().show(event)
-        if isinstance(event, Started):
-            self._task = self._progress.add_task("starting", total=event.steps_per_epoch, info="")
-        elif isinstance(event, events.Progress) and self._task is not None and self._row:
-            self._progress.update(
-                self._task,
-                description=f"epoch {event.epoch:3d}",
-                completed=event.batch,
-                info=step_line(event, self._row),
-            )
+            info = f"epoch {event.epoch}  {step_line(event, self._row)}"
+            self.move("training", event.step, self._steps, info)
 
 
 @contextmanager
-def view() -> Iterator[Lines]:
-    """Yield the display for stderr: bars on a terminal, lines elsewhere."""
-    if not is_live():
-        yield Lines()
-        return
+def view() -> Iterator[TrainingDisplay]:
+    """Yield the display of a training."""
     with bars() as progress:
-        yield Screen(progress)
+        yield TrainingDisplay(progress)
 
 
 def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Yield items; on a terminal, a bar shows how many of them are done."""
-    if not is_live() or total < 2:
-        yield from items
-        return
-    with bars() as progress:
-        task = progress.add_task(what, total=total, info="")
+    with bars(total > 1) as progress:
+        display = Display(progress)
         for done, item in enumerate(items, start=1):
-            progress.update(task, completed=done, info=f"{done:,} of {total:,}")
+            if progress:
+                display.move(what, done, total, f"{done:,} of {total:,}")
             yield item
 
 
@@ -157,32 +159,35 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
     A terminal has a bar for the running stage, and a log has a line for each stage.
     """
-    seen: set[str] = set()
-    if not is_live():
-
-        def write(name: str, _: int, __: int) -> None:
-            if name not in seen:
-                seen.add(name)
-                say(f"{name} ...")
-
-        yield write
-        return
     with bars() as progress:
-        task = progress.add_task("", total=None, info="")
+        display = Display(progress)
+        seen: list[str] = []
 
         def move(name: str, done: int, total: int) -> None:
-            info = f"{done:,} of {total:,}" if total > 1 else ""
-            progress.update(task, description=name, completed=done, total=total, info=info)
+            if name not in seen:
+                for ended in seen:
+                    display.end(ended)
+                seen.append(name)
+                if not progress:
+                    display.say(f"{name} ...")
+            if progress:
+                info = f"{done:,} of {total:,}" if total > 1 else ""
+                display.move(name, done, total, info)
 
         yield move
 
 
-def bars() -> Progress:
-    """Return bars on stderr, each with a name and an ``info``; they disappear at the end."""
+@contextmanager
+def bars(is_wanted: bool = True) -> Iterator[Progress | None]:
+    """Yield bars on stderr, each with a name and an ``info``; None if stderr is no terminal."""
+    if not (is_wanted and is_live()):
+        yield None
+        return
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24 if console.width >= 100 else 10),
-        TextColumn("{task.fields[info]}"),
+        TextColumn("{task.fields[info]}", markup=False),
     )
-    return Progress(*columns, console=console, transient=True)
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield progress

@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import sys
-from functools import partial
 from traceback import walk_tb
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +14,6 @@ from vitcli.cli import (
     ablate,
     attn_map,
     bench,
-    complete,
     data,
     doctor,
     eval,
@@ -35,7 +33,7 @@ from vitcli.cli import (
 )
 from vitcli.cli.console import escape_unprintable, say, silence_stdout
 from vitcli.cli.options import Quiet, Verbose, group, restore_docstrings, set_talk, with_code
-from vitcli.cli.usage import UsageError, is_help, spelled_today
+from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__, source_commit
 
@@ -71,13 +69,8 @@ class Commands(TyperGroup):
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words, notes = spelled_today(args)
-        if sys.argv[1:] == args:  # runs store the command
-            sys.argv[1:] = words
-        for note in notes:
-            say(note)
         try:
-            return super().parse_args(ctx, words)
+            return super().parse_args(ctx, args)
         except UsageError as error:
             refuse(error, ctx)
         except KeyboardInterrupt as error:
@@ -223,10 +216,6 @@ def main() -> None:
     if sys.flags.optimize > 1:
         restore_docstrings(app)
     escape_unprintable()
-    command = partial(app, prog_name="vitcli")
-    wanted, _, shell = os.environ.get("_VITCLI_COMPLETE", "").partition("_")
-    if wanted == "complete":
-        complete.answer(command, shell)
     # Waiting threads must not spin for long: if another program needs a core, spinning makes a
     # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -235,4 +224,4 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"
     # If the home folder is not writable, matplotlib warns that its cache is in another folder.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    command()
+    app(prog_name="vitcli")

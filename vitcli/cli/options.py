@@ -145,7 +145,7 @@ Run = Annotated[
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="wandb|mlflow",
+        metavar="wandb|mlflow|trackio",
         help="Also show the run in this tracker while it trains; may be repeated.",
         hidden=True,
     ),
@@ -160,7 +160,7 @@ RunOf = Annotated[
         metavar="RUN",
         help="Run folder, name under runs/, or bundled model.",
         show_default="the newest classifier of real pictures, or cifar10-pocket",
-        autocompletion=complete.run_or_picture,
+        autocompletion=complete.run,
     ),
 ]
 Code = Annotated[

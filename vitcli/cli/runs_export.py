@@ -8,15 +8,17 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import Json
+from vitcli.cli.options import Json, Offline
 from vitcli.runner.text import quantity
 
 
 class Format(StrEnum):
-    """The formats of an export."""
+    """The formats of an export, and the trackers that take one."""
 
     csv = "csv"
+    wandb = "wandb"
     mlflow = "mlflow"
+    trackio = "trackio"
 
 
 def export(
@@ -29,51 +31,53 @@ def export(
             autocompletion=complete.own_run,
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Format to write.")] = Format.csv,
+    form: Annotated[Format, typer.Option("--format", help="CSV files or a tracker.")] = Format.csv,
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FOLDER",
-            help="Folder to write.",
-            show_default="runs-csv or runs-mlflow",
+            help="Folder of the CSV files.",
+            show_default="runs-csv",
         ),
     ] = None,
+    offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Write runs as CSV, or as a local store of MLflow.
-
-    No network is used. A store is new: an export does not add to a store.
+    """Write runs as CSV files, or send them to a tracker.
 
     \b
     Example:
       vitcli runs export --format csv -o table
     """
-    from vitcli.runner.errors import summarize_failures
-    from vitcli.runner.trackers.csv_files import write_csv
-    from vitcli.runner.trackers.exported import find_runs, read_runs
-    from vitcli.runner.trackers.mlflow_store import check_mlflow, show_command, write_mlflow
+    from vitcli.runner.errors import ConfigError, UserError, summarize_failures
+    from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
+    from vitcli.runner.trackers.live import check_trackers, replay
 
-    output = output or Path(f"runs-{form}")
-    if form is Format.mlflow:
-        check_mlflow(output)
-    found = find_runs(runs or ())
-    read, damaged = read_runs(found)
-    for error in damaged:
-        say(f"error: {error}")
-    if not read:
-        raise summarize_failures(damaged, len(found), "runs could not be read")
-    files = write_mlflow(read, output) if form is Format.mlflow else write_csv(read, output)
+    if form is not Format.csv:
+        check_trackers([form])
+        if output:
+            raise ConfigError(f"-o is the folder of CSV files; --format {form} writes none")
+    found, read, failures = find_runs(runs or ()), [], []
+    for run in found:
+        try:
+            read.append(read_run(run))
+            if form is not Format.csv:
+                replay(form, run, offline, say)
+        except UserError as error:
+            say(f"error: {error}")
+            failures.append(error)
+    files = []
+    if form is Format.csv and read:
+        files = [str(path) for path in write_csv(read, output or Path("runs-csv"))]
     if json:
-        emit_json({"files": [str(path) for path in files], "runs": [run.name for run in read]})
-    else:
-        emit("\n".join(str(path) for path in files))
+        emit_json({"files": files, "runs": [run.name for run in read]})
+    elif files:
+        emit("\n".join(files))
+    if failures:
+        raise summarize_failures(failures, len(found), "runs could not be exported")
     say(f"exported {quantity(len(read), 'run')}")
-    if damaged:
-        raise summarize_failures(damaged, len(found), "runs could not be read")
-    if form is Format.mlflow:
-        say(f"next: {show_command(output)}")
 
 
 def page(

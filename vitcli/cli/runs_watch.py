@@ -3,20 +3,18 @@
 import shlex
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit_exactly, emit_json, is_live, line_width, say
+from vitcli.cli.console import emit, emit_json, is_live, say
 from vitcli.cli.options import Json
+from vitcli.runner.text import duration, printable, quantity
 
 if TYPE_CHECKING:
-    from vitcli.runner.overview.progress import Progress, Watcher
-
-STOP = "Ctrl-C stops watching; the training continues"
-PLAIN_WIDTH = 80
-"""Characters of a line in files and pipes."""
+    from vitcli.runner.overview.progress import Progress, TrialProgress, Watcher
 
 
 def watch(
@@ -49,54 +47,64 @@ def watch(
     watcher = Watcher(find_watched(study))
     if json:
         emit_json(document(watcher.read()))
-    elif once or not is_live(sys.stdout):
+    elif once or not (is_live() and is_live(sys.stdout)):
         progress = watcher.read()
-        emit_exactly(snapshot(progress))
+        trials = [trial for trial in progress.trials if trial.state != "missing"]
+        emit(f"{printable(progress.name)}: {summary(progress)}")
+        for trial in trials:
+            emit(trial_line(trial))
         suggest(progress)
     else:
         try:
-            suggest(refresh(watcher, every))
+            suggest(follow(watcher, every))
         except KeyboardInterrupt as stop:
             say("stopped watching; the training continues")
             raise typer.Exit(130) from stop
 
 
-def snapshot(progress: "Progress") -> str:
-    from vitcli.cli.watch_screen import screen
+def follow(watcher: "Watcher", every: float) -> "Progress":
+    """Show the progress until the study or search has ended; return the last progress."""
+    from vitcli.cli.live import Display, bars
 
-    return screen(progress, line_width() or PLAIN_WIDTH, ascii_only=not shows_braille())
-
-
-def shows_braille() -> bool:
-    """Return whether stdout can encode braille characters."""
-    try:
-        "\u28ff".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def refresh(watcher: "Watcher", every: float) -> "Progress":
-    """Redraw the screen until the study or search has ended; return the last progress."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    from vitcli.cli.watch_screen import screen
-
-    ascii_only = not shows_braille()  # Live replaces stdout by an object without an encoding
-    console = Console(highlight=False, markup=False, emoji=False)
-    with Live(console=console, auto_refresh=False) as live:
-        console.show_cursor(True)  # a killed process could not show it again
+    told: dict[str, str] = {}
+    with bars() as screen:
+        display = Display(screen)
         while True:
             progress = watcher.read()
-            size = console.size
-            text = screen(progress, size.width, size.height - 2, ascii_only=ascii_only)
-            text = f"{text}\n{STOP}"
-            live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+            display.move("all", progress.num_ended, len(progress.trials), summary(progress))
+            for trial in progress.trials:
+                if trial.state == "running":
+                    display.move(trial.name, trial.epochs, trial.planned, numbers(trial))
+                elif told.get(trial.name, "missing") != trial.state:
+                    display.end(trial.name)
+                    display.say(trial_line(trial))
+                told[trial.name] = trial.state
             if progress.has_ended:
                 return progress
             time.sleep(every)
+
+
+def summary(progress: "Progress") -> str:
+    """Return the number of trials in each state and the time left."""
+    counts = Counter(trial.state for trial in progress.trials)
+    words = [f"{count} {state}" for state, count in sorted(counts.items())]
+    left = progress.seconds_left
+    words += [f"about {duration(left)} left"] if left is not None else []
+    total = quantity(len(progress.trials), "trial" if progress.is_study else "run")
+    return f"{total}: {', '.join(words)}"
+
+
+def trial_line(trial: "TrialProgress") -> str:
+    name, reason = printable(trial.name), printable(trial.reason)
+    return f"{name:<32}  {trial.state:<11}  {reason or numbers(trial)}".rstrip()
+
+
+def numbers(trial: "TrialProgress") -> str:
+    """Return the last epoch of a trial and its headline number, such as ``epoch 3 of 6 ...``."""
+    text = f"epoch {trial.epochs} of {trial.planned}" if trial.epochs else ""
+    if trial.headline and trial.curve:
+        text += f"  {trial.headline.label} {trial.headline.text(trial.curve[-1][1])}"
+    return text
 
 
 def suggest(progress: "Progress") -> None:

@@ -100,7 +100,7 @@ Resume = Annotated[
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
         show_default=False,
-        autocompletion=complete.resumable,
+        autocompletion=complete.own_run,
     ),
 ]
 Inexact = Annotated[
@@ -267,7 +267,6 @@ def run(
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
-    from vitcli.runner.trackers.live import tracked
     from vitcli.runner.train.ranks import leading
     from vitcli.runner.train.start import resume_command
     from vitcli.runner.train.start import start as run_training
@@ -283,9 +282,6 @@ def run(
         why = {"state": "interrupted", "reason": training.stopped} if training.stopped else {}
         emit_json(training.result | why | {"run": str(training.run.path)})
         return
-    for name in request.track:
-        if where := tracked(training.run, name).get("where"):
-            say(f"{name}: {where}")
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")
         show_stopped(training.run, experiment.spec, training.result)

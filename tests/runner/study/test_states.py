@@ -28,11 +28,12 @@ from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study import states as room
 from vitcli.runner.study.collect import collect, read_results
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers, total_seconds
+from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
+from vitcli.runner.train.events import seconds_left
 
 
 def test_a_result_enters_the_table_whole(study):
@@ -259,9 +260,10 @@ GIB = 2**30
 
 
 def test_a_free_worker_takes_the_next_trial():
-    assert total_seconds([3.0, 3.0, 3.0], 2) == 6.0, "the third trial waits"
-    assert total_seconds([4.0, 1.0, 2.0, 1.0], 2) == 4.0, "one worker trains three short trials"
-    assert total_seconds([], 1) == 0.0
+    assert seconds_left([3.0, 3.0, 3.0], 0, [], 2) == 6.0, "the third trial waits"
+    assert seconds_left([4.0, 1.0, 2.0, 1.0], 0, [], 2) == 4.0, "a worker trains three short ones"
+    assert seconds_left([1.0, 2.0], 2, [4.0, 6.0], 2) == 7.0, "waiting trials take the usual time"
+    assert seconds_left([], 3, [], 2) is None, "nothing is known yet"
 
 
 def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
 from vitcli import load_model
-from vitcli.cli.live import Lines
+from vitcli.cli.live import TrainingDisplay
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.data.arrays import MAP_VARIABLE
@@ -118,7 +118,7 @@ def from_probe(tiny, copy_of_run):
 
     def train_from_probe(folder: str, **changes: object) -> tuple[FinishedTraining, list[str]]:
         told: list[str] = []
-        heard: dict[str, Any] = {"on_event": Lines().show, "on_message": told.append}
+        heard: dict[str, Any] = {"on_event": TrainingDisplay().show, "on_message": told.append}
         return train(tiny, folder, fields | changes, resume=True, **heard), told
 
     return train_from_probe

@@ -18,6 +18,7 @@ from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
 from vitcli.runner.run.listing import is_in_use, live_state, readable_spec
 from vitcli.runner.run.record import headline_curve, is_epoch, is_number, readable_metrics
 from vitcli.runner.text import natural_key
+from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
 """States of trials that are not trained any more."""
@@ -40,17 +41,6 @@ class TrialProgress:
     """(epoch, headline number), on the validation split if there is one."""
     epoch_seconds: float | None = None
     """Duration of the last epoch without its evaluation."""
-    changed: float = 0.0
-    """Time of the last record, in seconds since 1970."""
-
-    @property
-    def seed(self) -> str:
-        """Return the seed in the name, such as ``0`` of ``no-ffn/seed0``; empty if it has none."""
-        return split_seed(Path(self.name))[1]
-
-    @property
-    def epochs_left(self) -> int:
-        return 0 if self.state in ENDED else max(0, (self.planned or 0) - self.epochs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,31 +58,25 @@ class Progress:
     trials: tuple[TrialProgress, ...]
 
     @property
-    def has_ended(self) -> bool:
-        return not self.may_grow and all(trial.state in ENDED for trial in self.trials)
+    def num_ended(self) -> int:
+        return sum(trial.state in ENDED for trial in self.trials)
 
     @property
-    def variants(self) -> dict[str, list[TrialProgress]]:
-        """Return variant -> its trials; in a study, the baseline is first."""
-        found: dict[str, list[TrialProgress]] = {}
-        for trial in self.trials:
-            found.setdefault(trial.variant, []).append(trial)
-        return found
+    def has_ended(self) -> bool:
+        return not self.may_grow and self.num_ended == len(self.trials)
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the estimated time left; None if nothing runs or no epoch has ended.
-
-        It is the training time of the epochs that are left, divided by the number of running
-        trials. A trial without an epoch counts as long as the mean of the others.
-        """
+        """Return the estimated time left; None if nothing runs or no epoch has ended."""
         running = sum(trial.state == "running" for trial in self.trials)
-        known = [trial.epoch_seconds for trial in self.trials if trial.epoch_seconds]
-        if not (running and known):
-            return None
-        usual = sum(known) / len(known)
-        work = [trial.epochs_left * (trial.epoch_seconds or usual) for trial in self.trials]
-        return sum(work) / running
+        begun, usual = [], []
+        for trial in self.trials:
+            if trial.epoch_seconds and trial.planned:
+                usual.append(trial.planned * trial.epoch_seconds)
+                if trial.state not in ENDED:
+                    begun.append(max(0, trial.planned - trial.epochs) * trial.epoch_seconds)
+        waiting = len(self.trials) - self.num_ended - len(begun)
+        return seconds_left(begun, waiting, usual, running) if running else None
 
 
 class Watcher:
@@ -143,8 +127,7 @@ class Watcher:
         if spec is None:
             reason = "config.yaml cannot be read, or differs from that of the training"
             return TrialProgress(name=name, variant=variant, state="damaged", reason=reason)
-        metrics = run.path / "metrics.jsonl"
-        records = self._cached(metrics, lambda: readable_metrics(run))
+        records = self._cached(run.path / "metrics.jsonl", lambda: readable_metrics(run))
         meta = self._cached(run.path / "meta.json", lambda: run.read("meta.json"))
         state, reason = live_state(run)
         return TrialProgress(
@@ -157,7 +140,6 @@ class Watcher:
             headline=spec.task.row.headline,
             curve=headline_curve(records, spec),
             epoch_seconds=_epoch_seconds(records, meta, spec),
-            changed=_signature(metrics)[0] / 1e9,
         )
 
     def _cached(self, path: Path, read: Callable[[], Content]) -> Content:

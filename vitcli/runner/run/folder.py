@@ -52,10 +52,6 @@ FILES = (
     "config.yaml",
 )
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
-TRACKER = "tracker"
-"""Folder with the notes, logs and files of live trackers."""
-TRACKER_NAMES = ("wandb", "mlflow")
-"""Trackers whose files are known also where they failed before their note in the folder."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 TENSORS = "tensors.safetensors"
@@ -429,7 +425,7 @@ def named_folder(name: str) -> Path:
 def list_runs(folder: Path = RUNS) -> list[RunDir]:
     """Return every run below a folder, ordered by the time of the last status change."""
     found = {path.parent for path in folder.rglob("config.yaml")}
-    trackers = {path / TRACKER for path in found}  # W&B writes a config.yaml below it, too
+    trackers = {path / "tracker" for path in found}  # in runs of 1.0, W&B's config.yaml is below
     runs = [RunDir(path) for path in found if trackers.isdisjoint(path.parents)]
     return sorted(runs, key=lambda run: (_changed_at(run), str(run.path)))
 

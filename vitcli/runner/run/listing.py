@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shlex
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -24,8 +23,6 @@ from vitcli.runner.run.folder import (
     EVENTS,
     FILES,
     RUNS,
-    TRACKER,
-    TRACKER_NAMES,
     RunDir,
     delete_step,
     is_effectively_empty,
@@ -351,7 +348,6 @@ def delete_run_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
     for path in step_folders(folder / "checkpoints"):
         delete_step(path)
-    _delete_tracker_files(folder / TRACKER)
     delete_code_copies(folder, _recorded_configs(RunDir(folder)))
     for path in (folder / "checkpoints", folder / own_code.FOLDER):
         with contextlib.suppress(OSError):  # another file is in it
@@ -362,19 +358,6 @@ def delete_run_files(folder: Path) -> None:
             for path in folder.glob(EVENTS):
                 if not path.is_dir():
                     path.unlink()
-
-
-def _delete_tracker_files(folder: Path) -> None:
-    for log in [] if folder.is_symlink() else list(folder.glob("*.log")):
-        note = log.with_suffix(".json")
-        is_noted = {"id", "where", "step"} <= RunDir(folder).read(note.name).keys()
-        if log.is_file() and (is_noted or log.stem in TRACKER_NAMES):
-            shutil.rmtree(log.with_suffix(""), ignore_errors=True)  # follows no link
-            for path in (log, note):
-                if path.is_symlink() or not path.is_dir():
-                    path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # another file is in it
-        folder.rmdir()
 
 
 def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:

@@ -1,7 +1,6 @@
 """What the trials of a plan take: their time, and how many fit into the memory of a GPU at once."""
 
-import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,6 +16,7 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.estimate import make_estimate, memory_bytes, whole_training_flops
+from vitcli.runner.train.events import seconds_left
 from vitcli.runner.train.images import refuse_leaks
 from vitcli.runner.train.start import Request
 
@@ -51,14 +51,6 @@ def read_own_pictures(
     }
     for data, spec in specs.items():
         refuse_leaks(spec, read(spec)(data, on_message=on_message))
-
-
-def total_seconds(trials: Sequence[float], count: int) -> float:
-    """Return the time until the last of ``count`` workers is done; a free one takes the next."""
-    busy = [0.0] * count
-    for seconds in trials:
-        heapq.heapreplace(busy, busy[0] + seconds)
-    return max(busy)
 
 
 def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
@@ -103,7 +95,7 @@ def estimate_study(
             fmean(times) if times else make_estimate(experiment, options.device).seconds
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
-    total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
+    total = seconds_left([seconds[trial.variant] for trial in plan.trials], 0, [], count) or 0.0
     compiles = any(trial.spec.train.compiles_on(device_type) for trial in plan.trials)
     start = 2 * spent_seconds if plan.trials else 0.0
     return StudyEstimate(

@@ -1,49 +1,41 @@
-"""Runs as plain data for other programs: configuration, numbers, curves and origin. No torch."""
+"""Runs as plain data for other programs, and as CSV files. No torch."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
+from vitcli.runner.files import commit, make_output_folder
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import shown_state
-from vitcli.runner.run.record import is_number, last_measures, refuse_unreadable
+from vitcli.runner.run.record import is_number, last_measures
+from vitcli.runner.tables import to_csv
 from vitcli.runner.text import portable_fields, printable, without_folders
 
-JSON_FILES = ("status.json", "meta.json", "result.json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """The numbers of one line of metrics.jsonl."""
-
-    step: int
-    epoch: int | None
-    values: dict[str, float]
+PLACE = ("step", "epoch")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedRun:
-    """A run without its weights, predictions and pictures."""
+    """A run without its weights, predictions, pictures and folders of this machine."""
 
-    name: str
-    """The path below runs/, or the whole path."""
-    experiment: str
-    state: str
-    reason: str
-    """Why the run is in this state, if it was not finished."""
-    started: str
-    """Time of the start in UTC, such as ``2026-11-20T20:29:30Z``; empty if unknown."""
+    identity: dict[str, str]
+    """Name (``run``), experiment, state, its reason and the time of the start, as texts."""
     facts: dict[str, Any]
-    """Commit, whether the code had uncommitted changes, versions, hardware and hash of the data."""
+    """Commit, versions, hardware and hash of the data."""
     config: dict[str, Any]
-    """Dotted field -> value, without folders of this machine."""
     numbers: dict[str, float]
     """The numbers of result.json or the latest ones of metrics.jsonl, the headline number first."""
-    curve: tuple[Point, ...]
+    curve: tuple[dict[str, float], ...]
+    """The numbers of each line of metrics.jsonl."""
+
+    @property
+    def name(self) -> str:
+        return self.identity["run"]
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
@@ -51,82 +43,71 @@ def find_runs(texts: Sequence[str]) -> list[RunDir]:
 
     Without a text, return all runs below runs/.
     """
-    found: dict[Path, RunDir] = {}
+    runs: dict[Path, RunDir] = {}
     for text in texts or [str(RUNS)]:
         if not text:
             raise ConfigError("the name of a run is empty; is a shell variable unset?")
-        for run in _runs_of(text):
-            found[run.path.resolve()] = run
-    return sorted(found.values(), key=lambda run: run.name)
-
-
-def _runs_of(text: str) -> list[RunDir]:
-    for folder in (Path(text), RUNS / text):
-        if folder.is_dir() and (inside := list_runs(folder)):
-            return inside
-    if Path(text) == RUNS:
-        raise InputError("no runs yet; start with: vitcli train")
-    return [find_run(text)]
-
-
-def read_runs(runs: Sequence[RunDir]) -> tuple[list[ExportedRun], list[UserError]]:
-    """Return the runs that can be read, and an error for each of the others."""
-    read: list[ExportedRun] = []
-    damaged: list[UserError] = []
-    for run in runs:
-        try:
-            read.append(read_run(run))
-        except UserError as error:
-            damaged.append(error)
-    return read, damaged
+        inside = list_runs(Path(text)) or list_runs(RUNS / text)
+        if not inside and Path(text) == RUNS:
+            raise InputError("no runs yet; start with: vitcli train")
+        runs |= {run.path.resolve(): run for run in inside or [find_run(text)]}
+    return sorted(runs.values(), key=lambda run: run.name)
 
 
 def read_run(run: RunDir) -> ExportedRun:
     """Read the files of a run."""
-    refuse_unreadable(run)
-    for name in JSON_FILES:
-        if (run.path / name).exists() and not run.read(name):
-            raise InputError(
-                f"{run.path / name}: damaged; check the run: {run.command('runs verify')}"
-            )
-    spec, meta, (state, reason) = run.spec(), run.read("meta.json"), shown_state(run)
+    state, reason = shown_state(run)
     if state == "damaged":
         raise InputError(f"{run.path}: {reason}; check the run: {run.command('runs verify')}")
-    measured = last_measures(run)
+    spec, meta, measured = run.spec(), run.read("meta.json"), last_measures(run)
     row = spec.task.row
     headline = f"test_{row.headline.name}"
     names = dict.fromkeys([headline, *task_measures(row), *MEASURES, *measured])
+    identity = {
+        "run": run.name,
+        "experiment": meta.get("experiment") or "unknown",
+        "state": state,
+        "reason": without_folders(reason),
+        "started": meta.get("started") or "",
+    }
     return ExportedRun(
-        name=printable(run.name),
-        experiment=printable(meta.get("experiment") or "unknown"),
-        state=state,
-        reason=printable(without_folders(reason)),
-        started=printable(meta.get("started") or ""),
-        facts={
-            name: printable(value) if isinstance(value := meta.get(name), str) else value
-            for name in (*FACTS, "precision")
-        },
+        identity={name: printable(text) for name, text in identity.items()},
+        facts={name: printable(_cell(meta.get(name))) for name in (*FACTS, "precision")},
         config=portable_fields(flatten(spec.model_dump(mode="json"))),
         numbers={name: measured[name] for name in names if is_number(measured.get(name))},
-        curve=tuple(_point(record) for record in run.metrics()),
+        curve=tuple(map(numbers_of, run.metrics())),
     )
 
 
-def _point(record: dict[str, Any]) -> Point:
-    values = {
-        name: value
-        for name, value in record.items()
-        if name not in ("step", "epoch") and is_number(value)
-    }
-    epoch = record.get("epoch")
-    return Point(step=record["step"], epoch=epoch if type(epoch) is int else None, values=values)
+def numbers_of(record: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in record.items() if is_number(value)}
 
 
-def differing(runs: Sequence[ExportedRun]) -> list[str]:
-    """Return the fields of the configurations in which the runs differ, in their usual order."""
+def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
+    """Write ``runs.csv``, a row a run, and ``curves.csv``, a row a number of an epoch.
+
+    Empty cells are unknown values. Lists are JSON. Of the fields, those that differ are columns.
+    """
     fields = dict.fromkeys(field for run in runs for field in run.config)
-    return [
-        field
-        for field in fields
-        if any(run.config.get(field) != runs[0].config.get(field) for run in runs)
-    ]
+    differing = [name for name in fields if len({_cell(run.config.get(name)) for run in runs}) > 1]
+    table: list[dict[str, Any]] = []
+    curves: list[list[Any]] = [["run", "step", "epoch", "metric", "value"]]
+    for run in runs:
+        config = {f"config.{name}": run.config.get(name) for name in differing}
+        table.append(run.identity | run.numbers | run.facts | config)
+        for point in run.curve:
+            place = [run.name, point["step"], point.get("epoch")]
+            curves += [[*place, name, point[name]] for name in point if name not in PLACE]
+    columns = dict.fromkeys(name for row in table for name in row)
+    rows: list[list[Any]] = [[*columns], *([row.get(name) for name in columns] for row in table)]
+    make_output_folder(folder)
+    files = {folder / "runs.csv": rows, folder / "curves.csv": curves}
+    for path, lines in files.items():
+        commit(path, to_csv([_cell(value) for value in line] for line in lines).encode())
+    return list(files)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,180 +1,205 @@
-"""Live trackers: a process of its own sends the numbers of a run to another program as they come.
+"""Trackers: other programs that show a run while it trains, or a finished run afterwards. No torch.
 
-The process reads the files of the run. The training only starts it, and waits a moment for it at
-the end. So a tracker that hangs, fails or is slow cannot stop or change the training. No torch.
+A thread calls the tracker's library. So a library that fails or hangs cannot stop the training.
 """
 
-import contextlib
-import json
+import hashlib
 import os
-import signal
-import subprocess
-import sys
+import queue
+import shlex
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from vitcli.core.spec.rows import Row, load_target
-from vitcli.runner.child import child_environment, python_command
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.files import commit_json, make_folder, read_json
-from vitcli.runner.run.folder import TRACKER, RunDir
-from vitcli.runner.text import did_you_mean, one_line, quantity
-from vitcli.runner.trackers.exported import ExportedRun, Point, read_run
+from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.files import make_folder
+from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.text import one_line
+from vitcli.runner.trackers.exported import ExportedRun, numbers_of, read_run
 
-GRACE_SECONDS = 30.0
+Listener = Callable[[Any], None]
+END_SECONDS = 5.0
 """Time that a tracker gets to send the last numbers, after the training has ended."""
-POLL_SECONDS = 0.5
+MAX_WAITING = 1000
+"""Number of epochs that may wait for a slow tracker."""
+MAX_PARAMS = 100
+"""Largest number of parameters that MLflow takes at once."""
+STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"}
+"""State -> the status of MLflow; that of the other states is FAILED."""
 
-TRACKERS = {
-    "wandb": Row(about="Weights & Biases", build="vitcli.runner.trackers.wandb_live:WandbRun"),
-    "mlflow": Row(about="MLflow", build="vitcli.runner.trackers.mlflow_live:MlflowRun"),
+
+def run_id(run: ExportedRun) -> str:
+    """Return the same text for a training and what continues it, and another after ``--rerun``."""
+    return hashlib.sha256(f"{run.name} {run.identity['started']}".encode()).hexdigest()[:16]
+
+
+class WandbRun:
+    """A run in Weights & Biases. Variables such as ``WANDB_MODE`` have their usual meaning."""
+
+    def __init__(self, run: ExportedRun, offline: bool) -> None:
+        import wandb
+
+        mode = "offline" if offline else os.environ.get("WANDB_MODE", "online")
+        if mode == "online" and not wandb.login(prompt=False):
+            raise ConfigError("no API key; type: wandb login")
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "vitcli"),
+            name=run.name,
+            group=run.identity["experiment"],
+            config=run.config | run.facts,
+            id=run_id(run),
+            resume="allow",
+            mode=mode,
+            settings=wandb.Settings(console="off"),
+        )
+        files = Path(self._run.dir).parent
+        self.where = self._run.url or shlex.join(["wandb", "sync", str(files)])
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self._run.log(numbers, step=step)
+
+    def finish(self, state: str) -> None:
+        self._run.finish(exit_code=0 if state == "finished" else 1)
+
+
+class TrackioRun(WandbRun):
+    """A run in trackio, which keeps it on this machine unless ``TRACKIO_SPACE_ID`` is set."""
+
+    def __init__(self, run: ExportedRun, offline: bool) -> None:
+        for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL") if offline else ():
+            os.environ.pop(name, None)
+        import trackio
+
+        self.where = "trackio show --project vitcli"
+        self._run = trackio.init(
+            "vitcli",
+            name=f"{run.name} {run.identity['started']}",  # trackio continues a run by its name
+            group=run.identity["experiment"],
+            config=run.config | run.facts,
+            resume="allow",
+        )
+
+    def finish(self, state: str) -> None:
+        self._run.finish()
+
+
+class MlflowRun:
+    """A run in MLflow: in the store that ``MLFLOW_TRACKING_URI`` names, or in runs/mlflow.db."""
+
+    def __init__(self, run: ExportedRun, offline: bool) -> None:
+        import mlflow
+
+        make_folder(RUNS)
+        local = f"sqlite:///{RUNS / 'mlflow.db'}"
+        store = local if offline else os.environ.get("MLFLOW_TRACKING_URI", local)
+        self.where = shlex.join(["mlflow", "ui", "--backend-store-uri", store])
+        mlflow.set_tracking_uri(store)
+        place = mlflow.set_experiment(run.identity["experiment"]).experiment_id
+        same = f"tags.`vitcli.id` = '{run_id(run)}'"
+        begun = mlflow.search_runs([place], same, output_format="list")
+        mlflow.start_run(begun[0].info.run_id if begun else None, run_name=run.name)
+        if not begun:
+            facts = {"id": run_id(run)} | run.facts
+            mlflow.set_tags({f"vitcli.{name}": value for name, value in facts.items()})
+            fields = [*run.config.items()]
+            for i in range(0, len(fields), MAX_PARAMS):
+                mlflow.log_params(dict(fields[i : i + MAX_PARAMS]))
+        self._mlflow = mlflow
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self._mlflow.log_metrics(numbers, step=step)
+
+    def finish(self, state: str) -> None:
+        self._mlflow.set_tag("vitcli.state", state)
+        self._mlflow.end_run(STATUS.get(state, "FAILED"))
+
+
+Tracker = WandbRun | MlflowRun
+TRACKERS: dict[str, type[Tracker]] = {
+    "wandb": WandbRun,
+    "mlflow": MlflowRun,
+    "trackio": TrackioRun,
 }
-"""The table of live trackers. A row has the name of its package, and builds a ``Tracker``."""
-
-
-class Tracker(Protocol):
-    """A run in another program."""
-
-    id: str
-    where: str
-    """A command or an address that shows the run."""
-
-    def __init__(self, run: ExportedRun, folder: Path, known: str | None, offline: bool) -> None:
-        """Begin a run, or continue the one with the id ``known``; files go into the folder."""
-
-    def log(self, point: Point) -> None: ...
-    def finish(self, run: ExportedRun) -> None:
-        """Add the result, and end the run with its state."""
+"""The table of trackers, each by the name of its package."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
-            hint = did_you_mean(name, TRACKERS) or f"; choose one of {', '.join(TRACKERS)}"
-            raise ConfigError(f"--track {name}: no such tracker{hint}")
+            choices = ", ".join(TRACKERS)
+            raise ConfigError(f"--track {name}: no such tracker; choose one of {choices}")
         if find_spec(name) is None:
-            raise ConfigError(f"--track {name} needs the package {name}; type: pip install {name}")
+            raise ConfigError(f"the tracker {name} is not installed; type: pip install {name}")
 
 
-@contextlib.contextmanager
-def live_trackers(
-    names: Sequence[str], run: RunDir, offline: bool, on_message: Callable[[str], None]
-) -> Iterator[Callable[[], None]]:
-    """Yield a function that starts the trackers, once the run has its files and is running.
-
-    At the end of the block, wait for the trackers. A message says what each of them lacks.
-    """
-    started: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start() -> None:
-        for name in names:
-            with _reported(name, on_message):
-                started[name] = _start(name, run, offline)
-
-    try:
-        yield start
-    finally:
-        until = time.monotonic() + GRACE_SECONDS
-        for name, process in started.items():
-            with _reported(name, on_message):
-                _end(name, process, run, until, on_message)
-
-
-@contextlib.contextmanager
-def _reported(name: str, on_message: Callable[[str], None]) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        on_message(f"warning: {name}: {error}")
-
-
-def _start(name: str, run: RunDir, offline: bool) -> "subprocess.Popen[bytes]":
-    make_folder(run.path / TRACKER / name)
-    words = {"name": name, "build": TRACKERS[name].build, "folder": str(run.path)}
-    request = json.dumps(words | {"offline": offline, "parent": os.getpid()})
-    with (run.path / TRACKER / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            python_command("-m", __name__, request),
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C ends the training, which the tracker then reports
-        )
-
-
-def _end(
-    name: str,
-    process: "subprocess.Popen[bytes]",
-    run: RunDir,
-    until: float,
-    on_message: Callable[[str], None],
+def send(
+    name: str, run: RunDir, offline: bool, records: Iterable[dict[str, Any]], on_message: Listener
 ) -> None:
-    """Wait for a tracker; end it if it takes too long, and say what is lost."""
-    log, reason = run.path / TRACKER / f"{name}.log", ""
+    """Send the numbers of epochs to a tracker and then, as ``result/...``, the final numbers."""
+    tracker, step = TRACKERS[name](read_run(run), offline), 0
+    on_message(f"{name}: {tracker.where}")
+    for record in records:
+        step = record["step"]
+        numbers = numbers_of(record)
+        del numbers["step"]
+        tracker.log(numbers, step)
+    ended = read_run(run)
+    tracker.log({f"result/{name}": value for name, value in ended.numbers.items()}, step)
+    tracker.finish(ended.identity["state"])
+
+
+def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
+    """Send a run that has ended to a tracker."""
     try:
-        process.wait(max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        reason = f"it did not end within {GRACE_SECONDS:g} s"
-    if not process.returncode:
-        return
-    records, sent = run.metrics(), tracked(run, name).get("step", -1)
-    lost = sum(record["step"] > sent for record in records)
-    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    on_message(
-        f"warning: {name} lacks {lost} of {quantity(len(records), 'epoch')} and the result"
-        f" ({reason or one_line(last, 200)}); metrics.jsonl has all; see {log}"
-    )
+        send(name, run, offline, run.metrics(), on_message)
+    except Exception as error:
+        raise ResourceError(f"{name}: {run.name}: {type(error).__name__}: {error}") from error
 
 
-def tracked(run: RunDir, name: str) -> dict[str, Any]:
-    """Return what a tracker noted in the run: ``id``, ``where`` and the last ``step``."""
+@contextmanager
+def live_tracker(
+    name: str, run: RunDir, offline: bool, on_event: Listener, on_message: Listener
+) -> Iterator[Listener]:
+    """Yield a listener to the events of a training, which feeds a tracker, too."""
+    waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
+    problems: list[str] = []
+
+    def fail(reason: str) -> None:
+        problems.append(reason)
+        if len(problems) == 1:
+            again = f"{run.command('runs export')} --format {name}"
+            on_message(
+                f"warning: {name} lacks numbers of this run ({reason}); metrics.jsonl has all;"
+                f" send them again: {again}"
+            )
+
+    def work() -> None:
+        try:
+            send(name, run, offline, iter(waiting.get, None), on_message)
+        except Exception as error:
+            fail(one_line(f"{type(error).__name__}: {error}", 200))
+
+    def put(record: dict[str, Any] | None) -> None:
+        try:
+            waiting.put_nowait(record)
+        except queue.Full:
+            fail(f"{MAX_WAITING} epochs wait to be sent")
+
+    def listen(event: Any) -> None:
+        on_event(event)
+        if record := getattr(event, "record", None):  # of an epoch
+            put(record)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     try:
-        return read_json(run.path / TRACKER / f"{name}.json")
-    except (OSError, ValueError):
-        return {}
-
-
-def main() -> None:
-    """Send the numbers of the run that the parent process trains, until it ends."""
-    request = json.loads(sys.argv[1])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    os.nice(10)
-    parent, name, run = request["parent"], request["name"], RunDir(Path(request["folder"]))
-    threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-    folder, known, now = run.path / TRACKER, tracked(run, name), read_run(run)
-    build: type[Tracker] = load_target(request["build"])
-    tracker = build(now, folder / name, known.get("id"), request["offline"])
-    note = {"id": tracker.id, "where": tracker.where, "step": known.get("step", -1)}
-    commit_json(folder / f"{name}.json", note)
-    while True:
-        is_alone = os.getppid() != parent
-        now = read_run(run)
-        for point in now.curve:
-            if point.step > note["step"]:
-                tracker.log(point)
-                note["step"] = point.step
-                commit_json(folder / f"{name}.json", note)
-        if is_alone or now.state != "running":
-            break
-        time.sleep(POLL_SECONDS)
-    tracker.finish(now)
-
-
-def _end_after(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_SECONDS)
-    time.sleep(GRACE_SECONDS)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()
+        yield listen
+    finally:
+        put(None)
+        thread.join(END_SECONDS)
+        if thread.is_alive():
+            fail(f"it did not end within {END_SECONDS:g} s")

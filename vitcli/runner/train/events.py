@@ -1,7 +1,10 @@
 """Events of a training, for displays and drivers: plain data that can be sent as JSON. No torch."""
 
+import heapq
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 
@@ -114,3 +117,22 @@ def from_line(line: str) -> TrialEvent:
     """Return the event that ``to_line`` made the line of."""
     data = json.loads(line)
     return TrialEvent(data["folder"], from_json(data["event"]))
+
+
+def seconds_left(
+    begun: Sequence[float], waiting: int, usual: Sequence[float], count: int
+) -> float | None:
+    """Return the time until ``count`` workers have ended all trials; a free one takes the next.
+
+    It is None if no trial is known to take a time.
+
+    Args:
+        begun: Seconds that are left of each trial for which they are known.
+        waiting: Number of the other trials. Each takes the mean of ``usual``.
+    """
+    if not (begun or usual):
+        return None
+    busy = [0.0] * max(1, count)
+    for seconds in [*begun, *[fmean(usual or begun)] * waiting]:
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)

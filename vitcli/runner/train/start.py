@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from vitcli.runner.run.folder import (
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, refuse_unreadable, run_metadata
 from vitcli.runner.text import ignore_message, quantity
-from vitcli.runner.trackers.live import live_trackers
+from vitcli.runner.trackers.live import live_tracker
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
@@ -91,7 +91,7 @@ class Request:
     processes: Processes = ONE_PROCESS
     """The processes of the training; this is rank 0."""
     track: tuple[str, ...] = ()
-    """Rows of the table of live trackers, which show the run."""
+    """Names of trackers, which show the run while it trains."""
 
     def reader(
         self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
@@ -129,7 +129,7 @@ def start(
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
     make_run_folder(run, rerun=request.rerun)
-    with run.lock(), live_trackers(request.track, run, request.offline, on_message) as track:
+    with run.lock(), ExitStack() as trackers:
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
         try:
@@ -138,7 +138,7 @@ def start(
                     trainer = prepare_trainer(
                         experiment, request, run, device, on_event, on_message, load
                     )
-                track()
+                track(trainer, request, trackers)
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request), resource_errors(SMALLER):
@@ -162,6 +162,13 @@ def start(
             else:
                 remove_empty_folders(run.path)
             raise
+
+
+def track(trainer: Trainer, request: Request, trackers: ExitStack) -> None:
+    for name in request.track:
+        heard = trainer.on_event, trainer.on_message
+        tracker = live_tracker(name, trainer.run, request.offline, *heard)
+        trainer.on_event = trackers.enter_context(tracker)
 
 
 def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:

@@ -1,0 +1,229 @@
+"""Trackers get every number of a run, and no failure of theirs reaches the training."""
+
+import csv
+import json
+import sys
+import time
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import vitcli
+from tests.fabricated import make_run, record
+from tests.runner.train import conftest
+from tests.same_run import assert_same_run
+from vitcli.runner.engines.worker import read_request
+from vitcli.runner.errors import UserError
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.plan import Options
+from vitcli.runner.trackers import live
+from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+class Library(ModuleType):
+    """The calls of W&B, trackio and MLflow, noted in ``calls``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+        self.calls: list[tuple[str, Any]] = []
+        self.url, self.dir, self.experiment_id = "", "wandb/offline-run-1/files", "7"
+        self.Settings = SimpleNamespace
+
+    def login(self, prompt):
+        return False
+
+    def init(self, project, **words):
+        self.calls.append(("begin", words.get("id")))
+        return self
+
+    def log(self, numbers, step):
+        self.calls.append(("log", (step, numbers)))
+
+    log_metrics = log
+
+    def finish(self, exit_code=0):
+        self.calls.append(("end", exit_code))
+
+    def set_tracking_uri(self, store):
+        self.calls.append(("store", store))
+
+    def set_experiment(self, name):
+        return self
+
+    def search_runs(self, places, filter_string, output_format):
+        return []
+
+    def start_run(self, run_id, run_name): ...
+
+    def set_tags(self, tags): ...
+
+    def set_tag(self, name, value): ...
+
+    def log_params(self, params):
+        assert len(params) <= 100
+
+    def end_run(self, status):
+        self.calls.append(("end", status))
+
+    def logged(self) -> dict[int, dict[str, float]]:
+        numbers: dict[int, dict[str, float]] = {}
+        for step, values in (value for what, value in self.calls if what == "log"):
+            numbers.setdefault(step, {}).update(values)
+        return numbers
+
+
+class CannotBegin(Library):
+    def init(self, project, **words):
+        raise RuntimeError("no API key")
+
+
+class FailsLater(Library):
+    def log(self, numbers, step):
+        if step > 10:
+            raise ConnectionError("the server is gone")
+        super().log(numbers, step)
+
+
+class Hangs(Library):
+    def log(self, numbers, step):
+        time.sleep(600)
+
+
+@pytest.fixture
+def install(monkeypatch):
+    def put(name, kind=Library):
+        library = kind(name)
+        monkeypatch.setitem(sys.modules, name, library)
+        return library
+
+    return put
+
+
+def train(tiny, messages=None, **options):
+    say = (messages if messages is not None else []).append
+    return conftest.train(tiny, "run", on_message=say, offline=True, **options).run
+
+
+@pytest.mark.parametrize(("name", "end"), [("wandb", 0), ("trackio", 0), ("mlflow", "FINISHED")])
+def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypatch, name, end):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # --offline does not use it
+    library, messages = install(name), list[str]()
+    run = read_run(train(tiny, messages, track=(name,)))
+    wanted = {
+        int(point["step"]): {key: point[key] for key in point if key != "step"}
+        for point in run.curve
+    }
+    assert [*wanted] == [5, 10, 15, 20]
+    wanted[20] |= {f"result/{key}": value for key, value in run.numbers.items()}
+    assert "result/test_accuracy" in wanted[20]
+    assert (library.logged(), library.calls[-1]) == (wanted, ("end", end))
+    assert not [call for call in library.calls if call[0] == "store" and "127.0.0.1" in call[1]]
+    assert any(text.startswith(f"{name}: ") for text in messages), "where the run is shown"
+    library.calls.clear()
+    code, out, _ = vitcli("runs", "export", "run", "--format", name, "--json", "--offline")
+    assert (code, json.loads(out)["runs"], library.logged()) == (0, ["run"], wanted)
+
+
+def test_a_resumed_training_continues_the_run_of_the_tracker(tiny, install):
+    library = install("wandb")
+    train(tiny, track=("wandb",), stop_after=2)
+    assert library.calls[-1] == ("end", 1)
+    train(tiny, track=("wandb",), resume=True)
+    first, second = [value for what, value in library.calls if what == "begin"]
+    assert first == second is not None
+    assert [*library.logged()] == [5, 10, 15, 20]
+
+
+@pytest.mark.parametrize("kind", [CannotBegin, FailsLater, Hangs])
+def test_a_tracker_that_fails_or_hangs_costs_one_line(
+    tiny, install, copy_of_run, monkeypatch, kind
+):
+    install("trackio", kind)
+    monkeypatch.setattr(live, "END_SECONDS", 0.5 if kind is Hangs else 60)
+    messages: list[str] = []
+    run = train(tiny, messages, track=("trackio",))
+    assert sum("warning: trackio" in text for text in messages) == 1
+    assert run.status()["state"] == "finished"
+    assert_same_run(RunDir(copy_of_run(Path("calm"))), run)
+
+
+def test_a_full_queue_costs_one_line(install, monkeypatch):
+    install("trackio", Hangs)
+    monkeypatch.setattr(live, "MAX_WAITING", 2)
+    monkeypatch.setattr(live, "END_SECONDS", 0.1)
+    messages: list[str] = []
+    words = "trackio", make_run(0), True, print, messages.append
+    with live.live_tracker(*words) as listen:
+        for epoch in range(1, 9):
+            listen(SimpleNamespace(record=record(epoch, 0.5)))
+    assert sum("warning: trackio" in text for text in messages) == 1
+
+
+def test_trackers_that_cannot_be_used_are_refused(install, monkeypatch):
+    monkeypatch.delenv("VITCLI_OFFLINE", raising=False)
+    for words in ("train --track wandbb", "train --track wandb", "runs export --format wandb"):
+        assert vitcli(*words.split())[0] == 2
+    install("wandb")
+    make_run(0)
+    assert vitcli("runs", "export", "--format", "wandb", "-o", "x")[0] == 2, "-o is of CSV files"
+    assert vitcli("runs", "export", "--format", "wandb")[0] == 5, "no API key"
+
+
+def test_the_trials_of_a_study_are_tracked():
+    plan = json.loads(json.dumps(Options(track=("mlflow",)).request()))
+    assert read_request(plan, Path("run")).track == ("mlflow",)
+    del plan["track"]  # as older versions wrote it
+    assert read_request(plan, Path("run")).track == ()
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_has_every_number_of_every_run_and_epoch():
+    make_run(0, accuracy=0.75, changes={"data.name": "imagefolder:/home/me/pets"})
+    make_run(1, accuracy=0.1 + 0.2, changes={"optim.lr": 5e-4})
+    make_run(2, state="interrupted", meta={"dirty": True}, folder=Path('runs/a, "b"\n'))
+    runs = [read_run(run) for run in find_runs(())]
+    table, curves = map(rows, write_csv(runs, Path("table")))
+    columns = {
+        "run": [r'a, "b"\n', "quickstart/train/seed0", "quickstart/train/seed1"],
+        "state": ["interrupted", "finished", "finished"],
+        "commit": ["c" * 40] * 3,
+        "dirty": ["true", "false", "false"],
+        "test_loss": ["", "1.5", "1.5"],
+        "config.seed": ["2", "0", "1"],
+        "config.data.name": ["scenes", "imagefolder:pets", "scenes"],
+        "config.optim.lr": ["0.002", "0.002", "0.0005"],
+    }
+    assert {name: [row[name] for row in table] for name in columns} == columns
+    assert {name for name in table[0] if name.startswith("config.")} <= {*columns}, "what differs"
+    assert [float(row["test_accuracy"]) for row in table] == [0.5, 0.75, 0.1 + 0.2]
+    found = {(row["run"], int(row["step"]), row["metric"]): float(row["value"]) for row in curves}
+    assert found == {
+        (run.name, point["step"], name): value
+        for run in runs
+        for point in run.curve
+        for name, value in point.items()
+        if name not in ("step", "epoch")
+    }
+
+
+def test_runs_are_found_by_folder_and_by_name_and_counted_once():
+    for texts in ([], ["nothing"], [""]):
+        with pytest.raises(UserError):
+            find_runs(texts)
+    make_run(0)
+    make_run(1)
+    make_run(0, experiment="cifar10-tiny")
+    names = [run.name for run in find_runs(["quickstart", "runs/quickstart/train/seed1"])]
+    assert names == ["quickstart/train/seed0", "quickstart/train/seed1"]
+    assert len(find_runs(())) == 3
+    assert [run.name for run in find_runs(["cifar10-pocket"])] == ["cifar10-pocket"]
