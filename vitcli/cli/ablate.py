@@ -111,22 +111,12 @@ FailFast = Annotated[
     bool,
     typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.", hidden=True),
 ]
-Checklist = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write answers to a reproducibility checklist into this Markdown file.",
-        show_default=False,
-        hidden=True,
-    ),
-]
-
 
 USELESS = {
-    "--status": ("--first", "--rerun", "--format", "--checklist", "--details", "--caption"),
+    "--status": ("--first", "--rerun", "--format", "--details", "--caption"),
     "--table-only": ("--first", "--rerun"),
-    "--dry-run": ("--format", "--checklist", "--details", "--caption"),
-    "--first": ("--only", "--format", "--checklist", "--details", "--caption"),
+    "--dry-run": ("--format", "--details", "--caption"),
+    "--first": ("--only", "--format", "--details", "--caption"),
 }
 """Options that have no effect beside another one."""
 
@@ -139,7 +129,6 @@ class Request:
     root: Path
     names: tuple[str, ...]
     form: Format
-    checklist: Path | None
     save: Path | None
     details: bool
     caption: str | None
@@ -172,7 +161,6 @@ def ablate(
     rerun: Rerun = False,
     fail_fast: FailFast = False,
     save: Save = None,
-    checklist: Checklist = None,
     json: Json = False,
 ) -> None:
     """Train the variants of a study and print their results.
@@ -194,12 +182,11 @@ def ablate(
     exclude({"--first": first and not dry_run, "--json": json})
     has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only, "--first": first}
-    given |= {"--only": bool(only), "--rerun": rerun, "--checklist": bool(checklist)}
+    given |= {"--only": bool(only), "--rerun": rerun}
     given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
     exclude_useless(given, USELESS)
     refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
-    check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -215,7 +202,6 @@ def ablate(
         root=output or default_root(chosen),
         names=names,
         form=Format.json if json else form,
-        checklist=checklist,
         save=save,
         details=details,
         caption=caption,
@@ -319,7 +305,7 @@ def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str
 def show_table(
     request: Request, states: "Mapping[str, TrialState]", saved: "SavedTrials | None"
 ) -> "StudyResult":
-    """Print the table of a study, and write its checklist; return its document."""
+    """Print the table of a study; return its document."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
@@ -332,11 +318,6 @@ def show_table(
     else:
         details, caption = request.details, request.caption
         emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
-    if request.checklist is not None:
-        from vitcli.runner.files import commit
-        from vitcli.runner.study.checklist import checklist as answers
-
-        commit(request.checklist, f"{answers(doc)}\n".encode())
     return doc
 
 
@@ -383,11 +364,3 @@ def refuse_folds(study: "Study") -> None:
             "--format trials: 'vitcli table' knows no folds, so its intervals would be too narrow;"
             " leave out data.folds or take another format"
         )
-
-
-def check_checklist(checklist: Path | None) -> None:
-    """Refuse a file that could not be written after the training."""
-    from vitcli.runner.files import require_folder
-
-    if checklist:
-        require_folder(checklist, "--checklist")

@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import shutil
 from collections.abc import Sequence
-from datetime import date
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -19,8 +17,8 @@ from vitcli.cli.search_output import show_final
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.study.collect import read_margins, read_results
-from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.judgement import (
     Effect,
     Withheld,
@@ -28,14 +26,12 @@ from vitcli.runner.study.judgement import (
     judge_difference,
 )
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
-from vitcli.runner.study.notes import notes
 from vitcli.runner.study.page import html
 from vitcli.runner.study.plan import Options, plan_study
-from vitcli.runner.study.result import Margin, StudyResult
-from vitcli.runner.study.run import run_study, save_results, write_plan
-from vitcli.runner.study.saved import SAVED, SavedTrials
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.run import run_study, write_plan
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import build, build_details, render
+from vitcli.runner.study.table import build, build_details, read_document, render
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -134,7 +130,7 @@ def test_a_row_that_diverged_is_not_pooled():
 
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 THREE = EIGHT[:3]
-MARGIN: dict[str, Any] = {"margins": (Margin(points=2.0, date="2026-01-01", num_finished=0),)}
+MARGIN: dict[str, Any] = {"margin": 2.0}
 X = "less"
 """The judged variant."""
 SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
@@ -213,87 +209,37 @@ def test_every_output_says_the_same_of_a_difference(name, capsys):
     assert decides == any(each.lacks_test and each.pooled_low for each in compare(doc))
 
 
-TODAY = date.today().isoformat()
+def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document():
+    study = write_study(f"{STUDY}\nequivalence_margin: 1.0")
+    doc = read_results(study, ROOT)
+    assert doc.margin == 1.0
+    stored = doc.model_dump(mode="json")
+    del stored["margin"]
+    stored["margins"] = [
+        {"points": points, "date": "2026-01-01", "num_finished": 3} for points in (2.0, 1.0)
+    ]
+    assert read_document(json.dumps(stored)) == doc
+    with pytest.raises(ConfigError, match="equivalence_margin"):
+        write_study(f"{STUDY}\nequivalence_margin: 0")
 
 
-def study_with(margin: str) -> Study:
-    return write_study(f"{STUDY}\n{margin and f'equivalence_margin: {margin}'}")
-
-
-def declare(study: Study) -> None:
-    plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
-    ROOT.mkdir(parents=True, exist_ok=True)
-    write_plan(plan, Options())
-
-
-def margins(study: Study) -> list[tuple[float | None, int]]:
-    doc = read_results(study, ROOT, (), SavedTrials(SAVED))
-    assert all(each.date == TODAY for each in doc.margins)
-    return [(each.points, each.num_finished) for each in doc.margins]
-
-
-def test_a_margin_keeps_its_day_and_the_trials_that_were_known():
-    study = study_with("1.0")
-    declare(study)
-    fabricate("full", 0)
-    declare(study)
-    assert margins(study) == [(1.0, 0)]
-    changed = study_with("2.0")
-    declare(changed)
-    fabricate("full", 1)
-    assert margins(changed) == [(1.0, 0), (2.0, 1)]
-    doc = read_results(changed, ROOT)
-    assert notes(doc, compare(doc))["effect"].count(f"declared on {TODAY}") == 2
-    withdrawn = study_with("")
-    assert margins(withdrawn) == [(1.0, 0), (2.0, 1), (None, 2)]
-    assert read_results(withdrawn, ROOT).margin is None
-
-
-def test_trials_that_are_not_asked_for_count_as_known():
-    study_with("1.0")
-    for seed in (0, 1):
-        fabricate("no-norm", seed)
-    study = load_study("mine.yaml", seeds=[0])
-    assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
-    write_plan(plan_study(study, ROOT, ("full",)), Options())
-    assert margins(study) == [(1.0, 2)]
-
-
-def test_a_later_declaration_is_saved_and_queued_trials_stay_in_the_plan():
-    study = study_with("")
+def test_queued_trials_stay_in_the_plan():
+    study = write_study()
     for variant in ("full", "no-norm"):
         fabricate(variant, 0)
-    declare(study)
+    write_plan(plan_study(study, ROOT, ()), Options())
     (ROOT / QUEUE).mkdir(parents=True)
     (ROOT / QUEUE / "full.seed1.json").write_text("{}")
-    study_with("1.0")
     one = load_study("mine.yaml", seeds=[0])
-    run_study(plan_study(one, ROOT, ()), Options(), print, save=SAVED)
-    assert [each.points for each in read_margins(SAVED / "mine")] == [1.0]
+    run_study(plan_study(one, ROOT, ()), Options(), print)
     assert "full/seed1" in read_plan(ROOT)["trials"]
 
 
 def test_trials_with_other_numbers_of_test_images_are_not_compared():
-    study = study_with("")
+    study = write_study()
     fabricate("full", 0)
     run = fabricate("no-norm", 0, result={"num_test": 1000})
     logits = np.stack([np.zeros(1000), np.arange(1000) >= 500], 1).astype(np.float32)
     np.savez(run.path / "predictions.npz", logits=logits, labels=np.zeros(1000, np.int64))
     with pytest.raises(InputError, match="1000 and 2000"):
         read_results(study, ROOT)
-
-
-def test_the_declaration_travels_with_the_saved_trials():
-    study = study_with("1.0")
-    declare(study)
-    fabricate("full", 0)
-    save_results(plan_study(study, ROOT, ()), SAVED)
-    shutil.rmtree(ROOT)
-    declare(study)
-    fabricate("full", 1)
-    assert margins(study) == [(1.0, 0)]
-
-
-def test_a_margin_is_a_positive_number():
-    with pytest.raises(ConfigError, match="equivalence_margin"):
-        study_with("0")

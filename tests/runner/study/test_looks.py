@@ -18,7 +18,7 @@ from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.looks import level, looks_at, seeds_needed
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import Options, plan_study
-from vitcli.runner.study.result import Margin, Plan, StudyResult
+from vitcli.runner.study.result import Plan, StudyResult
 from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.run import save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
@@ -116,7 +116,7 @@ def test_a_clear_row_stays_clear_beyond_the_plan(m, planned):
 
 
 def test_equal_differences_are_not_equivalent():
-    doc = made([1.0] * 8, 8, margins=(Margin(points=1.5, date="2026-01-01", num_finished=0),))
+    doc = made([1.0] * 8, 8, margin=1.5)
     assert (compare(doc)[1].effect, compare(doc)[1].p_equivalent) == ("better", None)
 
 

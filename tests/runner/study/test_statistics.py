@@ -18,7 +18,7 @@ from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.study.result import Margin, Plan, State
+from vitcli.runner.study.result import Plan, State
 from vitcli.runner.study.statistics import RowStatistics, compare, sampling_error, scores
 
 UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
@@ -56,7 +56,7 @@ def test_p_needs_enough_planned_seeds_and_all_of_them(m, needed):
 def test_equivalence_needs_a_declared_margin_and_a_narrow_interval():
     rows = {"base": EIGHT, "same": shifted(EIGHT, 0.1, -0.1), "less": shifted(EIGHT, 3, 3.1)}
     assert [row.effect for row in compare(make_study(rows))] == [None, "undecided", "worse"]
-    doc = make_study(rows, margins=(Margin(points=1.0, date="2026-01-01", num_finished=0),))
+    doc = make_study(rows, margin=1.0)
     assert [row.effect for row in compare(doc)] == [None, "equivalent", "worse"]
     same = compare(doc)[1]
     assert same.p_equivalent == close(stats.t.sf((1 - 0) / (0.1069045 / 8**0.5), 7))
@@ -87,15 +87,14 @@ def test_folds_share_training_images_which_widens_the_interval():
 
 def test_folds_decide_by_p_also_for_equivalence_and_in_other_repetitions():
     rows = {"base": EIGHT * 2, "less": shifted(EIGHT * 2, 3, 3.5), "near": shifted(EIGHT * 2, 0, 1)}
-    declared = (Margin(points=2.0, date="2026-01-01", num_finished=0),)
-    doc = make_study(rows, margins=declared, **FOLDS)
+    doc = make_study(rows, margin=2.0, **FOLDS)
     _, less, near = compare(doc)
     assert (less.effect, near.effect) == ("worse", "equivalent")
     # 16 differences of 0 and -1: mean -0.5, s^2 = 4 / 15.
     error = (4 / 15 * (1 / 16 + 1 / 4)) ** 0.5
     assert near.p == close(2 * stats.t.sf(0.5 / error, 15))
     assert near.p_equivalent == close(stats.t.sf((2 - 0.5) / error, 15))
-    assert [row.effect for row in compare(make_study(rows, margins=declared))] == [
+    assert [row.effect for row in compare(make_study(rows, margin=2.0))] == [
         None, "worse", "worse, within the margin",
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The document of a study: results and declared margins, before any statistics. No torch."""
+"""The document of a study: results, before any statistics. No torch."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,6 @@ from vitcli.runner.study.result import (
     EARLY_STOPPING,
     MIN_PAIRS,
     Candidate,
-    Margin,
     Plan,
     StudyResult,
     TrialResult,
@@ -52,8 +51,7 @@ def read_results(
     if states is None:
         states = trial_states(study, root, only, saved)
     parameters = known_parameters(root)
-    doc = collect(study, root, states, parameters, recorded_plan(study, root, saved), only)
-    return doc.replace(margins=declared_margins(study, root, saved))
+    return collect(study, root, states, parameters, recorded_plan(study, root, saved), only)
 
 
 def known_parameters(root: Path) -> dict[str, int]:
@@ -120,6 +118,7 @@ def collect(
         parts=study.parts,
         equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),
+        margin=study.equivalence_margin,
         plan=plan,
         other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
         rows=_with_images(study, rows, states, plan),
@@ -338,41 +337,3 @@ def read_recorded_plan(folder: Path) -> Plan | None:
         return Plan.model_validate(read_plan(folder)["planned"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def declared_margins(study: Study, root: Path, saved: SavedTrials | None) -> tuple[Margin, ...]:
-    """Return every margin that was declared, the last one in force.
-
-    The declarations are in the plan of the study's folder, or of its saved trials. A margin that
-    the study file has, but no plan, is declared now.
-    """
-    known = read_margins(root)
-    if not known and saved is not None:
-        known = read_margins(saved.folder / study.name)
-    if study.equivalence_margin == (known[-1].points if known else None):
-        return known
-    new = Margin(
-        points=study.equivalence_margin,
-        date=date.today().isoformat(),
-        num_finished=count_results(study, root, saved),
-    )
-    return (*known, new)
-
-
-def count_results(study: Study, root: Path, saved: SavedTrials | None) -> int:
-    seeds = tuple(dict.fromkeys([*study.file_seeds, *study.seeds]))
-    states = trial_states(replace(study, seeds=seeds), root, (), saved)
-    return sum(state.state in RESULT_STATES for state in states.values())
-
-
-def read_margins(folder: Path) -> tuple[Margin, ...]:
-    """Return the declarations in the plan of a folder; none without a readable plan."""
-    try:
-        stored = read_plan(folder)["margins"]
-        return tuple(Margin.model_validate(each) for each in stored)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-
-
-def as_plan(margins: Sequence[Margin]) -> list[dict[str, object]]:
-    return [margin.model_dump(mode="json") for margin in margins]

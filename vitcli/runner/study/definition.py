@@ -79,8 +79,8 @@ class StudyFields(Spec):
     reference: Reference | None = None
     """Published numbers to compare with; unset compares with none."""
     equivalence_margin: float | None = Field(None, gt=0)
-    """Differences below this count as none, in the unit of the table (percentage points). Declare
-    it before the first trial; unset tests no equivalence."""
+    """Differences below this count as none, in the unit of the table (percentage points). Choose it
+    before the first trial; unset tests no equivalence."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,11 +35,6 @@ OF_OWN_TRIALS = (
     *("cost", "flops", "training", "compute", "kernels", "environment", "source", "one trial"),
 )
 """Notes on what vitcli knows of the trials that it has trained."""
-UNCERTAINTY = (
-    *("score", "difference", "plan", "test", "effect", "detectable", "sampling", "incomplete"),
-    "tuning",
-)
-"""Notes that say what varies and how certain the numbers are."""
 
 
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
@@ -203,7 +198,7 @@ def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
 
 
 def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
-    if not (doc.margins or has_effects(doc, rows)):
+    if not (doc.margin or has_effects(doc, rows)):
         return ""
     levels = sorted({f"{row.level:.2g}" for row in rows if row.level is not None}, key=float)
     parts = []
@@ -219,23 +214,14 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if not parts:
         parts.append("the adjusted p, which this table has not, is small enough")
     text = f"Effect: better or worse if {', or if '.join(parts)}"
-    if not doc.margins:
+    if not doc.margin:
         return f"{text}; otherwise undecided, which is not the same as no effect."
-    history = [
-        f"{_margin(each.points, doc.headline.difference_unit)} declared on {each.date},"
-        f" when {quantity(each.num_finished, 'trial')} had a result"
-        for each in doc.margins
-    ]
+    unit = doc.headline.difference_unit
     return (
         f"{text}; equivalent if two one-sided t tests at 5 %, Holm-adjusted, place the difference"
-        f" within the margin; otherwise undecided. Margin: {'; then '.join(history)}."
+        f" within the margin; otherwise undecided. Margin: {doc.margin:g}"
+        f" {unit.removesuffix('s') if doc.margin == 1 else unit}."
     )
-
-
-def _margin(points: float | None, unit: str) -> str:
-    if points is None:
-        return "none"
-    return f"{points:g} {unit.removesuffix('s') if points == 1 else unit}"
 
 
 def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:

@@ -98,17 +98,6 @@ class Contrast(Spec):
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
 
 
-class Margin(Spec):
-    """A declared margin of equivalence."""
-
-    points: float | None
-    """In the unit of the table; for accuracies, percentage points. None withdraws a margin."""
-    date: str
-    """Day of the declaration, YYYY-MM-DD."""
-    num_finished: int
-    """Number of trials that had a result by then."""
-
-
 class Plan(Spec):
     """What a study planned before its first result."""
 
@@ -261,8 +250,8 @@ class StudyResult(Spec):
     from files if not."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
-    margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
-    """Declared margins of equivalence, the last one in force; omitted from files if empty."""
+    margin: float | None = None
+    """Declared margin of equivalence, in the unit of the table; omitted from files if none."""
     plan: Plan | None = None
     """Omitted from files if none is recorded, as in documents from before 1.1.0."""
     other_plan: int | None = None
@@ -271,9 +260,14 @@ class StudyResult(Spec):
     """Where the scores come from; omitted from files if a study has trained the trials."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
-    @property
-    def margin(self) -> Margin | None:
-        return self.margins[-1] if self.margins and self.margins[-1].points else None
+    @model_validator(mode="before")
+    @classmethod
+    def _take_last_margin(cls, data: Any) -> Any:
+        """Take the margin in force from ``margins``, which documents before 1.1.0 hold."""
+        match data:
+            case {"margins": [*_, {"points": points}], **others}:
+                return {**others, "margin": points}
+        return data
 
     @property
     def planned_seeds(self) -> int:
@@ -302,7 +296,7 @@ class StudyResult(Spec):
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
         for name in (
-            *("hypothesis", "margins", "parts", "plan", "other_plan", "origin", "equal_compute"),
+            *("hypothesis", "margin", "parts", "plan", "other_plan", "origin", "equal_compute"),
         ):
             if not data.get(name):
                 data.pop(name, None)

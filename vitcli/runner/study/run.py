@@ -26,13 +26,7 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder, re
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use, remove_run
 from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.collect import (
-    as_plan,
-    declared_margins,
-    read_margins,
-    read_recorded_plan,
-    recorded_plan,
-)
+from vitcli.runner.study.collect import read_recorded_plan, recorded_plan
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.result import Plan
@@ -231,7 +225,6 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
         "planned": _with_seeds(recorded_plan(study, plan.root, plan.saved), study),
-        "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
         "rerun": list(plan.rerun),
@@ -247,18 +240,16 @@ def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:
 
 
 def _is_written(plan: StudyPlan) -> bool:
-    """Return whether the folder has a plan with these trials, saved results and margins."""
+    """Return whether the folder has a plan with these trials and saved results."""
     try:
         stored = read_plan(plan.root)
         trials, saved = set(stored["trials"]), set(stored["saved"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
     taken = {folder for folder, state in plan.states.items() if state.source}
-    margins = declared_margins(plan.study, plan.root, plan.saved)
     return (
         plan.states.keys() <= trials
         and taken <= saved
-        and margins == read_margins(plan.root)
         and {*plan.study.seeds} <= {*plan.planned.order}
         and plan.planned == read_recorded_plan(plan.root)
     )
@@ -302,9 +293,5 @@ def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> No
                 save_trial(target, plan.study.name, trial, run, record, replace=replace)
     if planned := read_recorded_plan(plan.root):
         make_folder(target / plan.study.name)
-        content = {
-            "study": plan.study.name,
-            "planned": planned.model_dump(mode="json"),
-            "margins": as_plan(read_margins(plan.root)),
-        }
+        content = {"study": plan.study.name, "planned": planned.model_dump(mode="json")}
         commit_json(target / plan.study.name / PLAN, content)

@@ -145,9 +145,8 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
         for row, each in zip(variants, looks, strict=True)
     ]
     verdicts = find_differences(valid, num_tests(doc))
-    margin = doc.margin.points if doc.margin else None
     equivalent: list[int | None] = [None] * len(rows)
-    if margin:
+    if margin := doc.margin:
         rows = [
             replace(found, p_equivalent=each[-1].p_equivalent(margin)) if each else found
             for found, each in zip(rows, valid, strict=True)
