@@ -90,8 +90,7 @@ def planned_text(plan: "StudyPlan") -> str:
 def detectable_text(study: "Study", planned: int) -> str:
     """Return the smallest difference that the planned seeds of a study can detect, in words."""
     from vitcli.runner.study.looks import level, seeds_needed
-    from vitcli.runner.study.mean_error import planned_error
-    from vitcli.runner.study.significance import ALPHA
+    from vitcli.runner.study.significance import ALPHA, planned_error
 
     comparisons = max(1, len(study.variants) - 1)
     folds = study.baseline.spec.data.folds

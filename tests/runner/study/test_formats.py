@@ -46,11 +46,6 @@ def test_incomplete_rows_name_their_open_trials():
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
 
 
-def test_p_of_many_pairs_is_drawn():
-    many = make_study({"base": [0.9, 0.91] * 9, "less": [0.8, 0.82] * 9})
-    assert "99,999 draws" in all_notes(many)
-
-
 def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
     assert cell(DOC, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
     rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}
@@ -75,29 +70,19 @@ def test_a_tuned_study_shows_the_chosen_setting():
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
 
 
-def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
-    def noted(first: dict[str, float], own: str = "", **costs: float) -> str:
-        """Return the notes of two rows of three trials; ``first`` are the costs of the first."""
-        rows = []
-        for name in ("base", "less, more"):
-            measured = [first, costs, costs]
-            trials = [t.replace(train_seconds=1800.0, measured=each)
-                      for t, each in zip(DOC.rows[0].trials, measured, strict=True)]  # fmt: skip
-            changes = {"task.teacher": name + own}
-            row = DOC.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
-            rows.append(row)
-        return all_notes(DOC.replace(rows=tuple(rows), threads=2))
-
-    costs = {"train_flops": 2e14, "teacher_flops": 1e14}
-    text = noted(costs, **costs)
-    assert "1.2 PFLOP (0.6 PFLOP by teachers; their own training is not recorded" in text
+def test_a_note_counts_a_shared_pre_training_once():
+    shared = {"train_flops": 2e14, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
+    rows = []
+    for name in ("base", "less, more"):
+        trials = [t.replace(train_seconds=1800.0, measured=shared) for t in DOC.rows[0].trials]
+        rows.append(DOC.rows[0].replace(variant=name, trials=tuple(trials)))
+    doc = DOC.replace(rows=tuple(rows), threads=2)
+    text = all_notes(doc)
+    assert "6 trainings, 1.5 PFLOP, 9 core hours" in text
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in text
-    costs |= {"teacher_train_flops": 4e12, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    text = noted(costs, **costs)
-    assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
-    assert "their own training took 8 TFLOP more), 9 core hours" in text
-    assert "their own training took 0.024 PFLOP more)" in noted(costs, "/seed{seed}", **costs)
-    assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
+    taught = rows[1].trials[0].replace(measured=shared | {"teacher_flops": 1e14})
+    rows[1] = rows[1].replace(trials=(taught, *rows[1].trials[1:]))
+    assert "the teachers' own training" in all_notes(doc.replace(rows=tuple(rows)))
 
 
 COSTS = [

@@ -13,15 +13,14 @@ from tests.runner.study.tables import with_images
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.run.predictions import read_per_image
-from vitcli.runner.study.crossed import cross
-from vitcli.runner.study.images import ImageScores, contrast, join
-from vitcli.runner.study.mean_error import MeanError, planned_error
+from vitcli.runner.study.images import ImageScores, contrast, cross, join
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import (
+    MeanError,
     holm,
+    planned_error,
     probability_below,
     sign_flip_p,
-    t_tail,
 )
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build_details
@@ -109,7 +108,6 @@ def test_equal_scores_have_no_error():
     found = cross(np.full((3, 10), 7.0))
     assert (found.mean, found.error, found.freedom) == (7.0, 0.0, 2.0)
     assert found.interval(0.05) == MeanError.of_images(found).interval(0.05) == (7.0, 7.0)
-    assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
 
 
 def test_a_variance_is_no_less_than_the_residual_gives():

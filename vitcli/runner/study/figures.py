@@ -26,7 +26,7 @@ from vitcli.runner.figure_style import (
     VERMILION,
     add_title,
 )
-from vitcli.runner.study.effects import effects_of
+from vitcli.runner.study.factorial import effects_of
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text

@@ -21,7 +21,7 @@ from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
 from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.effects import effect_name, effects_of
+from vitcli.runner.study.factorial import effects_of
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render, score_text
@@ -137,7 +137,7 @@ def _alt_text(name: str, doc: StudyResult) -> str:
     if name == "effects":
         found_effects = effects_of(doc)
         digits = doc.headline.digits
-        texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
+        texts = [f"{each.name} {signed(each.value, digits)}" for each in found_effects]
         return f"Effects and interactions: {'; '.join(texts)}"
     parts = []
     for found in compare(doc):

@@ -6,16 +6,15 @@ of trials has the same seed, so it shares initialisation, data order and augment
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.study.judgement import (
-    Agreement,
-    Effect,
     Interval,
+    RowStatistics,
     Withheld,
     compare_with_source,
     find_differences,
@@ -24,97 +23,17 @@ from vitcli.runner.study.judgement import (
     withheld,
 )
 from vitcli.runner.study.looks import NOTHING, Look, can_test, level, looks_at, seeds_needed
-from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
 from vitcli.runner.study.result import StudyResult, VariantResult, sort_seeds
 from vitcli.runner.study.significance import (
     ALPHA,
+    MeanError,
+    SeedVariance,
     holm,
     pairing_ratio,
+    pool_seed_variance,
     probability_below,
     rounded,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowStatistics:
-    """Statistics of one variant.
-
-    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
-    finished trials do not give is None.
-    """
-
-    variant: str
-    n: int
-    """Number of finished trials. The mean is taken over them."""
-    num_diverged: int
-    num_unfinished: int
-    """Failed, interrupted, running, stale or missing."""
-    score_mean: float | None
-    score_sd: float | None
-    """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
-    seconds_mean: float | None
-    """Training time of a finished trial, with its pre-training."""
-    seconds_total: float | None
-    num_pairs: int = 0
-    """Number of seeds that finished both here and in the baseline."""
-    difference: float | None = None
-    """Mean over the pairs: score here minus score of the baseline."""
-    ci_low: float | None = None
-    ci_high: float | None = None
-    """Interval of the mean difference that holds at 95 % however often one looks: the intersection
-    of those of all looks so far. For new seeds and, if ``with_images``, new test images; with
-    folds, for new images. It is not adjusted for the number of variants. None for fewer than three
-    pairs, or if two looks contradict each other."""
-    with_images: bool = False
-    """Whether predictions are known, so that intervals and tests include the chance of the test
-    images."""
-    joint_low: float | None = None
-    joint_high: float | None = None
-    """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
-    pooled_low: float | None = None
-    pooled_high: float | None = None
-    """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
-    It decides if there are too few seeds for a p-value."""
-    p: float | None = None
-    """Two-sided p of the mean difference at the present look: the larger of a sign-flip test over
-    seeds and the t test of the joint interval. With folds, that t test alone, because the seeds are
-    not independent. None if no p could decide."""
-    p_holm: float | None = None
-    level: float | None = None
-    """Largest ``p_holm`` that finds a difference at the present look, at Holm's first step."""
-    decided_at: int | None = None
-    """Number of pairs of the present look if it finds a difference, else of the first that did."""
-    is_higher: bool | None = None
-    """Whether the score is higher than the baseline's, by that look."""
-    p_equivalent: float | None = None
-    """p of two one-sided tests that the difference lies within the declared margin, by the error of
-    the interval that decides, at the present look."""
-    p_equivalent_holm: float | None = None
-    equivalent_at: int | None = None
-    """Number of pairs of the first look that found the difference within the margin."""
-    seeds_missing: int | None = None
-    """Number of pairs after which the planned seeds give a p-value."""
-    plan_needed: int | None = None
-    """Number of planned seeds that a p-value needs, if fewer were planned."""
-    below: float | None = None
-    below_low: float | None = None
-    below_high: float | None = None
-    """Probability that a training of the variant scores below that of the baseline with the same
-    seed."""
-    pairing: float | None = None
-    """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
-    detectable: float | None = None
-    """Difference that this many seeds find with probability 0.8 at the level of the planned look:
-    by the t test of ``p``, or by the pooled interval if there are too few seeds for a p."""
-    effect: Effect | None = None
-    source_score: float | None = None
-    source_drop: float | None = None
-    """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
-    verdict: Agreement | None = None
-
-    @property
-    def lacks_test(self) -> bool:
-        return bool(self.seeds_missing or self.plan_needed)
 
 
 def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
@@ -239,12 +158,12 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
             if own is not None:
                 looks[-1].append(
                     Look(
-                        differences=first,
+                        pairs=pairs,
                         own=own,
                         pooled=pooled,
                         planned=planned,
                         num_tests=m,
-                        folds=doc.folds is not None,
+                        differences=() if doc.folds else first,
                     )
                 )
     return looks
@@ -338,10 +257,12 @@ def _with_intervals(
     """Return a row with its intervals, its p, and what its seeds can detect."""
     last, m = looks[-1], num_tests(doc)
     most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
-    low, high = _intersection(looks, lambda look: _headline_interval(row, look), most)
-    joint_low, joint_high = _intersection(looks, lambda look: _interval(look.own, look.joint), most)
-    pooled_low, pooled_high = _intersection(
-        looks, lambda look: _interval(look.pooled, look.joint), most
+    low, high = interval_of_looks(looks, lambda look: _headline_interval(row, look), most)
+    joint_low, joint_high = interval_of_looks(
+        looks, lambda look: look.interval(look.own, ALPHA / m), most
+    )
+    pooled_low, pooled_high = interval_of_looks(
+        looks, lambda look: look.interval(look.pooled, ALPHA / m), most
     )
     used = last.own if not found.lacks_test else last.pooled
     level_at_plan = level(doc.planned_seeds, doc.planned_seeds, ALPHA / m)
@@ -356,7 +277,7 @@ def _with_intervals(
         pooled_low=pooled_low,
         pooled_high=pooled_high,
         p=last.p if has_p else None,
-        level=rounded(m * last.joint) if has_p else None,
+        level=rounded(m * last.level(ALPHA / m)) if has_p else None,
         detectable=used.detectable(level_at_plan) if used else None,
     )
 
@@ -367,15 +288,12 @@ def _headline_interval(row: VariantResult, look: Look) -> Interval | None:
     With few seeds, Satterthwaite's interval is too narrow at the levels of unplanned looks.
     """
     known = row.contrast.at(look.pairs) if row.contrast else None
-    limit = look.level(ALPHA)
-    return known.interval(limit) if known and look.is_planned else _interval(look.own, limit)
+    if known and look.is_planned:
+        return known.interval(look.level(ALPHA))
+    return look.interval(look.own, ALPHA)
 
 
-def _interval(error: MeanError | None, level: float) -> Interval | None:
-    return error.interval(level) if error and level else None
-
-
-def _intersection(
+def interval_of_looks(
     looks: Sequence[Look], interval: Callable[[Look], Interval | None], most: float
 ) -> tuple[float | None, float | None]:
     """Return what the intervals of all looks and [-most, most] share; None if that is nothing."""
@@ -397,11 +315,10 @@ def _judge(
     if without is None and contradicts:
         without = "looks contradict each other"
     better = doc.headline.higher_is_better
-    verdict = None
-    if drop is not None:
-        verdict = compare_with_source(found, drop, without, same_setting=doc.same_setting)
-    effect = judge_difference(found, without, higher_is_better=better)
-    return replace(found, effect=effect, verdict=verdict)
+    judged = replace(found, effect=judge_difference(found, without, higher_is_better=better))
+    if drop is None:
+        return judged
+    return replace(judged, verdict=compare_with_source(judged, drop, same_setting=doc.same_setting))
 
 
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:

@@ -11,7 +11,7 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.details import FilledColumn, TableRow, detail_columns, detail_notes
-from vitcli.runner.study.effects import build_effects
+from vitcli.runner.study.factorial import build_effects
 from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
@@ -273,8 +273,7 @@ def _effect(line: TableRow) -> str:
 
 
 def _verdict(line: TableRow) -> str:
-    found = line.found
-    return found.verdict or ("" if found.source_drop is None else "no interval yet")
+    return line.found.verdict or ""
 
 
 def _chosen(line: TableRow) -> str:
