@@ -57,38 +57,34 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    looks = looks_of(doc)
-    valid = [each if _is_valid(row, doc) else [] for each, row in zip(looks, variants, strict=True)]
-    rows = [
-        _compare_row(_describe_row(row, doc), row, each, doc)
-        for row, each in zip(variants, looks, strict=True)
-    ]
-    verdicts = find_differences(valid, num_tests(doc))
-    equivalent: list[int | None] = [None] * len(rows)
-    if margin := doc.margin:
-        rows = [
-            replace(found, p_equivalent=each[-1].p_equivalent(margin)) if each else found
-            for found, each in zip(rows, valid, strict=True)
-        ]
-        equivalent = find_equivalent(valid, num_tests(doc), margin)
-    adjusted = holm([row.p for row in rows], num_tests(doc))
-    same = holm([row.p_equivalent for row in rows], num_tests(doc))
-    rows = [
-        replace(
-            found,
+    m, margin, looks = num_tests(doc), doc.margin, looks_of(doc)
+    rows = [_compare_row(row, seen, doc) for row, seen in zip(variants, looks, strict=True)]
+    valid = [seen if _is_valid(row, doc) else [] for seen, row in zip(looks, variants, strict=True)]
+    verdicts = find_differences(valid, m)
+    equivalent_at = find_equivalent(valid, m, margin) if margin else [None] * len(rows)
+    p_equivalent = [seen[-1].p_equivalent(margin) if margin and seen else None for seen in valid]
+    adjusted, same = holm([row.p for row in rows], m), holm(p_equivalent, m)
+    judged = [_describe_row(baseline, doc)]
+    for i, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
+        without = _withheld(variants[i], doc)
+        if without is None and verdict.contradicts:
+            without = "looks contradict each other"
+        row = replace(
+            row,
             p_holm=adjusted[i],
+            p_equivalent=p_equivalent[i],
             p_equivalent_holm=same[i],
-            decided_at=verdicts[i].pairs,
-            is_higher=verdicts[i].is_higher,
-            equivalent_at=equivalent[i],
+            decided_at=verdict.pairs,
+            is_higher=verdict.is_higher,
+            equivalent_at=equivalent_at[i],
         )
-        for i, found in enumerate(rows)
-    ]
-    judged = [
-        _judge(found, row, doc, contradicts=verdict.contradicts)
-        for found, row, verdict in zip(rows, variants, verdicts, strict=True)
-    ]
-    return (_describe_row(baseline, doc), *judged)
+        better = doc.headline.higher_is_better
+        row = replace(row, effect=judge_difference(row, without, higher_is_better=better))
+        if row.source_drop is not None:
+            agreement = compare_with_source(row, row.source_drop, same_setting=doc.same_setting)
+            row = replace(row, verdict=agreement)
+        judged.append(row)
+    return tuple(judged)
 
 
 def rebase(doc: StudyResult, baseline: str) -> StudyResult:
@@ -214,20 +210,19 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
     )
 
 
-def _compare_row(
-    described: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
-) -> RowStatistics:
+def _compare_row(row: VariantResult, looks: Sequence[Look], doc: StudyResult) -> RowStatistics:
     """Return the statistics of a row with its differences from the baseline, but no verdict."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
+    missing, needed = _missing(row, len(differences), doc)
     found = replace(
-        described,
+        _describe_row(row, doc),
         num_pairs=len(differences),
         difference=rounded(np.mean(differences)) if differences else None,
-        source_drop=source_drop(doc, row.variant),
+        source_drop=_source_drop(doc, row.variant),
+        seeds_missing=missing,
+        plan_needed=needed,
     )
-    missing, needed = _missing(row, len(differences), doc)
-    found = replace(found, seeds_missing=missing, plan_needed=needed)
     if not looks:
         return found
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
@@ -307,20 +302,6 @@ def interval_of_looks(
     return (rounded(low), rounded(high)) if low <= high else (None, None)
 
 
-def _judge(
-    found: RowStatistics, row: VariantResult, doc: StudyResult, *, contradicts: bool
-) -> RowStatistics:
-    """Return a row with its effect and its verdict."""
-    without, drop = _withheld(row, doc), found.source_drop
-    if without is None and contradicts:
-        without = "looks contradict each other"
-    better = doc.headline.higher_is_better
-    judged = replace(found, effect=judge_difference(found, without, higher_is_better=better))
-    if drop is None:
-        return judged
-    return replace(judged, verdict=compare_with_source(judged, drop, same_setting=doc.same_setting))
-
-
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
     """Return whether no trial of the row and of the baseline diverged.
 
@@ -329,8 +310,7 @@ def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
     return _withheld(row, doc) in (None, "incomplete")
 
 
-def source_drop(doc: StudyResult, variant: str) -> float | None:
-    """Return the source's accuracy of a variant minus that of the baseline; None unless known."""
+def _source_drop(doc: StudyResult, variant: str) -> float | None:
     rows = doc.reference.rows if doc.reference else {}
     if variant not in rows or doc.rows[0].variant not in rows:
         return None
@@ -340,9 +320,7 @@ def source_drop(doc: StudyResult, variant: str) -> float | None:
 def sampling_error(doc: StudyResult) -> float | None:
     """Return the half-width in points of the 95 % interval of the baseline's accuracy.
 
-    It is the error from the choice of test images, not a spread over seeds: 1.96 sqrt(a (1 - a) /
-    num_test), the normal approximation of the binomial. It is 0 if no image, or every image, is
-    classified correctly.
+    It is the error from the choice of test images: 1.96 sqrt(a (1 - a) / num_test).
     """
     baseline = _describe_row(doc.rows[0], doc).score_mean if doc.rows else None
     if baseline is None or not doc.num_test or doc.headline.unit != "%":
