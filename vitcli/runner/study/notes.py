@@ -2,14 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.looks import level, seeds_needed
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
 from vitcli.runner.study.significance import ALPHA, POWER
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
-from vitcli.runner.text import capitalize, join_words, percent, quantity
+from vitcli.runner.text import capitalize, join_words, quantity
 
 SAME_SETTING = (
     "Verdict: agrees if the difference exists, and its interval contains the source's drop and is"
@@ -18,6 +18,10 @@ SAME_SETTING = (
 OTHER_SETTING = (
     "Model, data or length of training differ from the source's, so only directions are compared:"
     " agrees or differs if the effect is better or worse; otherwise open."
+)
+COST = (
+    "MFLOP: one forward pass; a multiply-add counts as two operations. images/s: training speed,"
+    " median over the seeds; trials that ran at the same time slowed each other."
 )
 PRETRAINED = ("pretrain_seconds", "pretrain_flops")
 """What a trial took from the result of its pre-training."""
@@ -41,7 +45,7 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "sampling": _sampling(doc, rows),
         "incomplete": _incomplete(rows),
         "tuning": _tuning(doc),
-        "cost": _cost(doc),
+        "cost": COST if doc.compares_models else "",
         "training": _training(doc),
         "flops": _flops(doc),
         "compute": _compute(doc),
@@ -128,9 +132,10 @@ def plan_note(doc: StudyResult) -> str:
             f" The {doc.other_plan} planned_seeds of the file do not count, because the first plan"
             " was recorded before the first result."
         )
-    if added := _added_later(doc):
-        text += f" Added after the first result: {join_words(added)}."
     planned_rows = doc.plan.variants if doc.plan else ()
+    added = [row.variant for row in doc.rows if row.variant not in planned_rows]
+    if planned_rows and added:
+        text += f" Added after the first result: {join_words(added)}."
     if planned_rows and planned_rows[0] != doc.rows[0].variant:
         text += f" The planned baseline was {planned_rows[0]}."
     return text
@@ -142,24 +147,26 @@ def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
     return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]
 
 
-def _added_later(doc: StudyResult) -> list[str]:
-    planned = doc.plan.variants if doc.plan else ()
-    return [row.variant for row in doc.rows if planned and row.variant not in planned]
+def _sentences(texts: Mapping[str, object]) -> str:
+    """Return the texts whose value is true, joined."""
+    return " ".join(text for text, is_shown in texts.items() if is_shown)
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if len(rows) < 2:
         return ""
     m = num_tests(doc)
-    comparisons = quantity(m, "comparison")
+    comparisons, seeds = quantity(m, "comparison"), quantity(seeds_needed(m), "seed")
     tests = "corrected t test" if doc.folds else "sign-flip test and t test, the larger p of both"
-    texts = {
-        f"p: {tests}, Holm-adjusted for {comparisons}.": any(row.p is not None for row in rows),
-        f"With {comparisons}, a p-value needs a plan of at least"
-        f" {quantity(seeds_needed(m), 'seed')}, and all of them.": not doc.folds
-        and any(row.lacks_test for row in rows),
-    }
-    return " ".join(text for text, is_shown in texts.items() if is_shown)
+    is_few = not doc.folds and any(row.lacks_test for row in rows)
+    return _sentences(
+        {
+            f"p: {tests}, Holm-adjusted for {comparisons}.": any(row.p is not None for row in rows),
+            f"With {comparisons}, a p-value needs a plan of at least {seeds}, and all of them.": (
+                is_few
+            ),
+        }
+    )
 
 
 def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
@@ -172,14 +179,15 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return ""
     levels = sorted({f"{row.level:.2g}" for row in rows if row.level is not None}, key=float)
     span = " to ".join(dict.fromkeys((levels[0], levels[-1]))) if levels else ""
-    reasons = {
+    reasons = [
         f"the adjusted p is at most {span}, the level of this look, or was small enough at an"
-        " earlier look": bool(levels),
-        "the joint interval excludes 0, with the seed variance pooled over the rows (--details)": (
-            any(row.lacks_test and row.pooled_low is not None for row in rows)
-        ),
-    }
-    why = ", or if ".join(text for text, is_shown in reasons.items() if is_shown)
+        " earlier look"
+    ] * bool(levels)
+    if any(row.lacks_test and row.pooled_low is not None for row in rows):
+        reasons.append(
+            "the joint interval excludes 0, with the seed variance pooled over the rows (--details)"
+        )
+    why = ", or if ".join(reasons)
     text = f"Effect: better or worse if {why or 'p is small enough, which this table has not'}"
     if not doc.margin:
         return f"{text}; otherwise undecided, which is not the same as no effect."
@@ -217,78 +225,52 @@ def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
 
 
 def _incomplete(rows: Sequence[RowStatistics]) -> str:
-    texts = {
-        "A row with an unfinished trial has no effect yet.": any(
-            row.num_unfinished for row in rows
-        ),
-        "A diverged trial counts as a result but has no number, so its row looks better than"
-        " it is; the row has no p-value and no effect. If the baseline diverged, no row has one.": (
-            any(row.num_diverged for row in rows)
-        ),
-    }
-    return " ".join(text for text, is_shown in texts.items() if is_shown)
+    return _sentences(
+        {
+            "A row with an unfinished trial has no effect yet.": any(
+                row.num_unfinished for row in rows
+            ),
+            "A diverged trial counts as a result but has no number, so its row looks better than"
+            " it is; the row has no p-value and no effect. If the baseline diverged, no row has"
+            " one.": any(row.num_diverged for row in rows),
+        }
+    )
 
 
 def _tuning(doc: StudyResult) -> str:
-    if not any(row.candidates for row in doc.rows):
-        return ""
-    return (
+    text = (
         f"Setting: chosen for each variant alone, by the best mean {doc.headline.label} over the"
-        " seeds on a validation split. The test images played no part in the choice."
+        " seeds on a validation split, never on the test images."
     )
-
-
-def _cost(doc: StudyResult) -> str:
-    if not doc.compares_models:
-        return ""
-    return (
-        "MFLOP: matrix products, convolutions and attention in one forward pass; a multiply-add"
-        " counts as two operations. images/s: training speed, median over the seeds; trials that"
-        " ran at the same time slowed each other."
-    )
+    return text if any(row.candidates for row in doc.rows) else ""
 
 
 def _flops(doc: StudyResult) -> str:
-    text = ""
-    if doc.compares_compute:
-        text = (
+    return _sentences(
+        {
             "TFLOP per trial: 10^12 operations of one training, forward and backward, with its"
-            " pre-training and its teacher's own training."
-        )
-    if doc.equal_compute:
-        most = doc.rows[0].flops
-        shares = [
-            f"{row.variant} {percent(row.flops / most, 1)}"
-            for row in doc.rows[1:]
-            if most and row.flops
-        ]
-        text += (
-            f" Equal compute: each variant has the most epochs, at least 1, whose operations are no"
-            f" more than those of {doc.rows[0].variant}"
-            f"{f' (used: {join_words(shares)})' if shares else ''}."
-        )
-    return text.strip()
+            " pre-training and its teacher's own training.": doc.compares_compute,
+            "Equal compute: each variant has the most epochs, at least 1, whose operations are no"
+            f" more than those of {doc.rows[0].variant if doc.rows else ''}.": doc.equal_compute,
+        }
+    )
 
 
 def _training(doc: StudyResult) -> str:
     images = quantity(doc.num_train, "training image") if doc.num_train else ""
     data_hash = f"hash {doc.data_hash[:12]}" if doc.data_hash else ""
-    data = ", ".join(part for part in (images, data_hash) if part)
+    data = ", ".join(filter(None, (images, data_hash)))
     limit = doc.base_config.get("train.limit_batches")
     short = "" if limit is None else f" of only {quantity(limit, 'batch')}"
-    return f"Training: {_epochs(doc)}{short} on {doc.data}{f' ({data})' if data else ''}."
-
-
-def _epochs(doc: StudyResult) -> str:
-    """Return the baseline's epochs, and the rows that were trained for another number."""
     trained = [
-        (row.variant, trial.epochs)
+        f"{row.variant}: {trial.epochs}"
         for row in doc.rows
         for trial in row.trials
         if trial.state == "finished" and trial.epochs != doc.epochs
     ]
-    others = "".join(f", {variant}: {epochs}" for variant, epochs in dict.fromkeys(trained))
-    return quantity(doc.epochs, "epoch") + (f" (but{others[1:]})" if others else "")
+    but = f" (but {', '.join(dict.fromkeys(trained))})" if trained else ""
+    epochs = quantity(doc.epochs, "epoch")
+    return f"Training: {epochs}{but}{short} on {doc.data}{f' ({data})' if data else ''}."
 
 
 def _kernels(doc: StudyResult) -> str:
