@@ -26,11 +26,10 @@ from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study import states as room
-from vitcli.runner.study.collect import collect, read_results
+from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.estimate import WORKER_BYTES, estimate_study, limit_workers, total_seconds
 from vitcli.runner.study.plan import Options, plan_study
-from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 
@@ -180,8 +179,7 @@ def test_results_state_the_parameters_where_no_training_needs_a_model(study):
 def test_the_command_names_the_requested_seeds_and_variants(study):
     for seeds, words in (([0, 1, 2, 3, 9, 11, 12], " --seeds 0-3,9,11-12"), (None, "")):
         asked = load_study("mine.yaml", seeds)
-        plan = Plan(seeds=3)
-        doc = collect(asked, ROOT, trial_states(asked, ROOT, ["full"]), {}, plan, ["full"])
+        doc = read_results(asked, ROOT, ["full"])
         assert doc.command == f"vitcli ablate mine.yaml{words} --only full"
         assert [row.variant for row in doc.rows] == ["full"]
         assert doc.num_comparisons == 1, "what is not shown still counts for Holm"

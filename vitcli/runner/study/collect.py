@@ -16,7 +16,7 @@ from vitcli.runner.experiment.config import config_hash, typed_changes, typed_na
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import Record, State, TrialState, assign_fields
+from vitcli.runner.run.record import Record, TrialState, assign_fields
 from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
@@ -50,32 +50,7 @@ def read_results(
     """
     if states is None:
         states = trial_states(study, root, only, saved)
-    parameters = known_parameters(root)
-    return collect(study, root, states, parameters, recorded_plan(study, root, saved), only)
-
-
-def known_parameters(root: Path) -> dict[str, int]:
-    """Return variant -> number of parameters from an earlier plan; empty without a plan."""
-    try:
-        return {str(k): int(v) for k, v in read_plan(root)["parameters"].items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return {}
-
-
-def collect(
-    study: Study,
-    root: Path,
-    states: States,
-    parameters: Mapping[str, int],
-    plan: Plan,
-    only: Sequence[str] = (),
-) -> StudyResult:
-    """Return the document of a study.
-
-    Args:
-        parameters: Variant -> number of parameters, where known.
-        only: Variants to show; all if empty.
-    """
+    plan = recorded_plan(study, root, saved)
     shown = [variant for variant in study.variants if not only or variant.name in only]
     records = {
         trial.folder: record
@@ -85,8 +60,10 @@ def collect(
     _refuse_mixed_data(list(records.values()), root, has_folds=bool(study.baseline.spec.data.folds))
     results = [record.result for record in records.values() if record.state == "finished"]
     base = study.baseline.spec
+    fields = portable_fields(changed_fields(base.replace(seed=0)))
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
+    parameters = _known_parameters(root)
     rows = tuple(_row(study, variant, states, parameters) for variant in shown)
     kernels = _distinct(result.kernels for result in results)
     if len({row.kernels for row in rows if row.kernels}) < 2:
@@ -112,7 +89,7 @@ def collect(
         epochs=base.train.epochs,
         # A row that left the file after the first result was compared, too.
         num_comparisons=len({*plan.variants, *(each.name for each in study.variants)}) - 1,
-        base_config=_base_config(study),
+        base_config={name: value for name, value in fields.items() if name not in study.tune},
         reference=study.reference,
         task=base.task.name,
         parts=study.parts,
@@ -125,6 +102,14 @@ def collect(
     )
 
 
+def _known_parameters(root: Path) -> dict[str, int]:
+    """Return variant -> number of parameters from an earlier plan; empty without a plan."""
+    try:
+        return {str(name): int(count) for name, count in read_plan(root)["parameters"].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return {}
+
+
 def _with_images(
     study: Study, rows: Sequence[VariantResult], states: States, plan: Plan
 ) -> tuple[VariantResult, ...]:
@@ -134,23 +119,17 @@ def _with_images(
     """
     if study.baseline.spec.data.folds:
         return tuple(rows)
-    headline = study.baseline.spec.task.row.headline
-    return with_scores(rows, [_per_image(study, row, states) for row in rows], headline, plan)
-
-
-def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:
-    finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
-    return {
-        trial.spec.seed: states[trial.folder].images
-        for trial in study.trials([row.variant])
-        if (trial.config_hash, trial.spec.seed) in finished
-    }
-
-
-def _base_config(study: Study) -> dict[str, Any]:
-    """Return the baseline's changed fields without the tuned ones, whose values vary."""
-    changed = portable_fields(changed_fields(study.baseline.spec.replace(seed=0)))
-    return {name: value for name, value in changed.items() if name not in study.tune}
+    images: list[dict[int, PerImage | None]] = []
+    for row in rows:
+        finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
+        images.append(
+            {
+                trial.spec.seed: states[trial.folder].images
+                for trial in study.trials([row.variant])
+                if (trial.config_hash, trial.spec.seed) in finished
+            }
+        )
+    return with_scores(rows, images, study.baseline.spec.task.row.headline, plan)
 
 
 def _distinct(values: Any) -> tuple[str, ...]:
@@ -207,16 +186,19 @@ def _row(
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    results = [[_trial_entry(t, states[t.folder]) for t in trials] for trials in per_setting]
+    results = [
+        [trial_result(trial.spec.seed, trial.config_hash, states[trial.folder]) for trial in trials]
+        for trials in per_setting
+    ]
     candidates: tuple[Candidate, ...] = ()
     index = 0
     chosen: dict[str, Any] | None = None
     if study.tune:
-        candidates, best = choose_setting(
+        candidates, best = _choose_setting(
             per_setting, states, study.baseline.spec.task.row.headline
         )
         if best is None:  # no single setting may stand for the variant yet
-            results = [[_entry_without_numbers(trial) for trial in results[0]]]
+            results = [[_without_numbers(trial) for trial in results[0]]]
         else:
             index, chosen = best, variant.settings[best][0]
     measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
@@ -248,14 +230,14 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 
 
-def _entry_without_numbers(trial: TrialResult) -> TrialResult:
-    done = trial.state in RESULT_STATES
-    state: State = "missing" if done else trial.state
-    reason = "not all settings are trained yet" if done else trial.reason
-    return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
+def _without_numbers(trial: TrialResult) -> TrialResult:
+    if trial.state in RESULT_STATES:
+        trial = trial.replace(state="missing", reason="not all settings are trained yet")
+    kept = ("seed", "state", "reason", "config_hash")
+    return TrialResult(**{name: getattr(trial, name) for name in kept})
 
 
-def choose_setting(
+def _choose_setting(
     per_setting: Sequence[Sequence[Trial]], states: States, headline: Metric
 ) -> tuple[tuple[Candidate, ...], int | None]:
     """Return the candidates, and the index of the best by mean on the validation split.
@@ -279,20 +261,15 @@ def choose_setting(
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
 
-def _trial_entry(trial: Trial, state: TrialState) -> TrialResult:
+def trial_result(seed: int, config_hash: str, state: TrialState) -> TrialResult:
     """Return a trial's entry in the document; only a finished trial has numbers."""
-    entry: dict[str, Any] = {
-        "seed": trial.spec.seed,
-        "state": state.state,
-        "reason": state.reason,
-        "config_hash": trial.config_hash,
-    }
+    entry: dict[str, Any] = {"seed": seed, "state": state.state, "reason": state.reason}
     if (record := state.record) is not None:
         entry |= {"epochs": record.epochs, "curve": record.curve}
         names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
         entry |= {name: getattr(record.result, name) for name in names}
         entry["measured"] = record.result.measured
-    return TrialResult(**entry)
+    return TrialResult(config_hash=config_hash, **entry)
 
 
 def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:

@@ -194,15 +194,10 @@ def load_study(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Read and check a study by name or path.
-
-    Args:
-        typed: Dotted field -> value in the base of every variant, instead of that of the file.
-        options: Dotted field -> the option that changes it; ``--set`` if absent.
-    """
+    """Read and check a study by name or path; see ``study_of``."""
     path = find_experiment(name)
-    found = study_of(read_mapping(path), path, seeds, typed, options)
-    return dataclasses.replace(found, typed=dict(typed or {}), options=dict(options or {}))
+    study = study_of(read_mapping(path), path, seeds, typed, options)
+    return dataclasses.replace(study, typed=dict(typed or {}), options=dict(options or {}))
 
 
 def study_of(
@@ -212,12 +207,10 @@ def study_of(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Return the checked study of a document.
+    """Return the checked study of a document, whose file is ``path``.
 
-    Args:
-        path: The file; its name is that of the study.
-        typed: Dotted field -> value in the base of every variant, instead of that of the document.
-        options: Dotted field -> the option that changes it; ``--set`` if absent.
+    ``typed`` are dotted fields and their values in the base of every variant, instead of those of
+    the document; ``options`` are the options that change them, ``--set`` if absent.
     """
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     documents = with_bases(document, path)
