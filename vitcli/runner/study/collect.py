@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, typed_changes, typed_name
@@ -63,7 +63,7 @@ def read_results(
     fields = portable_fields(changed_fields(base.replace(seed=0)))
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
-    parameters = _known_parameters(root)
+    parameters = RunDir(root).read(PLAN).get("parameters", {})
     rows = tuple(_row(study, variant, states, parameters) for variant in shown)
     kernels = _distinct(result.kernels for result in results)
     if len({row.kernels for row in rows if row.kernels}) < 2:
@@ -100,14 +100,6 @@ def read_results(
         other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
         rows=_with_images(study, rows, states, plan),
     )
-
-
-def _known_parameters(root: Path) -> dict[str, int]:
-    """Return variant -> number of parameters from an earlier plan; empty without a plan."""
-    try:
-        return {str(name): int(count) for name, count in read_plan(root)["parameters"].items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return {}
 
 
 def _with_images(
@@ -311,6 +303,6 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
 
 def read_recorded_plan(folder: Path) -> Plan | None:
     try:
-        return Plan.model_validate(read_plan(folder)["planned"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Plan.model_validate(RunDir(folder).read(PLAN).get("planned"))
+    except ValueError:
         return None

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import (
@@ -15,7 +14,6 @@ from vitcli.runner.engines.drivers import (
     join_drivers,
     other_drivers,
     prepare_folder,
-    read_plan,
 )
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.engines.slurm import FOLDER as QUEUE
@@ -27,9 +25,8 @@ from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use, remove_run
 from vitcli.runner.run.record import TrialState
 from vitcli.runner.study.collect import read_recorded_plan, recorded_plan
-from vitcli.runner.study.definition import Study, Trial
+from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
-from vitcli.runner.study.result import Plan
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
@@ -138,10 +135,9 @@ def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
 
 
 def _delete_folder(folder: Path) -> list[str]:
-    """Delete a run under another name, since a half-deleted one would look like other files.
+    """Delete a run under another name, and return what vitcli did not write, which stays there.
 
-    Returns:
-        Links, and files that vitcli did not write; they stay under that name.
+    A half-deleted run under its own name would look like other files.
     """
     folder.rename(trash := _free_name(folder, "old"))
     return [str(trash)] if trash.is_symlink() else remove_run(trash)
@@ -162,18 +158,14 @@ def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent]
     if not run.exists:
         return
     if trial.folder in plan.replaced:
-        with _hold_orphan(run):
+        wait_for_orphans([run.path])
+        with run.lock():
             for path in _delete_folder(run.path):
                 text = f"not removed, because vitcli did not write it: {path}"
                 on_event(TrialEvent(trial.folder, Message(text=text)))
     elif plan.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
             _keep_stale_trial(plan, trial, on_event)
-
-
-def _hold_orphan(run: RunDir) -> contextlib.AbstractContextManager[None]:
-    wait_for_orphans([run.path])
-    return run.lock()
 
 
 def wait_for_orphans(folders: Sequence[Path]) -> None:
@@ -218,14 +210,18 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         }
         for trial in study.trials()
     }
+    kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
+    kept_hashes = (state.record.data_hash for state in kept if state.record)
+    planned = recorded_plan(study, plan.root, plan.saved)
+    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
     content = {
         "study": study.name,
         "threads": study.threads,
         **options.request(),
         "parameters": plan.parameters,
-        "data_hash": kept_data_hash(plan),
-        "planned": _with_seeds(recorded_plan(study, plan.root, plan.saved), study),
-        "trials": (_planned_trials(plan.root) if keep else {}) | trials,
+        "data_hash": next(kept_hashes, None),
+        "planned": planned.replace(order=tuple(order)).model_dump(mode="json"),
+        "trials": (RunDir(plan.root).read(PLAN).get("trials", {}) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
         "rerun": list(plan.rerun),
     }
@@ -234,38 +230,16 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     commit_json(plan.root / PLAN, content)
 
 
-def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:
-    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
-    return planned.replace(order=tuple(order)).model_dump(mode="json")
-
-
 def _is_written(plan: StudyPlan) -> bool:
     """Return whether the folder has a plan with these trials and saved results."""
-    try:
-        stored = read_plan(plan.root)
-        trials, saved = set(stored["trials"]), set(stored["saved"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    stored = RunDir(plan.root).read(PLAN)
     taken = {folder for folder, state in plan.states.items() if state.source}
     return (
-        plan.states.keys() <= trials
-        and taken <= saved
+        plan.states.keys() <= {*stored.get("trials", ())}
+        and taken <= {*stored.get("saved", ())}
         and {*plan.study.seeds} <= {*plan.planned.order}
         and plan.planned == read_recorded_plan(plan.root)
     )
-
-
-def _planned_trials(root: Path) -> dict[str, Any]:
-    try:
-        return dict(read_plan(root)["trials"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def kept_data_hash(plan: StudyPlan) -> str | None:
-    """Return the hash of the images of the results that are kept; None without such results."""
-    kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
-    return next((state.record.data_hash for state in kept if state.record), None)
 
 
 def _keep_stale_trial(
