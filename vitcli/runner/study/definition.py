@@ -418,7 +418,6 @@ def _equal_compute(
 
 
 def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
-    """Refuse equal variants, and variants with other images than the baseline."""
     base = variants[0]
     for i, variant in enumerate(variants):
         where = f"{places.where(('variants', variant.name))}: variant {variant.name!r}"

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import torch
 
-from vitcli.core.spec import AugmentSpec, ExperimentSpec
+from vitcli.core.spec import AugmentSpec
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
@@ -79,13 +79,9 @@ def estimate_study(
     spent_seconds: float = 0.0,
     on_message: Callable[[str], None] = ignore_message,
 ) -> StudyEstimate:
-    """Return the training times of a plan.
+    """Return the training times of a plan: those of finished trials, or measured on random images.
 
-    The time of a variant is that of its finished trials. Without one, it is measured on random
-    images.
-
-    Args:
-        spent_seconds: What this process has taken to start; a study and its workers take it again.
+    This process took ``spent_seconds`` to start; a study and its workers take them again.
     """
     torch.set_num_threads(plan.study.threads)
     device_type = pick_device(options.device).type
@@ -126,7 +122,11 @@ def limit_workers(
     if device.type != "cuda" or wanted < 2:
         return count
     variants = {trial.variant: trial.spec for trial in plan.trials}
-    largest = max(variants, key=lambda name: _stated_bytes(variants[name]))
+    stated: dict[str, int] = {}
+    for name, spec in variants.items():
+        resolved = fit_to_data(spec, describe_data(spec.data))
+        stated[name] = memory_bytes(resolved, abstract_module(resolved))
+    largest = max(stated, key=lambda name: stated[name])
     experiment = Experiment(plan.study.name, variants[largest], plan.study.path, variant=largest)
     each = make_estimate(experiment, options.device).memory_bytes + WORKER_BYTES
     torch.cuda.empty_cache()
@@ -139,8 +139,3 @@ def limit_workers(
         f" {free / 2**30:.1f} GiB are free; training {fitting} at once"
     )
     return fitting
-
-
-def _stated_bytes(spec: ExperimentSpec) -> int:
-    resolved = fit_to_data(spec, describe_data(spec.data))
-    return memory_bytes(resolved, abstract_module(resolved))

@@ -120,7 +120,6 @@ def with_scores(
 
 
 def _by_class(differences: Scores, labels: NDArray[np.int64]) -> tuple[float, ...]:
-    """Return the mean of differences (I,) over the images of each class."""
     if not len(labels):
         return ()
     sums = np.bincount(labels, differences)

@@ -148,7 +148,6 @@ def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
 
 
 def _sentences(texts: Mapping[str, object]) -> str:
-    """Return the texts whose value is true, joined."""
     return " ".join(text for text, is_shown in texts.items() if is_shown)
 
 

@@ -85,7 +85,6 @@ def run_study(
 def _drive(
     plan: StudyPlan, options: Options, setup: Setup, on_event: Callable[[TrialEvent], None]
 ) -> dict[str, TrialState]:
-    """Train the trials of a plan; return all states."""
     max_failures = 1 if options.fail_fast else None
     drive = Drive(plan.root, setup, on_event, budget=options.budget, max_failures=max_failures)
     drive.run([trial.folder for trial in plan.trials])
@@ -100,7 +99,6 @@ def _drive(
 def _set_up(
     plan: StudyPlan, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    """Return how the engine trains the trials of a plan."""
     count, pin = options.jobs, False
     if options.cluster.engine == "local":
         from vitcli.runner.machine.device import pick_device
@@ -231,7 +229,6 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
 
 
 def _is_written(plan: StudyPlan) -> bool:
-    """Return whether the folder has a plan with these trials and saved results."""
     stored = RunDir(plan.root).read(PLAN)
     taken = {folder for folder, state in plan.states.items() if state.source}
     return (

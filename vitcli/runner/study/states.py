@@ -117,7 +117,6 @@ def _has_only_weights(run: RunDir) -> bool:
 
 
 def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
-    """Return the state of a finished trial, which is another if its files contradict each other."""
     name = row.headline.name
     value = record.result.number(f"test_{name}")
     if value is None:

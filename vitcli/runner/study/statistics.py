@@ -138,27 +138,24 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
     # folds, a p-value decides with any number of seeds, so none is pooled.
     is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
     pools: dict[int, SeedVariance | None] = {}
-    planned, m = doc.planned_seeds, num_tests(doc)
     looks: list[list[Look]] = []
     for row, values in zip(variants, differences, strict=True):
         looks.append([])
-        for pairs in looks_at(len(values), planned):
+        for pairs in looks_at(len(values), doc.planned_seeds):
             first = values[:pairs]
             if doc.folds and len({*first}) == 1:
                 continue  # equal differences do not tell how much those of other images vary
-            if pairs not in pools:
-                pools[pairs] = None
-                if is_pooled:
-                    pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
-            own, pooled = _errors(row, first, pools[pairs], doc)
+            if is_pooled and pairs not in pools:
+                pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
+            own, pooled = _errors(row, first, pools.get(pairs), doc)
             if own is not None:
                 looks[-1].append(
                     Look(
                         pairs=pairs,
                         own=own,
                         pooled=pooled,
-                        planned=planned,
-                        num_tests=m,
+                        planned=doc.planned_seeds,
+                        num_tests=num_tests(doc),
                         differences=() if doc.folds else first,
                     )
                 )
@@ -188,7 +185,6 @@ def _withheld(row: VariantResult, doc: StudyResult) -> Withheld | None:
 
 
 def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
-    """Return the statistics of a row alone, without differences."""
     values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
@@ -249,7 +245,6 @@ def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> tuple[int | No
 def _with_intervals(
     found: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
 ) -> RowStatistics:
-    """Return a row with its intervals, its p, and what its seeds can detect."""
     last, m = looks[-1], num_tests(doc)
     most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
     low, high = interval_of_looks(looks, lambda look: _headline_interval(row, look), most)

@@ -341,7 +341,6 @@ def _flops(line: TableRow) -> str:
 
 
 def _speed(line: TableRow) -> str:
-    """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
     return f"{statistics.median(rates):,.0f}" if rates else ""
 
