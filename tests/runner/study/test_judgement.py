@@ -115,15 +115,6 @@ def test_pooled_seeds_by_hand():
     assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
 
 
-def test_a_row_that_diverged_is_not_pooled():
-    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
-    found = [
-        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
-        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
-    ]
-    assert found[0] == found[1]
-
-
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 THREE = EIGHT[:3]
 MARGIN: dict[str, Any] = {"margin": 2.0}
@@ -238,3 +229,12 @@ def test_trials_with_other_numbers_of_test_images_are_not_compared():
     np.savez(run.path / "predictions.npz", logits=logits, labels=np.zeros(1000, np.int64))
     with pytest.raises(InputError, match="1000 and 2000"):
         read_results(study, ROOT)
+
+
+def test_a_row_that_diverged_is_not_pooled():
+    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
+    found = [
+        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
+        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
+    ]
+    assert found[0] == found[1]

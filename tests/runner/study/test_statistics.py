@@ -19,7 +19,7 @@ from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import Plan, State
-from vitcli.runner.study.statistics import RowStatistics, compare, sampling_error, scores
+from vitcli.runner.study.statistics import RowStatistics, compare, scores
 
 UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
 EIGHT = (0.90, 0.91, 0.92, 0.93, 0.94, 0.91, 0.90, 0.92)
@@ -97,11 +97,6 @@ def test_folds_decide_by_p_also_for_equivalence_and_in_other_repetitions():
     ]  # fmt: skip
 
 
-def test_two_folds_have_no_interval_and_say_what_is_missing():
-    row = compare(make_study({"base": EIGHT[:2], "less": [0.1, 0.2]}, **FOLDS))[1]
-    assert (row.ci_low, row.p, row.seeds_missing) == (None, None, 1)
-
-
 def test_folds_have_other_test_images_so_single_images_are_not_compared(here):
     for folds, is_compared in ((None, True), (2, False)):
         for variant in ("full", "no-norm"):
@@ -122,14 +117,6 @@ def test_the_sources_drop_has_no_rounding_noise():
     row = compare(doc)[1]
     assert (row.source_drop, row.ci_low, row.ci_high) == (-8.7, -8.7, -8.7)
     assert compare(doc.replace(same_setting=True))[1].verdict == "open"
-
-
-def test_sampling_error_by_hand():
-    # 1.959964 * sqrt(0.9 * 0.1 / 2500) = 1.959964 * 0.006.
-    doc = make_study({"base": [0.89, 0.91, "failed"]}, num_test=2500)
-    assert sampling_error(doc) == close(1.1759784)
-    assert sampling_error(doc.replace(num_test=None)) is None
-    assert sampling_error(make_study({"base": ["failed"]})) is None
 
 
 def count(trials, *states):
