@@ -226,8 +226,9 @@ def losses_of_report(results: Results) -> Finding:
     doc, rows = found
     base, *variants = rows.values()
     judged = [row for row in variants if row.source_drop is not None]
+    what = "" if doc.same_setting else "direction "
     text = "; ".join(
-        f"{row.variant} {difference_text(row, base)}, {row.verdict}"
+        f"{row.variant} {difference_text(row, base)}, {what}{row.verdict}"
         f" (stated {signed(row.source_drop, 1)})"
         for row in judged
     )
