@@ -61,17 +61,6 @@ def total_seconds(trials: Sequence[float], count: int) -> float:
     return max(busy)
 
 
-def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
-    """Return the training times of the variant's trials that finished in this study."""
-    states = [plan.states[trial.folder] for trial in plan.study.trials([variant])]
-    results = [state.record.result for state in states if state.record and not state.source]
-    return [
-        result.train_seconds + result.measured.get("pretrain_seconds", 0)
-        for result in results
-        if result.train_seconds
-    ]
-
-
 def estimate_study(
     plan: StudyPlan,
     options: Options,
@@ -87,7 +76,12 @@ def estimate_study(
     device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
     flops: dict[str, int] = {}
-    known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
+    known: dict[str, list[float]] = {trial.variant: [] for trial in plan.trials}
+    for trial in plan.study.trials([*known]):
+        state = plan.states[trial.folder]
+        if state.record and not state.source and (took := state.record.result.train_seconds):
+            before = state.record.result.measured.get("pretrain_seconds", 0)
+            known[trial.variant].append(took + before)
     if unknown := sum(not times for times in known.values()):
         on_message(f"timing {quantity(unknown, 'variant')} on random images")
     for name, times in known.items():

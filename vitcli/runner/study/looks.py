@@ -185,10 +185,6 @@ class Look:
     """Paired differences with independent signs. Without them, as with folds and in a factorial
     study, the t test alone decides."""
 
-    @property
-    def is_planned(self) -> bool:
-        return self.pairs == self.planned
-
     def level(self, alpha: float) -> float:
         return level(self.pairs, self.planned, alpha)
 

@@ -211,11 +211,14 @@ def _compare_row(row: VariantResult, looks: Sequence[Look], doc: StudyResult) ->
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
     missing, needed = _missing(row, len(differences), doc)
+    source, source_drop = doc.reference.rows if doc.reference else {}, None
+    if row.variant in source and baseline.variant in source:
+        source_drop = rounded(source[row.variant].accuracy - source[baseline.variant].accuracy)
     found = replace(
         _describe_row(row, doc),
         num_pairs=len(differences),
         difference=rounded(np.mean(differences)) if differences else None,
-        source_drop=_source_drop(doc, row.variant),
+        source_drop=source_drop,
         seeds_missing=missing,
         plan_needed=needed,
     )
@@ -247,7 +250,18 @@ def _with_intervals(
 ) -> RowStatistics:
     last, m = looks[-1], num_tests(doc)
     most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
-    low, high = interval_of_looks(looks, lambda look: _headline_interval(row, look), most)
+
+    def headline(look: Look) -> Interval | None:
+        # With few seeds, Satterthwaite's is too narrow at the levels of unplanned looks.
+        if (
+            row.contrast
+            and look.pairs == doc.planned_seeds
+            and (known := row.contrast.at(look.pairs))
+        ):
+            return known.interval(look.level(ALPHA))
+        return look.interval(look.own, ALPHA)
+
+    low, high = interval_of_looks(looks, headline, most)
     joint_low, joint_high = interval_of_looks(
         looks, lambda look: look.interval(look.own, ALPHA / m), most
     )
@@ -272,17 +286,6 @@ def _with_intervals(
     )
 
 
-def _headline_interval(row: VariantResult, look: Look) -> Interval | None:
-    """Return the interval of one look, not adjusted for the rows.
-
-    With few seeds, Satterthwaite's interval is too narrow at the levels of unplanned looks.
-    """
-    known = row.contrast.at(look.pairs) if row.contrast else None
-    if known and look.is_planned:
-        return known.interval(look.level(ALPHA))
-    return look.interval(look.own, ALPHA)
-
-
 def interval_of_looks(
     looks: Sequence[Look], interval: Callable[[Look], Interval | None], most: float
 ) -> tuple[float | None, float | None]:
@@ -303,13 +306,6 @@ def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
     Otherwise the trials that are left are a biased sample, for which no test is valid.
     """
     return _withheld(row, doc) in (None, "incomplete")
-
-
-def _source_drop(doc: StudyResult, variant: str) -> float | None:
-    rows = doc.reference.rows if doc.reference else {}
-    if variant not in rows or doc.rows[0].variant not in rows:
-        return None
-    return rounded(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
 
 
 def sampling_error(doc: StudyResult) -> float | None:

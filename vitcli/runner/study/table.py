@@ -267,7 +267,10 @@ def _source_columns(doc: StudyResult) -> list[FilledColumn]:
         return [(Column(f"source's {name}", "r"), cell)] if shown else []
 
     return [
-        (Column(f"source's {doc.headline.title}", "r"), _source_score),
+        (
+            Column(f"source's {doc.headline.title}", "r"),
+            lambda line: plain(line.found.source_score, line.digits),
+        ),
         (Column("source's drop", "r"), lambda line: signed(line.found.source_drop, line.digits)),
         *given("parameters"),
         *given("hours"),
@@ -283,11 +286,6 @@ def score_text(score: float, headline: Metric) -> str:
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
-def _source_score(line: TableRow) -> str:
-    value = line.found.source_score
-    return "" if value is None else f"{value:.{line.digits}f}"
-
-
 def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
@@ -300,8 +298,8 @@ def _unfinished(line: TableRow) -> str:
 
 
 def _diverged(line: TableRow) -> str:
-    n = line.found.num_diverged
-    return f"{n} of {len(line.row.trials)}" if n else "0"
+    count = line.found.num_diverged
+    return f"{count} of {len(line.row.trials)}" if count else "0"
 
 
 def _score(line: TableRow) -> str:
