@@ -10,7 +10,7 @@ from rich.text import Text
 from vitcli.cli.console import is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.study.plan import Options, StudyPlan, worker_count
+from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
@@ -160,7 +160,7 @@ def where(options: Options, count: int) -> str:
 
 
 @contextmanager
-def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
+def view(plan: StudyWork, options: Options) -> Iterator[Lines]:
     """Yield the display for stderr: bars on a terminal if there are trials, otherwise lines."""
     count = worker_count(plan.study, options) if plan.trials else 1
     row, place = plan.study.baseline.spec.task.row, where(options, min(count, len(plan.trials)))

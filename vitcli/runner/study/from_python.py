@@ -101,9 +101,9 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
         )
     if study.note:
         on_message(f"note: {study.note}")
-    plan = plan_study(study, root, names)
-    on_message(f"study {study.name} in {root}: {count_states(plan.states)}")
-    states = run_study(plan, options, reporter(on_message, study.baseline.spec.task.row))
+    work = plan_study(study, root, names)
+    on_message(f"study {study.name} in {root}: {count_states(work.states)}")
+    states = run_study(work, options, reporter(on_message, study.baseline.spec.task.row))
     document = read_results(study, root, names, states=states).replace(command=options.command)
     publish(document, root)
     left = states_without_result(states)

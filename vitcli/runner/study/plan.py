@@ -1,4 +1,4 @@
-"""The plan of a study: the trials still to train, and an estimate of their cost."""
+"""The work of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
 from collections.abc import Collection, Mapping
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyPlan:
+class StudyWork:
     """The state of every trial, the trials to train, and the disk space for them."""
 
     study: Study
@@ -100,8 +100,8 @@ def plan_study(
     *,
     rerun: Collection[str] = (),
     saved: SavedTrials | None = None,
-) -> StudyPlan:
-    """Return the plan of a study, or of the variants ``only``; those of ``rerun`` train again.
+) -> StudyWork:
+    """Return the work of a study, or of the variants ``only``; those of ``rerun`` train again.
 
     Before a training, every model is built without memory, so that mistakes are found.
     """
@@ -124,7 +124,7 @@ def plan_study(
         and (count := state.record.result.parameters)
     }
     parameters = model_sizes(study) if trials else known
-    return StudyPlan(
+    return StudyWork(
         study=study,
         root=root,
         names=only,
@@ -165,8 +165,8 @@ def worker_count(study: HasTrials, options: Options) -> int:
     return max(1, len(allowed_cores()) // study.threads)
 
 
-def current_states(plan: StudyPlan) -> dict[str, TrialState]:
-    return trial_states(plan.study, plan.root, plan.names, plan.saved, ignore=plan.rerun)
+def current_states(work: StudyWork) -> dict[str, TrialState]:
+    return trial_states(work.study, work.root, work.names, work.saved, ignore=work.rerun)
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
