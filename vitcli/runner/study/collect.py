@@ -178,19 +178,16 @@ def _row(
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    results = [
-        [trial_result(trial.spec.seed, trial.config_hash, states[trial.folder]) for trial in trials]
-        for trials in per_setting
-    ]
     candidates: tuple[Candidate, ...] = ()
-    index = 0
+    index, shown = 0, states
     chosen: dict[str, Any] | None = None
     if study.tune:
         candidates, best = _choose_setting(
             per_setting, states, study.baseline.spec.task.row.headline
         )
         if best is None:  # no single setting may stand for the variant yet
-            results = [[_without_numbers(trial) for trial in results[0]]]
+            waiting = TrialState(state="missing", reason="not all settings are trained yet")
+            shown = {place: waiting if state.record else state for place, state in states.items()}
         else:
             index, chosen = best, variant.settings[best][0]
     measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
@@ -201,7 +198,10 @@ def _row(
         or parameters.get(variant.name),
         forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
         kernels=_distinct(each.kernels for each in measured),
-        trials=tuple(results[index]),
+        trials=tuple(
+            trial_result(trial.spec.seed, trial.config_hash, shown[trial.folder])
+            for trial in per_setting[index]
+        ),
         candidates=candidates,
         chosen=chosen,
     )
@@ -220,13 +220,6 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
         noted |= {EPOCHS}
     differing = differences(study.baseline.spec, variant.spec)
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
-
-
-def _without_numbers(trial: TrialResult) -> TrialResult:
-    if trial.state in RESULT_STATES:
-        trial = trial.replace(state="missing", reason="not all settings are trained yet")
-    kept = ("seed", "state", "reason", "config_hash")
-    return TrialResult(**{name: getattr(trial, name) for name in kept})
 
 
 def _choose_setting(

@@ -6,7 +6,6 @@ own trials come first.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
@@ -153,10 +152,9 @@ def save_trial(
         "config": portable_fields(changed_fields(trial.spec)),
         "record": record.model_dump(mode="json", exclude=unknown),
     }
-    read = partial(_condensed, trial, run) if record.state == "finished" else None
-    save(folder, value, read, replace=replace)
 
+    def read() -> Arrays:
+        content = read_bounded(run.path / "predictions.npz", MAX_BYTES)
+        return condensed(read_outputs(content), trial.spec.task.row)
 
-def _condensed(trial: Trial, run: RunDir) -> Arrays:
-    content = read_bounded(run.path / "predictions.npz", MAX_BYTES)
-    return condensed(read_outputs(content), trial.spec.task.row)
+    save(folder, value, read if record.state == "finished" else None, replace=replace)
