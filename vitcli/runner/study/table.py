@@ -118,18 +118,16 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
     ]
     sentences = {
         "Mean \u00b1 standard deviation over n seeds.": any(
-            found.score_sd is not None for found in numbers
+            row.score_sd is not None for row in numbers
         ),
         "In brackets: 95 % interval of the difference, paired by seed.": any(
-            found.ci_low is not None for found in numbers
+            row.ci_low is not None for row in numbers
         ),
         f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
         and not doc.parts,
-        "Rows with unfinished trials are not complete.": any(
-            found.num_unfinished for found in numbers
-        ),
+        "Rows with unfinished trials are not complete.": any(row.num_unfinished for row in numbers),
         "Diverged trials have no number, so their rows look better than they are.": any(
-            found.num_diverged for found in numbers
+            row.num_diverged for row in numbers
         ),
     }
     legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
