@@ -7,8 +7,7 @@ from statistics import fmean
 import numpy as np
 from study_tables import document, listed
 
-from vitcli.runner.study.effects import cell_scores, chance_score, effect_name
-from vitcli.runner.study.factorial import Effect, Scores, effects
+from vitcli.runner.study.factorial import Effect, Scores, cell_scores, chance_score, effects
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import join_words, p_text
@@ -99,7 +98,7 @@ def beside(name: str, change: str) -> str:
     doc = document(name)
     scores = cell_scores(doc)
     pairs = [each for each in effects(doc.parts, scores, doc.planned_seeds) if len(each.parts) == 2]
-    known = [f"`{effect_name(e)}`" for e in pairs if change in e.parts and e.decided_at]
+    known = [f"`{e.name}`" for e in pairs if change in e.parts and e.decided_at]
     said = f"no interaction of `{change}` is clear"
     if known:
         said = f"these interactions are clear: {join_words(known)}"

@@ -2,17 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
 
 from experiments.claims.item import Finding, Word
 from experiments.claims.result_files import Results, not_run
 from vitcli.core.inspect import random_tensors
 from vitcli.runner.study.judgement import (
     Agreement,
-    Withheld,
     deciding_interval,
     direction,
-    place,
+    is_withheld,
 )
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare, rebase
@@ -228,9 +226,9 @@ def losses_of_report(results: Results) -> Finding:
     doc, rows = found
     base, *variants = rows.values()
     judged = [row for row in variants if row.source_drop is not None]
-    told = {"same": "same direction", "opposite": "opposite direction"}
+    what = "" if doc.same_setting else "direction "
     text = "; ".join(
-        f"{row.variant} {difference_text(row, base)}, {told.get(str(row.verdict), row.verdict)}"
+        f"{row.variant} {difference_text(row, base)}, {what}{row.verdict}"
         f" (stated {signed(row.source_drop, 1)})"
         for row in judged
     )
@@ -240,10 +238,7 @@ def losses_of_report(results: Results) -> Finding:
 
 def agrees(verdict: Agreement | None) -> bool | None:
     """Return whether a row agrees with the loss that the source states; None if that is open."""
-    if verdict in ("replicates", "same"):
-        return True
-    is_open = verdict in (None, "undecided", "too wide to say", *get_args(Withheld))
-    return None if is_open else False
+    return None if verdict in (None, "open") else verdict == "agrees"
 
 
 ORDER = ("no-layernorm", "no-residual", "no-positional-encoding", "no-ffn")
@@ -285,6 +280,14 @@ def vits_text(rows: dict[str, RowStatistics]) -> str:
     return f"against {base.variant}: {', '.join(texts)}"
 
 
+def is_above(row: RowStatistics, value: float) -> bool | None:
+    """Return whether the difference of a row lies above a value other than 0; None if open."""
+    limits = deciding_interval(row)
+    if is_withheld(row.effect) or limits is None or limits[0] <= value <= limits[1]:
+        return None
+    return limits[0] > value
+
+
 def near_resnet(results: Results) -> Finding:
     """Judge whether a ViT is as close to a ResNet as in the report."""
     found = rows_of(results, CLASSIFICATION)
@@ -292,8 +295,7 @@ def near_resnet(results: Results) -> Finding:
         return found
     doc, rows = found
     _, *vits = rows.values()
-    places = [place(row, -STATED_GAP) for row in vits]
-    word = of_parts({"above": True, "below": False}.get(where) for where in places)
+    word = of_parts(is_above(row, -STATED_GAP) for row in vits)
     text = f"{vits_text(rows)}; the report calls {signed(-STATED_GAP, 1)} points competitive"
     return with_source(doc, word, text, seeds_of(rows))
 

@@ -4,7 +4,6 @@ Random studies of five parts are drawn, as `ablation-factorial` is: 32 cells, ea
 seeds. No part has an effect. The cells differ in variance, as the cases say. Measured are
   single     share of effects with p <= 0.05, before any adjustment
   any        share of studies in which an effect has p <= 0.05 after Holm's method
-  higher     share of studies in which the interactions of three or more parts have p <= 0.05
   pooled     ``single``, if one variance is assumed for all cells
 By default all is written to experiments/results/statistics/factorial.json.
 """
@@ -20,8 +19,8 @@ import numpy as np
 from scipy import special
 
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.combinations import Cell, cells
-from vitcli.runner.study.factorial import Effect, effects, higher_interactions
+from vitcli.runner.study.definition import Cell, cells
+from vitcli.runner.study.factorial import Effect, effects
 from vitcli.runner.study.result import MIN_PAIRS
 from vitcli.runner.study.significance import ALPHA
 
@@ -69,12 +68,10 @@ def pooled(found: Sequence[Effect], seeds: int) -> list[bool]:
 
 def one_study(table: Table, seeds: int) -> dict[str, float]:
     """Return what is found in a study without any effect."""
-    found, higher = effects(PARTS, table, max(MIN_PAIRS, seeds)), higher_interactions(PARTS, table)
-    assert higher
+    found = effects(PARTS, table, max(MIN_PAIRS, seeds))
     return {
         "single": float(np.mean([each.p <= ALPHA for each in found])),
         "any": any(each.p_holm <= ALPHA for each in found),
-        "higher": higher.p <= ALPHA,
         "pooled": float(np.mean(pooled(found, seeds))),
     }
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.mean_error import MeanError
-from vitcli.runner.study.significance import ALPHA
+from vitcli.runner.study.significance import ALPHA, MeanError
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "folds.json"
 CLASSES, EACH, FEATURES = 3, 40, 8

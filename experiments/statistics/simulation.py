@@ -29,11 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.crossed import cross
+from vitcli.runner.study.images import cross
 from vitcli.runner.study.judgement import find_differences, find_equivalent
 from vitcli.runner.study.looks import Look, level
-from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
-from vitcli.runner.study.significance import ALPHA, rounded
+from vitcli.runner.study.significance import ALPHA, MeanError, pool_seed_variance, rounded
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "simulation.json"
 VARIANTS, IMAGES = 5, 200
@@ -117,12 +116,12 @@ def looks(tables: Table) -> list[list[Look]]:
     return [
         [
             Look(
-                differences=[rounded(difference) for difference in table.mean(1)],
+                pairs=len(table),
                 own=first,
                 pooled=second,
                 planned=tables.shape[1],
                 num_tests=VARIANTS,
-                folds=False,
+                differences=[rounded(difference) for difference in table.mean(1)],
             )
         ]
         for table, first, second in zip(tables, own, pooled, strict=True)

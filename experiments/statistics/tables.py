@@ -20,7 +20,6 @@ FOLDS = {"corrected": "corrected t test", "uncorrected": "t test of independent 
 FACTORIAL = {
     "single": "an effect, unadjusted",
     "any": "any effect, after Holm",
-    "higher": "three or more parts",
     "pooled": "an effect, if one variance is assumed",
 }
 

@@ -43,8 +43,6 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     stored = json.loads((ROOT / "results.json").read_text())
     assert json.loads(typed("ablate mine.yaml --format json")[0]) == stored
     assert document.rows[1].changes == {"model.norm": "none"}
-    typed("ablate mine.yaml --table-only --checklist answers.md")
-    assert "seed" in Path("answers.md").read_text()
 
 
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):

@@ -126,7 +126,7 @@ EXCLUDING = (
     *("ablate --dry-run --table-only", "search x --dry-run --status", "ablate --first --json"),
     *("predict x.png --reject 0 --coverage 0.9", "ablate --first --only full"),
     *("ablate --status --rerun", "ablate --status --format md", "ablate --dry-run --details"),
-    *("ablate --dry-run --checklist a.md", "ablate --table-only --first"),
+    "ablate --table-only --first",
     *("ablate --status --caption x", "table a.csv --caption x --format csv"),
 )
 

@@ -30,7 +30,7 @@ def test_options_reach_the_document(results):
     words += ["--plan", "5"]
     columns = ["--score", "score", "--variant", "variant", "--pairs", "seed"]
     doc = json.loads(printed("table", "results.csv", *words, *columns, "--format", "json"))
-    assert (doc["rows"][0]["variant"], doc["margins"][0]["points"]) == ("b", 2)
+    assert (doc["rows"][0]["variant"], doc["margin"]) == ("b", 2)
     assert doc["plan"]["seeds"] == 5
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0, plan=5)

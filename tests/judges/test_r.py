@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tests.judges.conftest import Judge
-from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.images import cross
 from vitcli.runner.study.significance import holm, sign_flip_p
 
 JUDGE = Judge("R", "GPL-2 and GPL-3", "intervals, p-values and effects", of="4.2.2, lme4 1.1-31")

@@ -40,7 +40,7 @@ from vitcli.runner.text import quantity
 if TYPE_CHECKING:
     from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.definition import Study
-    from vitcli.runner.study.plan import Options, StudyPlan
+    from vitcli.runner.study.plan import Options, StudyWork
     from vitcli.runner.study.result import StudyResult
     from vitcli.runner.study.saved import SavedTrials
 
@@ -111,22 +111,12 @@ FailFast = Annotated[
     bool,
     typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.", hidden=True),
 ]
-Checklist = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write answers to a reproducibility checklist into this Markdown file.",
-        show_default=False,
-        hidden=True,
-    ),
-]
-
 
 USELESS = {
-    "--status": ("--first", "--rerun", "--format", "--checklist", "--details", "--caption"),
+    "--status": ("--first", "--rerun", "--format", "--details", "--caption"),
     "--table-only": ("--first", "--rerun"),
-    "--dry-run": ("--format", "--checklist", "--details", "--caption"),
-    "--first": ("--only", "--format", "--checklist", "--details", "--caption"),
+    "--dry-run": ("--format", "--details", "--caption"),
+    "--first": ("--only", "--format", "--details", "--caption"),
 }
 """Options that have no effect beside another one."""
 
@@ -139,7 +129,6 @@ class Request:
     root: Path
     names: tuple[str, ...]
     form: Format
-    checklist: Path | None
     save: Path | None
     details: bool
     caption: str | None
@@ -172,7 +161,6 @@ def ablate(
     rerun: Rerun = False,
     fail_fast: FailFast = False,
     save: Save = None,
-    checklist: Checklist = None,
     json: Json = False,
 ) -> None:
     """Train the variants of a study and print their results.
@@ -194,12 +182,11 @@ def ablate(
     exclude({"--first": first and not dry_run, "--json": json})
     has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only, "--first": first}
-    given |= {"--only": bool(only), "--rerun": rerun, "--checklist": bool(checklist)}
+    given |= {"--only": bool(only), "--rerun": rerun}
     given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
     exclude_useless(given, USELESS)
     refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
-    check_checklist(checklist)
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -215,7 +202,6 @@ def ablate(
         root=output or default_root(chosen),
         names=names,
         form=Format.json if json else form,
-        checklist=checklist,
         save=save,
         details=details,
         caption=caption,
@@ -239,13 +225,13 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
 
     study, root, names = request.study, request.root, request.names
     saved = saved_trials(request.save, options)
-    plan = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
-    announce(plan)
-    warn_about_bf16(plan, options.device)
+    work = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
+    announce(work)
+    warn_about_bf16(work, options.device)
     if dry_run:
-        show_plan(plan, options, as_json=request.as_json)
+        show_plan(work, options, as_json=request.as_json)
         return
-    states = train(plan, options, request.save)
+    states = train(work, options, request.save)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
@@ -279,47 +265,47 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
     return saved_for_training(folder, options)
 
 
-def announce(plan: "StudyPlan") -> None:
+def announce(work: "StudyWork") -> None:
     """Print the study, the number of trials in each state, and why trials are trained again."""
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.run.folder import RESULT_STATES
     from vitcli.runner.study.plan import count_states, explain_states
 
-    study = plan.study
+    study = work.study
     say(f"study {shown_name(study.name, study.path)}")
-    variants = quantity(len(plan.names), "variant")
-    say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(plan.states)}")
-    announce_saved(plan.states, plan.saved)
+    variants = quantity(len(work.names), "variant")
+    say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(work.states)}")
+    announce_saved(work.states, work.saved)
     begun = {
-        trial.folder: plan.states[trial.folder]
-        for trial in plan.trials
-        if plan.states[trial.folder].state not in ("missing", *RESULT_STATES)
+        trial.folder: work.states[trial.folder]
+        for trial in work.trials
+        if work.states[trial.folder].state not in ("missing", *RESULT_STATES)
     }
     for line in explain_states(begun):
         say(f"  {line}")
 
 
-def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
+def warn_about_bf16(work: "StudyWork", device: str) -> None:
     """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
-    if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
+    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
         from vitcli.runner.machine.products import warn_if_emulated
 
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 
-def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":
-    """Train the trials of a plan and show their progress; return all states."""
+def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, TrialState]":
+    """Train what is left of a study and show their progress; return all states."""
     from vitcli.cli.trials import view
     from vitcli.runner.study.run import run_study
 
-    with view(plan, options) as screen:
-        return run_study(plan, options, screen.show, save=save)
+    with view(work, options) as screen:
+        return run_study(work, options, screen.show, save=save)
 
 
 def show_table(
     request: Request, states: "Mapping[str, TrialState]", saved: "SavedTrials | None"
 ) -> "StudyResult":
-    """Print the table of a study, and write its checklist; return its document."""
+    """Print the table of a study; return its document."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
@@ -332,11 +318,6 @@ def show_table(
     else:
         details, caption = request.details, request.caption
         emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
-    if request.checklist is not None:
-        from vitcli.runner.files import commit
-        from vitcli.runner.study.checklist import checklist as answers
-
-        commit(request.checklist, f"{answers(doc)}\n".encode())
     return doc
 
 
@@ -360,15 +341,15 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     first = study.trials()[0]
     rerun = (first.variant,) if request.rerun_variants else ()
     saved = saved_trials(request.save, options)
-    plan = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
-    plan = replace(plan, trials=[t for t in plan.trials if t.folder == first.folder])
+    work = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
+    work = replace(work, trials=[t for t in work.trials if t.folder == first.folder])
     here = replace(options, cluster=Cluster(), jobs=1)
     say(f"study {study.name}: the first trial, {first.folder}, on this machine")
-    announce_saved(plan.states, saved)
+    announce_saved(work.states, saved)
     if dry_run:
-        show_plan(plan, here, as_json=request.as_json)
+        show_plan(work, here, as_json=request.as_json)
         return
-    states = train(plan, here, request.save)
+    states = train(work, here, request.save)
     refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
     say(f"the trial counts: its result is part of the study in {root}")
     say(f"next    {options.command.replace(' --first', '')}")
@@ -383,11 +364,3 @@ def refuse_folds(study: "Study") -> None:
             "--format trials: 'vitcli table' knows no folds, so its intervals would be too narrow;"
             " leave out data.folds or take another format"
         )
-
-
-def check_checklist(checklist: Path | None) -> None:
-    """Refuse a file that could not be written after the training."""
-    from vitcli.runner.files import require_folder
-
-    if checklist:
-        require_folder(checklist, "--checklist")

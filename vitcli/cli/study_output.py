@@ -1,4 +1,4 @@
-"""What `vitcli ablate` prints about a study: its plan, states and missing results."""
+"""What `vitcli ablate` prints about a study: its work, states and missing results."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from vitcli.runner.text import duration, quantity, tera
 if TYPE_CHECKING:
     from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.definition import Study
-    from vitcli.runner.study.plan import StudyPlan
+    from vitcli.runner.study.plan import StudyWork
     from vitcli.runner.study.saved import SavedTrials
 
 
@@ -26,31 +26,31 @@ def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | Non
         say(f"  {trials}: the saved result is not used ({reason})")
 
 
-def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
+def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
     from vitcli.runner.study.estimate import estimate_study, read_own_pictures
     from vitcli.runner.train.dry_run import missing_data_note
 
     if options.cluster.engine == "local":
-        for name in dict.fromkeys(trial.spec.data.name for trial in plan.trials):
+        for name in dict.fromkeys(trial.spec.data.name for trial in work.trials):
             if note := missing_data_note(name, options.data_dir, options.offline):
                 say(note)
-        read_own_pictures(plan, options, say)
-    estimate = estimate_study(plan, options, spent_seconds=time.process_time(), on_message=say)
+        read_own_pictures(work, options, say)
+    estimate = estimate_study(work, options, spent_seconds=time.process_time(), on_message=say)
     found: list[dict[str, Any]] = [
         {
             "trial": trial.folder,
-            "state": plan.states[trial.folder].state,
-            "parameters": plan.parameters[trial.variant],
+            "state": work.states[trial.folder].state,
+            "parameters": work.parameters[trial.variant],
             "flops": estimate.flops[trial.variant],
             "seconds": estimate.by_variant[trial.variant],
         }
-        for trial in plan.trials
+        for trial in work.trials
     ]
     if as_json:
         total = {"seconds": estimate.total, "at_once": estimate.count}
-        place = {"study": plan.study.name, "folder": str(plan.root)}
-        emit_json(place | {"trials": found} | total | {"disk_bytes": plan.disk_bytes})
+        place = {"study": work.study.name, "folder": str(work.root)}
+        emit_json(place | {"trials": found} | total | {"disk_bytes": work.disk_bytes})
         return
     rows = [
         [
@@ -61,28 +61,28 @@ def show_plan(plan: "StudyPlan", options: Any, *, as_json: bool) -> None:
     ]
     if rows:
         emit(table(["trial", "state", "parameters", "TFLOP", "time"], rows, numeric=(2, 3, 4)))
-    emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
+    emit(f"to train  {len(rows)} of {quantity(len(work.states), 'trial')}")
     here = "" if options.cluster.engine == "local" else " on machines like this one"
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once{here}")
     if estimate.compile_seconds:
         allowance = duration(estimate.compile_seconds)
         emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
-    emit(f"planned   {planned_text(plan)}")
-    if not plan.study.parts:
-        emit(f"detects   {detectable_text(plan.study, plan.planned.seeds)}")
-    emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
+    emit(f"planned   {planned_text(work)}")
+    if not work.study.parts:
+        emit(f"detects   {detectable_text(work.study, work.planned.seeds)}")
+    emit(f"disk      {work.disk_bytes / 1e6:,.0f} MB when done ({work.root})")
 
 
-def planned_text(plan: "StudyPlan") -> str:
+def planned_text(work: "StudyWork") -> str:
     """Return the planned number of seeds, and what it means if others are asked for."""
     from vitcli.runner.run.folder import RESULT_STATES
 
-    planned, asked = plan.planned.seeds, len(plan.study.seeds)
+    planned, asked = work.planned.seeds, len(work.study.seeds)
     text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
     if asked <= planned:
         return text
     text += f". {asked} seeds are more, and need stronger evidence"
-    if all(state.state not in RESULT_STATES for state in plan.states.values()):
+    if all(state.state not in RESULT_STATES for state in work.states.values()):
         text += f"; planned_seeds: {asked} in the file plans them, before the first result"
     return text
 
@@ -90,8 +90,7 @@ def planned_text(plan: "StudyPlan") -> str:
 def detectable_text(study: "Study", planned: int) -> str:
     """Return the smallest difference that the planned seeds of a study can detect, in words."""
     from vitcli.runner.study.looks import level, seeds_needed
-    from vitcli.runner.study.mean_error import planned_error
-    from vitcli.runner.study.significance import ALPHA
+    from vitcli.runner.study.significance import ALPHA, planned_error
 
     comparisons = max(1, len(study.variants) - 1)
     folds = study.baseline.spec.data.folds

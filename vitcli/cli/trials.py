@@ -9,7 +9,7 @@ from rich.progress import Progress
 from vitcli.cli.console import say
 from vitcli.cli.live import Display, bars, scalars_text
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.study.plan import Options, StudyPlan, worker_count
+from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import duration, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent, seconds_left
@@ -101,7 +101,7 @@ def where(options: Options, count: int) -> str:
 
 
 @contextmanager
-def view(plan: StudyPlan, options: Options) -> Iterator[StudyDisplay]:
+def view(plan: StudyWork, options: Options) -> Iterator[StudyDisplay]:
     """Yield the display of the trials of a plan."""
     count = worker_count(plan.study, options) if plan.trials else 1
     row, place = plan.study.baseline.spec.task.row, where(options, min(count, len(plan.trials)))

@@ -150,10 +150,10 @@ def require_that_it_stays(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def require_folder(path: Path, option: str = "") -> None:
+def require_folder(path: Path) -> None:
     """Refuse a path whose folder does not exist, before any work is done."""
     if not path.parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
+        raise ConfigError(f"{path}: there is no folder {path.parent}")
 
 
 def require_replaceable(path: Path, is_own: Callable[[bytes], bool], what: str) -> None:

@@ -24,7 +24,6 @@ from vitcli.runner.study.result import Candidate, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 from vitcli.runner.tables import LATEX, read_csv, to_csv
-from vitcli.runner.text import signed
 
 DOC, HOSTILE = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
 DIFFERENCE = "difference [95 % CI]"
@@ -44,11 +43,6 @@ def test_incomplete_rows_name_their_open_trials():
     assert cell(DOC, "baseline", "not finished") == ""
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
-
-
-def test_p_of_many_pairs_is_drawn():
-    many = make_study({"base": [0.9, 0.91] * 9, "less": [0.8, 0.82] * 9})
-    assert "99,999 draws" in all_notes(many)
 
 
 def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
@@ -75,35 +69,23 @@ def test_a_tuned_study_shows_the_chosen_setting():
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
 
 
-def test_notes_count_the_compute_of_teachers_and_of_shared_pre_trainings():
-    def noted(first: dict[str, float], own: str = "", **costs: float) -> str:
-        """Return the notes of two rows of three trials; ``first`` are the costs of the first."""
-        rows = []
-        for name in ("base", "less, more"):
-            measured = [first, costs, costs]
-            trials = [t.replace(train_seconds=1800.0, measured=each)
-                      for t, each in zip(DOC.rows[0].trials, measured, strict=True)]  # fmt: skip
-            changes = {"task.teacher": name + own}
-            row = DOC.rows[0].replace(variant=name, trials=tuple(trials), changes=changes)
-            rows.append(row)
-        return all_notes(DOC.replace(rows=tuple(rows), threads=2))
-
-    costs = {"train_flops": 2e14, "teacher_flops": 1e14}
-    text = noted(costs, **costs)
-    assert "1.2 PFLOP (0.6 PFLOP by teachers; their own training is not recorded" in text
+def test_a_note_counts_a_shared_pre_training_once():
+    shared = {"train_flops": 2e14, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
+    rows = []
+    for name in ("base", "less, more"):
+        trials = [t.replace(train_seconds=1800.0, measured=shared) for t in DOC.rows[0].trials]
+        rows.append(DOC.rows[0].replace(variant=name, trials=tuple(trials)))
+    doc = DOC.replace(rows=tuple(rows), threads=2)
+    text = all_notes(doc)
+    assert "6 trainings, 1.5 PFLOP, 9 core hours" in text
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in text
-    costs |= {"teacher_train_flops": 4e12, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    text = noted(costs, **costs)
-    assert "6 trainings, 1.5 PFLOP" in text, "each pre-training is shared by two trials"
-    assert "their own training took 8 TFLOP more), 9 core hours" in text
-    assert "their own training took 0.024 PFLOP more)" in noted(costs, "/seed{seed}", **costs)
-    assert "6 trainings, 6 core hours." in noted({}, train_flops=2e14)
+    taught = rows[1].trials[0].replace(measured=shared | {"teacher_flops": 1e14})
+    rows[1] = rows[1].replace(trials=(taught, *rows[1].trials[1:]))
+    assert "the teachers' own training" in all_notes(doc.replace(rows=tuple(rows)))
 
 
 COSTS = [
     ({"train_flops": 4e12}, {"train_flops": 4.02e12}, None),
-    ({"train_flops": 4e12}, {"train_flops": 5.6e12}, ["4.00", "5.60"]),
-    ({"train_flops": 4e12}, {"train_flops": 4e12, "pretrain_flops": 2e9}, None),
     ({"train_flops": 4e12}, {"train_flops": 1.5e15, "pretrain_flops": 1e15}, ["4.00", "2,500"]),
     (
         {"train_flops": 4e9},
@@ -123,25 +105,16 @@ def test_rows_show_the_compute_of_a_trial_where_it_differs(ours, theirs, shown):
     ]
     doc = make_study({}, rows=tuple(rows), num_comparisons=1)
     assert [row.get("TFLOP per trial") for row in cells(doc)] == (shown or [None, None])
-    assert ("TFLOP per trial" in all_notes(doc)) == bool(shown)
     stored = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
     assert (stored[0]["flops_per_trial"] != "") == bool(ours)
 
 
 OTHER_KERNELS = [
-    ({}, [{}, {"model.depth": 2}], [(), ()], None),
-    ({}, [{}, {"model.attention": "Mine"}], [(), ()], "attention of b has no"),
-    (
-        {},
-        [{}, {"model.attention": {"name": "Mine", "power": 2}}],
-        [(), ()],
-        "attention of b has no",
-    ),
-    ({"model.attention": "linear"}, [{}, {"model.attention": "softmax"}], [(), ()], "of a has no"),
-    ({"model.attention": "linear"}, [{}, {"model.attention": "Mine"}], [(), ()], None),
-    ({"model.attention": "linear"}, [{}, {"model.family": "swin"}], [(), ()], "of a has no"),
-    ({}, [{}, {"model.norm": "none"}], [("native",), ("torch",)], "torch kernels trained b"),
-    ({}, [{}, {"model.norm": "none"}], [("native", "torch"), ("torch",)], "and torch kernels tr"),
+    ({}, {"model.depth": 2}, [(), ()], None),
+    ({}, {"model.attention": {"name": "Mine", "power": 2}}, [(), ()], "of b has no"),
+    ({"model.attention": "linear"}, {"model.attention": "Mine"}, [(), ()], None),
+    ({"model.attention": "linear"}, {"model.family": "swin"}, [(), ()], "of a has no"),
+    ({}, {"model.norm": "none"}, [("native",), ("torch",)], "torch kernels trained b"),
 ]
 
 
@@ -149,19 +122,12 @@ OTHER_KERNELS = [
 def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, told):
     rows = [
         make_row(name, [0.5], changes=changed, kernels=used)
-        for name, changed, used in zip("ab", changes, kernels, strict=True)
+        for name, changed, used in zip("ab", ({}, changes), kernels, strict=True)
     ]
     doc = make_study({}, rows=tuple(rows), base_config=base, num_comparisons=1)
     assert ("Kernels: " in all_notes(doc)) == bool(told)
     assert (told or "") in all_notes(doc)
     assert read_document(render(doc, "json")) == doc
-
-
-def test_notes_name_the_rows_that_stop_early():
-    base, *others = DOC.rows
-    early = others[0].replace(changes={"train.early_stopping": 2})
-    text = all_notes(DOC.replace(rows=(base, early)))
-    assert f"after the last epoch, and of {early.variant} with the weights of the best" in text
 
 
 def test_the_speed_of_a_model_is_the_median_over_its_trials():
@@ -170,11 +136,6 @@ def test_the_speed_of_a_model_is_the_median_over_its_trials():
     swin = make_row("swin", [], trials=trials, changes={"model.family": "swin"})
     doc = make_study({}, rows=(make_row("vit", [0.6]), swin))
     assert cell(doc, "swin", "images/s") == "1,500"
-
-
-def test_differences_have_a_sign():
-    values = (-8.7, 2.4, -0.001, 0.0, None)
-    assert [signed(value, 2) for value in values] == ["\u22128.70", "+2.40", "0.00", "0.00", ""]
 
 
 def test_each_format_writes_its_own_signs():
@@ -256,14 +217,9 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
 
 
 LEGENDS = [
-    (
-        {"base": [0.9], "less": [0.8]},
-        ["---", "needs 6 planned seeds"],
-        ["Mean", "brackets", "Diverged"],
-    ),
-    ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, ["Mean", "brackets"], ["---", "needs"]),
-    ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, ["Diverged", "unfinished"], ["---"]),
-    ({"base": [0.9, 0.91]}, ["Mean"], ["brackets", "---"]),
+    ({"base": [0.9], "less": [0.8]}, "--- needs", "Mean brackets Diverged"),
+    ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, "Mean brackets", "--- needs"),
+    ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, "Diverged unfinished", "---"),
 ]
 
 
@@ -273,16 +229,11 @@ def test_latex_has_a_short_legend_in_the_float_and_its_notes_as_comments(rows, h
     text = render(doc, "latex", caption="Ours & 50%").replace("\\textemdash{}", "---")
     inside, _, notes = text.partition("\n\\end{table}\n")
     legend = inside.partition("\\begin{flushleft}")[2]
-    assert all(word in legend for word in has)
-    assert not any(word in legend for word in lacks)
-    assert "more seed" not in inside
-    assert ("& --- &" in inside) == ("---" in has)
+    assert all(word in legend for word in has.split())
+    assert not any(word in legend for word in lacks.split())
     assert "\\caption{Ours \\& 50\\%}\n\\label{tab:made-up}" in inside
+    assert len(notes.splitlines()) >= len(build(doc).notes)
     assert all(line.startswith("% ") for line in notes.splitlines())
-    told = " ".join(line.removeprefix("% ") for line in notes.splitlines())
-    assert told == " ".join(" ".join(note.split()) for note in build(doc).notes).replace(
-        "\u00b1", "+-"
-    )
 
 
 def test_a_caption_replaces_the_question_in_every_format_that_has_one():

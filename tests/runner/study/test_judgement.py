@@ -3,10 +3,7 @@
 import csv
 import io
 import json
-import shutil
 from collections.abc import Sequence
-from datetime import date
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -19,72 +16,72 @@ from vitcli.cli.search_output import show_final
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.study.collect import read_margins, read_results
-from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.judgement import (
     Effect,
+    RowStatistics,
     Withheld,
     compare_with_source,
     judge_difference,
 )
-from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
-from vitcli.runner.study.notes import notes
 from vitcli.runner.study.page import html
 from vitcli.runner.study.plan import Options, plan_study
-from vitcli.runner.study.result import Margin, StudyResult
-from vitcli.runner.study.run import run_study, save_results, write_plan
-from vitcli.runner.study.saved import SAVED, SavedTrials
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.run import run_study, write_plan
+from vitcli.runner.study.significance import MeanError, pool_seed_variance
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import build, build_details, render
+from vitcli.runner.study.table import build, build_details, read_document, render
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> Any:
-    """Return the numbers of a row; without a p, the pooled interval is given, and decides."""
-    names = ("pooled_low", "pooled_high") if p is None else ("joint_low", "joint_high")
+def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> RowStatistics:
+    """Return a row; without a p, the pooled interval is given, and decides."""
     is_found = not low <= 0 <= high if p is None else p <= 0.05
-    known = dict.fromkeys(("pooled_low", "pooled_high", "equivalent_at"))
-    known |= {"joint_low": -99.0, "joint_high": 99.0, "difference": (low + high) / 2, "p_holm": p}
+    names = ("pooled_low", "pooled_high") if p is None else ("joint_low", "joint_high")
+    known: dict[str, Any] = {"joint_low": -99.0, "joint_high": 99.0, "p_holm": p}
+    known |= dict.fromkeys(("score_mean", "score_sd", "seconds_mean", "seconds_total"))
+    known |= {"difference": (low + high) / 2, "effect": "undecided"}
     known |= {"decided_at": 3, "is_higher": low + high > 0} if is_found else {}
-    found = SimpleNamespace(**dict.fromkeys(("decided_at", "is_higher")) | known)
-    vars(found).update(dict(zip(names, (low, high), strict=True)) | fields)
-    return found
+    known |= dict(zip(names, (low, high), strict=True)) | fields
+    return RowStatistics(variant="x", n=3, num_diverged=0, num_unfinished=0, **known)
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "drop", "same_setting", "direction"),
+    ("low", "high", "drop", "same_setting", "other_setting"),
     [
-        (-1, 1, -9, "not replicated", "undecided"),
-        (-13.1, -4.2, -8.7, "too wide to say", "same"),
-        (-13, -4.4, -8.7, "replicates", "same"),
-        (-10, 0, -9, "too wide to say", "undecided"),
-        (0, 0, 0, "too wide to say", "undecided"),
-        (-8.7, -8, -8.7, "replicates", "same"),
-        (8, 10, 8.7, "replicates", "same"),
-        (8, 10, -8.7, "opposite", "opposite"),
-        (-10, -8, 8.7, "opposite", "opposite"),
-        (-5, -3, -8.7, "smaller", "same"),
-        (-12, -10, -8.7, "larger", "same"),
-        (3, 5, 8.7, "smaller", "same"),
-        (1, 3, 0, "larger", "undecided"),
+        (-1, 1, -9, "differs", "open"),
+        (-13.1, -4.2, -8.7, "open", "agrees"),
+        (-13, -4.4, -8.7, "agrees", "agrees"),
+        (-10, 0, -9, "open", "open"),
+        (-8.7, -8, -8.7, "agrees", "agrees"),
+        (8, 10, -8.7, "differs", "differs"),
+        (-5, -3, -8.7, "differs", "agrees"),
+        (-12, -10, -8.7, "differs", "agrees"),
+        (1, 3, 0, "differs", "open"),
     ],
 )
-def test_a_difference_beside_that_of_the_source(low, high, drop, same_setting, direction):
+def test_a_difference_beside_that_of_the_source(low, high, drop, same_setting, other_setting):
     # With too few seeds for a p, the pooled interval decides; with enough, p and the own interval.
     for p in (None, 0.5 if low <= 0 <= high else 0.01):
         row = evidence(low, high, p)
-        assert compare_with_source(row, drop, None, same_setting=True) == same_setting
-        assert compare_with_source(row, drop, None, same_setting=False) == direction
+        assert compare_with_source(row, drop, same_setting=True) == same_setting
+        assert compare_with_source(row, drop, same_setting=False) == other_setting
 
 
-def test_a_source_is_not_agreed_with_by_an_undecided_difference():
-    row = evidence(-10, -8, 0.06)
-    assert compare_with_source(row, -9, None, same_setting=False) == "undecided"
-    assert compare_with_source(row, -9, None, same_setting=True) == "too wide to say"
-    alone = evidence(-10, -8, pooled_low=None, pooled_high=None, decided_at=None)
-    assert compare_with_source(alone, -9, None, same_setting=True) == "undecided"
-    assert compare_with_source(alone, -9, "diverged", same_setting=True) == "diverged"
+@pytest.mark.parametrize(
+    "row",
+    [
+        evidence(-10, -8, 0.06),
+        evidence(-10, -8, pooled_low=None, decided_at=None),
+        evidence(-10, -8, 0.01, effect="diverged"),
+        evidence(-10, -8, 0.01, effect=None),
+    ],
+)
+def test_an_undecided_or_withheld_difference_is_open_beside_a_source(row):
+    assert compare_with_source(row, -9, same_setting=True) == "open"
+    assert compare_with_source(row, -9, same_setting=False) == "open"
 
 
 @pytest.mark.parametrize(
@@ -93,14 +90,9 @@ def test_a_source_is_not_agreed_with_by_an_undecided_difference():
         (evidence(-3, 1, 0.06), "undecided"),
         (evidence(-3, -1, 0.06), "undecided"),
         (evidence(-3, 1, 0.05), "worse"),
-        (evidence(-3, -1, 0.01, equivalent_at=None), "worse"),
         (evidence(-3, -1, 0.01, equivalent_at=8), "worse, within the margin"),
         (evidence(-3, 1, 0.06, equivalent_at=8), "equivalent"),
-        (evidence(-3, 1), "undecided"),
         (evidence(-3, -1), "worse"),
-        (evidence(-3, -1, equivalent_at=8), "worse, within the margin"),
-        (evidence(-3, 1, equivalent_at=8), "equivalent"),
-        (evidence(-3, -1, decided_at=None), "undecided"),
         (evidence(-3, -1, joint_low=None), None),
     ],
 )
@@ -123,18 +115,9 @@ def test_pooled_seeds_by_hand():
     assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
 
 
-def test_a_row_that_diverged_is_not_pooled():
-    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
-    found = [
-        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
-        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
-    ]
-    assert found[0] == found[1]
-
-
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 THREE = EIGHT[:3]
-MARGIN: dict[str, Any] = {"margins": (Margin(points=2.0, date="2026-01-01", num_finished=0),)}
+MARGIN: dict[str, Any] = {"margin": 2.0}
 X = "less"
 """The judged variant."""
 SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
@@ -197,9 +180,8 @@ def test_every_output_says_the_same_of_a_difference(name, capsys):
     doc, expected = STUDIES[name]
     row = compare(doc)[1]
     assert row.effect == expected
-    beside = {"better": "same", "worse": "opposite", "undecided": "undecided"}  # the source gains
-    if "margin" not in expected and expected != "equivalent":
-        assert row.verdict == beside.get(expected, expected)
+    if "margin" not in expected:
+        assert row.verdict == {"worse": "differs"}.get(expected, "open"), "the source gains"
     table = build(doc)
     if expected != "incomplete":
         headers = [column.header for column in table.columns]
@@ -213,68 +195,34 @@ def test_every_output_says_the_same_of_a_difference(name, capsys):
     assert decides == any(each.lacks_test and each.pooled_low for each in compare(doc))
 
 
-TODAY = date.today().isoformat()
+def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document():
+    study = write_study(f"{STUDY}\nequivalence_margin: 1.0")
+    doc = read_results(study, ROOT)
+    assert doc.margin == 1.0
+    stored = doc.model_dump(mode="json")
+    del stored["margin"]
+    stored["margins"] = [
+        {"points": points, "date": "2026-01-01", "num_finished": 3} for points in (2.0, 1.0)
+    ]
+    assert read_document(json.dumps(stored)) == doc
+    with pytest.raises(ConfigError, match="equivalence_margin"):
+        write_study(f"{STUDY}\nequivalence_margin: 0")
 
 
-def study_with(margin: str) -> Study:
-    return write_study(f"{STUDY}\n{margin and f'equivalence_margin: {margin}'}")
-
-
-def declare(study: Study) -> None:
-    plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
-    ROOT.mkdir(parents=True, exist_ok=True)
-    write_plan(plan, Options())
-
-
-def margins(study: Study) -> list[tuple[float | None, int]]:
-    doc = read_results(study, ROOT, (), SavedTrials(SAVED))
-    assert all(each.date == TODAY for each in doc.margins)
-    return [(each.points, each.num_finished) for each in doc.margins]
-
-
-def test_a_margin_keeps_its_day_and_the_trials_that_were_known():
-    study = study_with("1.0")
-    declare(study)
-    fabricate("full", 0)
-    declare(study)
-    assert margins(study) == [(1.0, 0)]
-    changed = study_with("2.0")
-    declare(changed)
-    fabricate("full", 1)
-    assert margins(changed) == [(1.0, 0), (2.0, 1)]
-    doc = read_results(changed, ROOT)
-    assert notes(doc, compare(doc))["effect"].count(f"declared on {TODAY}") == 2
-    withdrawn = study_with("")
-    assert margins(withdrawn) == [(1.0, 0), (2.0, 1), (None, 2)]
-    assert read_results(withdrawn, ROOT).margin is None
-
-
-def test_trials_that_are_not_asked_for_count_as_known():
-    study_with("1.0")
-    for seed in (0, 1):
-        fabricate("no-norm", seed)
-    study = load_study("mine.yaml", seeds=[0])
-    assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
-    write_plan(plan_study(study, ROOT, ("full",)), Options())
-    assert margins(study) == [(1.0, 2)]
-
-
-def test_a_later_declaration_is_saved_and_queued_trials_stay_in_the_plan():
-    study = study_with("")
+def test_queued_trials_stay_in_the_plan():
+    study = write_study()
     for variant in ("full", "no-norm"):
         fabricate(variant, 0)
-    declare(study)
+    write_plan(plan_study(study, ROOT, ()), Options())
     (ROOT / QUEUE).mkdir(parents=True)
     (ROOT / QUEUE / "full.seed1.json").write_text("{}")
-    study_with("1.0")
     one = load_study("mine.yaml", seeds=[0])
-    run_study(plan_study(one, ROOT, ()), Options(), print, save=SAVED)
-    assert [each.points for each in read_margins(SAVED / "mine")] == [1.0]
+    run_study(plan_study(one, ROOT, ()), Options(), print)
     assert "full/seed1" in read_plan(ROOT)["trials"]
 
 
 def test_trials_with_other_numbers_of_test_images_are_not_compared():
-    study = study_with("")
+    study = write_study()
     fabricate("full", 0)
     run = fabricate("no-norm", 0, result={"num_test": 1000})
     logits = np.stack([np.zeros(1000), np.arange(1000) >= 500], 1).astype(np.float32)
@@ -283,17 +231,10 @@ def test_trials_with_other_numbers_of_test_images_are_not_compared():
         read_results(study, ROOT)
 
 
-def test_the_declaration_travels_with_the_saved_trials():
-    study = study_with("1.0")
-    declare(study)
-    fabricate("full", 0)
-    save_results(plan_study(study, ROOT, ()), SAVED)
-    shutil.rmtree(ROOT)
-    declare(study)
-    fabricate("full", 1)
-    assert margins(study) == [(1.0, 0)]
-
-
-def test_a_margin_is_a_positive_number():
-    with pytest.raises(ConfigError, match="equivalence_margin"):
-        study_with("0")
+def test_a_row_that_diverged_is_not_pooled():
+    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
+    found = [
+        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
+        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
+    ]
+    assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""The page, figures and checklist of a study: complete, inert, and always the same bytes."""
+"""The page and figures of a study: complete, inert, and always the same bytes."""
 
 import re
 from functools import partial
@@ -10,7 +10,6 @@ from tests.fabricated_study import HOSTILE, make_hostile_study, make_reference, 
 from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
 from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, curves, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html, publish
@@ -76,31 +75,6 @@ def test_publishing_twice_writes_the_files_once(tmp_path):
     assert {path: path.read_bytes() for path in first} == content
 
 
-def section(text: str, number: int) -> str:
-    return text.partition(f"## {number}. ")[2].partition("\n## ")[0]
-
-
-def test_the_answers_come_from_the_study_or_are_left_to_the_author():
-    text = checklist(make_study({"full": [0.9, 0.8], "less": [0.7, "missing"]}))
-    for number, fact in ((4, "vitcli ablate made-up"), (4, "Seeds: 0, 1;"), (8, "AMD EPYC")):
-        assert fact in section(text, number)
-    assert "1 of 4 trials" in section(text, 4)
-    assert "10,000 training and 2,000 test images" in section(text, 6)
-    share = checklist(make_study({"full": [0.9]}, base_config={"data.val_split": 0.2}))
-    assert "held out: 20 % of the training images." in section(share, 6)
-    unknown = checklist(make_study({"full": [0.9]}, data="imagefolder:mine"))
-    for number in (5, 6, 8, 12):
-        assert TO_DO in section(unknown, number)
-
-
-def test_hostile_names_add_no_headings_and_no_markup():
-    text = checklist(make_hostile_study())
-    headings = [line for line in text.splitlines() if line.startswith("#")]
-    assert len(headings) == 1 + len(ITEMS)
-    assert "<script" not in text.replace("\\<", "")
-    assert "\x1b" not in text
-
-
 ROWS: dict[str, list[float | str]] = {
     "baseline": [0.93, 0.94, 0.92],
     "no-ffn": [0.86, 0.89, 0.87],
@@ -132,10 +106,6 @@ def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
     pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
     np.testing.assert_allclose(pairs[0], [-7, -5, -5])
     assert [len(p) for p in pairs] == [3, 1, 0]
-    texts = [text.get_text() for text in forest(doc).axes[0].texts]
-    assert texts[0].endswith("n = 3")
-    assert texts[1].endswith("n = 1, 1 diverged, 1 not finished")
-    assert texts[2] == "1 diverged, 2 not finished"
 
 
 def test_curves_are_means_of_finished_seeds_over_common_epochs():

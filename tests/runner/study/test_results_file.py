@@ -91,7 +91,7 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
     ours = read_study(study, tmp_path / "none", (), saved, states=states)
     file = tmp_path / "trials.csv"
     file.write_text(trials_csv(study, ours, states))
-    theirs, unused = read_results_file(file, Choices(margin=ours.margin.points), "")
+    theirs, unused = read_results_file(file, Choices(margin=ours.margin), "")
     assert unused == []
     shown = build(theirs)
     heads = [column.header for column in build(ours).columns]

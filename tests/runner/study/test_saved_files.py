@@ -148,20 +148,13 @@ def record(**fields: object) -> Change:
 
 FORGERIES: dict[str, Change] = {
     "another accuracy": result(test_accuracy=0.99),
-    "1e308": result(val_accuracy=1e308),
     "a curve above 1": record(curve=[[1, 75.0]]),
     "no accuracy": result(test_accuracy=None),
-    "a loss of 1e308": result(test_loss=1e308),
     "1e308 seconds": result(train_seconds=1e308),
-    "2^70 epochs": record(epochs=1 << 70),
-    "a curve before epoch 0": record(curve=[[-5, 0.75]]),
     "fewer images": result(num_test=1000),
     "no sessions": record(sessions=[]),
     "a seed that is none": record(seed="0"),
-    "a record that is none": lambda value: value.update(record=3),
     "no configuration": lambda value: value.pop("config"),
-    "an unknown task": lambda value: value["config"].update({"task.name": "x"}),
-    "no format": lambda value: value.pop("format"),
     "no hash of predictions": lambda value: value.update(predictions_sha256=None),
 }
 
@@ -212,17 +205,13 @@ def pipe(path: Path) -> None:
 
 DAMAGES: dict[str, Callable[[], object]] = {
     "an array without a dimension": lambda: members(label=1, prediction=1),
-    "labels below 0": lambda: members(label=[-1], prediction=[0]),
     "other predictions of the same accuracy": reverse_images,
     "2^50 entries": claim_many_entries,
     "a pipe": lambda: pipe(LINES),
     "a pipe of predictions": lambda: pipe(PREDICTIONS),
-    "a sparse file": lambda: os.truncate(LINES, 1 << 40),
     "sparse predictions": lambda: os.truncate(PREDICTIONS, 1 << 40),
     "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
     "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
-    "without its line break": lambda: LINES.write_bytes(LINES.read_bytes()[:-1]),
-    "a number of 5,000 digits": lambda: LINES.write_text("9" * 5000 + "\n"),
     "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
     "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
     "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
@@ -248,31 +237,9 @@ def test_no_trial_is_added_to_a_damaged_file(stored, damage):
     assert LINES.read_bytes() == before
 
 
-SINGLES: dict[str, Callable[[Path], object]] = {
-    "another accuracy": lambda path: path.write_text(path.read_text().replace("0.75", "0.85")),
-    "a pipe": pipe,
-    "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
-    "no predictions": lambda path: path.with_suffix(".npz").unlink(),
-    "a list": lambda path: path.write_text("[]"),
-}
-
-
-@pytest.mark.parametrize("damage", SINGLES)
-def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(stored, damage):
+def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(stored):
     (path,) = write_as_before(LINES)
     read(stored)
-    SINGLES[damage](path)
-    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
+    path.write_text(path.read_text().replace("0.75", "0.85"))
+    with pytest.raises(InputError, match=r"seed0-\w+\.json: damaged"):
         read(stored)
-
-
-def test_other_documents_are_no_saved_trials(stored):
-    (SAVED / "table.json").write_text('{"rows": []}')
-    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep saved trials in"):
-        SavedTrials(SAVED)
-
-
-def test_a_later_format_is_refused(stored):
-    forge(lambda value: value.update(format=9))
-    with pytest.raises(InputError, match="format 2; update vitcli"):
-        read_store(SAVED)

@@ -1,8 +1,6 @@
 """Tests and errors as functions of numbers: by hand, and against scipy."""
 
 import itertools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,18 +8,15 @@ from scipy import stats
 
 from tests.fabricated_study import make_study
 from tests.runner.study.tables import with_images
-from vitcli.core.spec import TASKS
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.run.predictions import read_per_image
-from vitcli.runner.study.crossed import cross
-from vitcli.runner.study.images import ImageScores, contrast, join
-from vitcli.runner.study.mean_error import MeanError, planned_error
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.run.predictions import PerImage
+from vitcli.runner.study.images import ImageScores, contrast, cross, join
 from vitcli.runner.study.significance import (
+    MeanError,
     holm,
+    planned_error,
     probability_below,
     sign_flip_p,
-    t_tail,
 )
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build_details
@@ -109,7 +104,6 @@ def test_equal_scores_have_no_error():
     found = cross(np.full((3, 10), 7.0))
     assert (found.mean, found.error, found.freedom) == (7.0, 0.0, 2.0)
     assert found.interval(0.05) == MeanError.of_images(found).interval(0.05) == (7.0, 7.0)
-    assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
 
 
 def test_a_variance_is_no_less_than_the_residual_gives():
@@ -118,39 +112,15 @@ def test_a_variance_is_no_less_than_the_residual_gives():
     assert found.replace(ms_residual=60).variance == 60 / 4
 
 
-def save(path: Path, right: list[bool], label: int = 1) -> Path:
-    labels = np.full(len(right), label)
-    logits = np.zeros((len(right), 3))
-    logits[np.arange(len(right)), np.where(right, label, 0)] = 1
-    np.savez(path, logits=logits, labels=labels)
-    return path
-
-
-def test_scores_are_read_from_whole_and_from_condensed_predictions(tmp_path):
-    row = TASKS["classify"]
-    whole = save(tmp_path / "a.npz", [True, False, True])
-    np.savez(
-        tmp_path / "b.npz", label=np.array([1, 1, 1], np.uint8), prediction=np.array([1, 2, 0])
-    )
-    each = {0: read_per_image(whole, row), 1: read_per_image(tmp_path / "b.npz", row)}
-    found = join(each, row.headline)
-    assert {seed: each.tolist() for seed, each in found.by_seed.items()} == {
-        0: [100, 0, 100],
-        1: [100, 0, 0],
+def test_predictions_that_do_not_fit_together_give_no_scores():
+    good, labels = np.array([1.0, 0.0]), np.array([1, 1])
+    known = join({0: PerImage(good, labels), 1: PerImage(good, labels)}, ACCURACY)
+    assert {seed: scores.tolist() for seed, scores in known.by_seed.items()} == {
+        0: [100, 0],
+        1: [100, 0],
     }
-    np.savez(tmp_path / "c.npz", masked_mse=np.array([0.5, 0.25]))
-    mae = TASKS["mae"]
-    errors = join({0: read_per_image(tmp_path / "c.npz", mae)}, mae.headline)
-    assert (errors.by_seed[0].tolist(), errors.labels.tolist()) == ([0.5, 0.25], [])
-
-
-def test_predictions_that_do_not_fit_together_give_no_scores(tmp_path):
-    row, good = TASKS["classify"], save(tmp_path / "a.npz", [True, False])
-    other = save(tmp_path / "b.npz", [True, False], label=2)
-    for path in (other, save(tmp_path / "d.npz", [True])):
-        found = {0: read_per_image(good, row), 1: read_per_image(path, row)}
-        assert join(found, row).by_seed == {}
-    assert join({0: read_per_image(good, row), 1: None}, row.headline).by_seed == {}
+    for other in (PerImage(good, labels + 1), PerImage(good[:1], labels[:1]), None):
+        assert join({0: PerImage(good, labels), 1: other}, ACCURACY).by_seed == {}
 
 
 def test_a_contrast_names_the_lost_images_and_the_classes():
@@ -191,4 +161,3 @@ def test_a_difference_must_also_hold_for_other_test_images():
     assert (clear.effect, vague.effect) == ("worse", "undecided")
     assert clear.with_images
     assert clear.ci_high < 0 < vague.ci_high
-    assert StudyResult.model_validate(json.loads(docs[0].model_dump_json())) == docs[0]

@@ -42,8 +42,8 @@ from vitcli.runner.run.record import Record, TrialState
 
 FORMAT, OLD_FORMAT = 2, 1
 """Of a line, and of a file with a single trial."""
-MARGINS = "plan.json"
-"""File beside saved trials with the declared margins."""
+PLAN = "plan.json"
+"""File beside saved trials with the planned seeds."""
 WEIGHTS = ("init_sha256", "teacher_sha256")
 """Fields of a record with the weights that a trial started or learned from."""
 DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -97,7 +97,7 @@ class Entry:
 def read_store(folder: Path) -> list[Entry]:
     """Return every saved trial in a folder and below it, those of older versions last."""
     lines = [each for path in sorted(folder.rglob("seed*.jsonl")) for each in read_lines(path)]
-    files = [path for path in sorted(folder.rglob("*.json")) if path.name != MARGINS]
+    files = [path for path in sorted(folder.rglob("*.json")) if path.name != PLAN]
     return lines + [each for path in files if (each := read_single(path))]
 
 

@@ -1,4 +1,4 @@
-"""The document of a study: results and declared margins, before any statistics. No torch."""
+"""The document of a study: results, before any statistics. No torch."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,21 +9,20 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import Record, State, TrialState, assign_fields
+from vitcli.runner.run.record import Record, TrialState, assign_fields
 from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     EARLY_STOPPING,
     MIN_PAIRS,
     Candidate,
-    Margin,
     Plan,
     StudyResult,
     TrialResult,
@@ -51,33 +50,7 @@ def read_results(
     """
     if states is None:
         states = trial_states(study, root, only, saved)
-    parameters = known_parameters(root)
-    doc = collect(study, root, states, parameters, recorded_plan(study, root, saved), only)
-    return doc.replace(margins=declared_margins(study, root, saved))
-
-
-def known_parameters(root: Path) -> dict[str, int]:
-    """Return variant -> number of parameters from an earlier plan; empty without a plan."""
-    try:
-        return {str(k): int(v) for k, v in read_plan(root)["parameters"].items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return {}
-
-
-def collect(
-    study: Study,
-    root: Path,
-    states: States,
-    parameters: Mapping[str, int],
-    plan: Plan,
-    only: Sequence[str] = (),
-) -> StudyResult:
-    """Return the document of a study.
-
-    Args:
-        parameters: Variant -> number of parameters, where known.
-        only: Variants to show; all if empty.
-    """
+    plan = recorded_plan(study, root, saved)
     shown = [variant for variant in study.variants if not only or variant.name in only]
     records = {
         trial.folder: record
@@ -87,8 +60,10 @@ def collect(
     _refuse_mixed_data(list(records.values()), root, has_folds=bool(study.baseline.spec.data.folds))
     results = [record.result for record in records.values() if record.state == "finished"]
     base = study.baseline.spec
+    fields = portable_fields(changed_fields(base.replace(seed=0)))
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
+    parameters = RunDir(root).read(PLAN).get("parameters", {})
     rows = tuple(_row(study, variant, states, parameters) for variant in shown)
     kernels = _distinct(result.kernels for result in results)
     if len({row.kernels for row in rows if row.kernels}) < 2:
@@ -114,12 +89,13 @@ def collect(
         epochs=base.train.epochs,
         # A row that left the file after the first result was compared, too.
         num_comparisons=len({*plan.variants, *(each.name for each in study.variants)}) - 1,
-        base_config=_base_config(study),
+        base_config={name: value for name, value in fields.items() if name not in study.tune},
         reference=study.reference,
         task=base.task.name,
         parts=study.parts,
         equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),
+        margin=study.equivalence_margin,
         plan=plan,
         other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
         rows=_with_images(study, rows, states, plan),
@@ -135,23 +111,17 @@ def _with_images(
     """
     if study.baseline.spec.data.folds:
         return tuple(rows)
-    headline = study.baseline.spec.task.row.headline
-    return with_scores(rows, [_per_image(study, row, states) for row in rows], headline, plan)
-
-
-def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:
-    finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
-    return {
-        trial.spec.seed: states[trial.folder].images
-        for trial in study.trials([row.variant])
-        if (trial.config_hash, trial.spec.seed) in finished
-    }
-
-
-def _base_config(study: Study) -> dict[str, Any]:
-    """Return the baseline's changed fields without the tuned ones, whose values vary."""
-    changed = portable_fields(changed_fields(study.baseline.spec.replace(seed=0)))
-    return {name: value for name, value in changed.items() if name not in study.tune}
+    images: list[dict[int, PerImage | None]] = []
+    for row in rows:
+        finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
+        images.append(
+            {
+                trial.spec.seed: states[trial.folder].images
+                for trial in study.trials([row.variant])
+                if (trial.config_hash, trial.spec.seed) in finished
+            }
+        )
+    return with_scores(rows, images, study.baseline.spec.task.row.headline, plan)
 
 
 def _distinct(values: Any) -> tuple[str, ...]:
@@ -208,16 +178,16 @@ def _row(
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    results = [[_trial_entry(t, states[t.folder]) for t in trials] for trials in per_setting]
     candidates: tuple[Candidate, ...] = ()
-    index = 0
+    index, shown = 0, states
     chosen: dict[str, Any] | None = None
     if study.tune:
-        candidates, best = choose_setting(
+        candidates, best = _choose_setting(
             per_setting, states, study.baseline.spec.task.row.headline
         )
         if best is None:  # no single setting may stand for the variant yet
-            results = [[_entry_without_numbers(trial) for trial in results[0]]]
+            waiting = TrialState(state="missing", reason="not all settings are trained yet")
+            shown = {place: waiting if state.record else state for place, state in states.items()}
         else:
             index, chosen = best, variant.settings[best][0]
     measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
@@ -228,7 +198,10 @@ def _row(
         or parameters.get(variant.name),
         forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
         kernels=_distinct(each.kernels for each in measured),
-        trials=tuple(results[index]),
+        trials=tuple(
+            trial_result(trial.spec.seed, trial.config_hash, shown[trial.folder])
+            for trial in per_setting[index]
+        ),
         candidates=candidates,
         chosen=chosen,
     )
@@ -249,14 +222,7 @@ def _changes(study: Study, variant: Variant) -> dict[str, Any]:
     return {field: value for field, (_, value) in differing.items() if field in noted} | kept
 
 
-def _entry_without_numbers(trial: TrialResult) -> TrialResult:
-    done = trial.state in RESULT_STATES
-    state: State = "missing" if done else trial.state
-    reason = "not all settings are trained yet" if done else trial.reason
-    return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
-
-
-def choose_setting(
+def _choose_setting(
     per_setting: Sequence[Sequence[Trial]], states: States, headline: Metric
 ) -> tuple[tuple[Candidate, ...], int | None]:
     """Return the candidates, and the index of the best by mean on the validation split.
@@ -280,20 +246,15 @@ def choose_setting(
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
 
-def _trial_entry(trial: Trial, state: TrialState) -> TrialResult:
+def trial_result(seed: int, config_hash: str, state: TrialState) -> TrialResult:
     """Return a trial's entry in the document; only a finished trial has numbers."""
-    entry: dict[str, Any] = {
-        "seed": trial.spec.seed,
-        "state": state.state,
-        "reason": state.reason,
-        "config_hash": trial.config_hash,
-    }
+    entry: dict[str, Any] = {"seed": seed, "state": state.state, "reason": state.reason}
     if (record := state.record) is not None:
         entry |= {"epochs": record.epochs, "curve": record.curve}
         names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
         entry |= {name: getattr(record.result, name) for name in names}
         entry["measured"] = record.result.measured
-    return TrialResult(**entry)
+    return TrialResult(config_hash=config_hash, **entry)
 
 
 def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
@@ -335,44 +296,6 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
 
 def read_recorded_plan(folder: Path) -> Plan | None:
     try:
-        return Plan.model_validate(read_plan(folder)["planned"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Plan.model_validate(RunDir(folder).read(PLAN).get("planned"))
+    except ValueError:
         return None
-
-
-def declared_margins(study: Study, root: Path, saved: SavedTrials | None) -> tuple[Margin, ...]:
-    """Return every margin that was declared, the last one in force.
-
-    The declarations are in the plan of the study's folder, or of its saved trials. A margin that
-    the study file has, but no plan, is declared now.
-    """
-    known = read_margins(root)
-    if not known and saved is not None:
-        known = read_margins(saved.folder / study.name)
-    if study.equivalence_margin == (known[-1].points if known else None):
-        return known
-    new = Margin(
-        points=study.equivalence_margin,
-        date=date.today().isoformat(),
-        num_finished=count_results(study, root, saved),
-    )
-    return (*known, new)
-
-
-def count_results(study: Study, root: Path, saved: SavedTrials | None) -> int:
-    seeds = tuple(dict.fromkeys([*study.file_seeds, *study.seeds]))
-    states = trial_states(replace(study, seeds=seeds), root, (), saved)
-    return sum(state.state in RESULT_STATES for state in states.values())
-
-
-def read_margins(folder: Path) -> tuple[Margin, ...]:
-    """Return the declarations in the plan of a folder; none without a readable plan."""
-    try:
-        stored = read_plan(folder)["margins"]
-        return tuple(Margin.model_validate(each) for each in stored)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-
-
-def as_plan(margins: Sequence[Margin]) -> list[dict[str, object]]:
-    return [margin.model_dump(mode="json") for margin in margins]

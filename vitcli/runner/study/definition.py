@@ -5,6 +5,7 @@ or from its ``base``. It changes fields or names another experiment.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,6 @@ from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.seeds import Seeds
 from vitcli.runner.experiment.yaml_text import Document, read_mapping
-from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 
@@ -51,6 +51,13 @@ NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpoint
 EPOCHS = "train.epochs"
 SPLITS = ("name", "resize", "fit", "val_split", "folds", "skip_bad", "corrections", "group")
 """Fields of ``data`` that decide the images of the splits; all variants share them."""
+
+
+MAX_SETTINGS = 100
+MAX_PARTS = 7
+"""Most parts of a factorial study, which has 2^parts cells."""
+Cell = frozenset[str]
+"""The names of the parts that are changed."""
 
 
 class StudyFields(Spec):
@@ -79,8 +86,8 @@ class StudyFields(Spec):
     reference: Reference | None = None
     """Published numbers to compare with; unset compares with none."""
     equivalence_margin: float | None = Field(None, gt=0)
-    """Differences below this count as none, in the unit of the table (percentage points). Declare
-    it before the first trial; unset tests no equivalence."""
+    """Differences below this count as none, in the unit of the table (percentage points). Choose it
+    before the first trial; unset tests no equivalence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,15 +194,10 @@ def load_study(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Read and check a study by name or path.
-
-    Args:
-        typed: Dotted field -> value in the base of every variant, instead of that of the file.
-        options: Dotted field -> the option that changes it; ``--set`` if absent.
-    """
+    """Read and check a study by name or path; see ``study_of``."""
     path = find_experiment(name)
-    found = study_of(read_mapping(path), path, seeds, typed, options)
-    return dataclasses.replace(found, typed=dict(typed or {}), options=dict(options or {}))
+    study = study_of(read_mapping(path), path, seeds, typed, options)
+    return dataclasses.replace(study, typed=dict(typed or {}), options=dict(options or {}))
 
 
 def study_of(
@@ -205,12 +207,10 @@ def study_of(
     typed: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Study:
-    """Return the checked study of a document.
+    """Return the checked study of a document, whose file is ``path``.
 
-    Args:
-        path: The file; its name is that of the study.
-        typed: Dotted field -> value in the base of every variant, instead of that of the document.
-        options: Dotted field -> the option that changes it; ``--set`` if absent.
+    ``typed`` are dotted fields and their values in the base of every variant, instead of those of
+    the document; ``options`` are the options that change them, ``--set`` if absent.
     """
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
     documents = with_bases(document, path)
@@ -241,7 +241,7 @@ def study_of(
     parts: tuple[str, ...] = ()
     if fields.design == "factorial":
         parts = tuple(named)[1:]
-        named = crossed_variants(named, fields.tune, places)
+        named = crossed_variants(named, fields, places)
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places, shown)
         for name, changes in named.items()
@@ -284,6 +284,52 @@ def _check_fields(raw: dict[str, Any], places: Places) -> StudyFields:
         first = error.errors()[0]
         problem = describe(first["loc"], first["type"], first)
         raise ConfigError(f"{places.where(first['loc'])}: {problem}") from error
+
+
+def cells(parts: Sequence[str]) -> list[Cell]:
+    """Return every combination of parts: the empty one first, then by number of parts."""
+    counts = range(len(parts) + 1)
+    return [frozenset(cell) for n in counts for cell in itertools.combinations(parts, n)]
+
+
+def crossed_variants(
+    named: Mapping[str, dict[str, Any]], fields: StudyFields, places: Places
+) -> dict[str, dict[str, Any]]:
+    """Return the cells of a factorial study: name -> changed fields, the baseline first.
+
+    The name of a cell joins those of its parts with ``+``.
+    """
+    baseline, *parts = named
+    where = places.where(("design",))
+    if not 2 <= len(parts) <= MAX_PARTS or any("+" in part for part in parts) or fields.tune:
+        raise ConfigError(
+            f"{where}: a factorial study has a baseline and 2 to {MAX_PARTS} variants, no + in"
+            " their names, and no 'tune'"
+        )
+    changed = [field for part in parts for field in flatten(named[part])]
+    if twice := [field for field in changed if changed.count(field) > 1]:
+        raise ConfigError(f"{where}: two variants change {twice[0]}; cross different fields")
+    crossed = {}
+    for cell in cells(parts):
+        chosen = [part for part in parts if part in cell]
+        changes = [flatten(named[name]) for name in (baseline, *chosen)]
+        crossed["+".join(chosen) or baseline] = dict(itertools.chain(*map(dict.items, changes)))
+    return crossed
+
+
+def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
+    """Return every combination of the tuned values; without tuning, one empty setting."""
+    settings = [
+        dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
+    ]
+    if len(settings) > MAX_SETTINGS:
+        raise ConfigError(
+            f"{places.where(('tune',))}: {len(settings)} settings are too many;"
+            f" at most {MAX_SETTINGS} are allowed"
+        )
+    if any(setting in settings[:i] for i, setting in enumerate(settings)):
+        raise ConfigError(f"{places.where(('tune',))}: a value appears twice")
+    return settings
 
 
 def _variant(
@@ -372,7 +418,6 @@ def _equal_compute(
 
 
 def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
-    """Refuse equal variants, and variants with other images than the baseline."""
     base = variants[0]
     for i, variant in enumerate(variants):
         where = f"{places.where(('variants', variant.name))}: variant {variant.name!r}"

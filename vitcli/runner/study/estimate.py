@@ -1,4 +1,4 @@
-"""What the trials of a plan take: their time, and how many fit into the memory of a GPU at once."""
+"""What the work of a study takes: its time, and how many fit into the memory of a GPU at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from statistics import fmean
 
 import torch
 
-from vitcli.core.spec import AugmentSpec, ExperimentSpec
+from vitcli.core.spec import AugmentSpec
 from vitcli.runner.data.listing import own_path
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.study.plan import Options, StudyPlan, worker_count
+from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.estimate import make_estimate, memory_bytes, whole_training_flops
 from vitcli.runner.train.events import seconds_left
@@ -40,64 +40,54 @@ class StudyEstimate:
 
 
 def read_own_pictures(
-    plan: StudyPlan, options: Options, on_message: Callable[[str], None] = ignore_message
+    work: StudyWork, options: Options, on_message: Callable[[str], None] = ignore_message
 ) -> None:
-    """Read the user's own pictures as the trials of a plan do, to refuse what the trials refuse."""
+    """Read the user's own pictures as the trials do, to refuse what the trials refuse."""
     read = Request(data_dir=options.data_dir, offline=True).reader
     specs = {
         trial.spec.data.replace(augment=AugmentSpec()): trial.spec
-        for trial in reversed(plan.trials)
+        for trial in reversed(work.trials)
         if own_path(trial.spec.data.name)
     }
     for data, spec in specs.items():
         refuse_leaks(spec, read(spec)(data, on_message=on_message))
 
 
-def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
-    """Return the training times of the variant's trials that finished in this study."""
-    states = [plan.states[trial.folder] for trial in plan.study.trials([variant])]
-    results = [state.record.result for state in states if state.record and not state.source]
-    return [
-        result.train_seconds + result.measured.get("pretrain_seconds", 0)
-        for result in results
-        if result.train_seconds
-    ]
-
-
 def estimate_study(
-    plan: StudyPlan,
+    work: StudyWork,
     options: Options,
     *,
     spent_seconds: float = 0.0,
     on_message: Callable[[str], None] = ignore_message,
 ) -> StudyEstimate:
-    """Return the training times of a plan.
+    """Return the training times: those of finished trials, or measured on random images.
 
-    The time of a variant is that of its finished trials. Without one, it is measured on random
-    images.
-
-    Args:
-        spent_seconds: What this process has taken to start; a study and its workers take it again.
+    This process took ``spent_seconds`` to start; a study and its workers take them again.
     """
-    torch.set_num_threads(plan.study.threads)
+    torch.set_num_threads(work.study.threads)
     device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
     flops: dict[str, int] = {}
-    known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
+    known: dict[str, list[float]] = {trial.variant: [] for trial in work.trials}
+    for trial in work.study.trials([*known]):
+        state = work.states[trial.folder]
+        if state.record and not state.source and (took := state.record.result.train_seconds):
+            before = state.record.result.measured.get("pretrain_seconds", 0)
+            known[trial.variant].append(took + before)
     if unknown := sum(not times for times in known.values()):
         on_message(f"timing {quantity(unknown, 'variant')} on random images")
     for name, times in known.items():
-        spec = plan.study.trials([name])[0].spec
-        experiment = Experiment(plan.study.name, spec, plan.study.path, variant=name)
+        spec = work.study.trials([name])[0].spec
+        experiment = Experiment(work.study.name, spec, work.study.path, variant=name)
         flops[name] = whole_training_flops(spec)
         compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
         seconds[name] = compiling + (
             fmean(times) if times else make_estimate(experiment, options.device).seconds
         )
-    count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
-    total = seconds_left([seconds[trial.variant] for trial in plan.trials], 0, [], count) or 0.0
-    compiles = any(trial.spec.train.compiles_on(device_type) for trial in plan.trials)
-    start = 2 * spent_seconds if plan.trials else 0.0
+    count = max(1, min(worker_count(work.study, options), len(work.trials)))
+    total = seconds_left([seconds[trial.variant] for trial in work.trials], 0, [], count) or 0.0
+    compiles = any(trial.spec.train.compiles_on(device_type) for trial in work.trials)
+    start = 2 * spent_seconds if work.trials else 0.0
     return StudyEstimate(
         by_variant=seconds,
         flops=flops,
@@ -108,18 +98,22 @@ def estimate_study(
 
 
 def limit_workers(
-    plan: StudyPlan, options: Options, count: int, on_message: Callable[[str], None]
+    work: StudyWork, options: Options, count: int, on_message: Callable[[str], None]
 ) -> int:
     """Return ``count``, or the smaller number of trials that fit into a GPU at once.
 
     The trial that needs most memory is measured, in this process.
     """
-    device, wanted = pick_device(options.device), min(count, len(plan.trials))
+    device, wanted = pick_device(options.device), min(count, len(work.trials))
     if device.type != "cuda" or wanted < 2:
         return count
-    variants = {trial.variant: trial.spec for trial in plan.trials}
-    largest = max(variants, key=lambda name: _stated_bytes(variants[name]))
-    experiment = Experiment(plan.study.name, variants[largest], plan.study.path, variant=largest)
+    variants = {trial.variant: trial.spec for trial in work.trials}
+    stated: dict[str, int] = {}
+    for name, spec in variants.items():
+        resolved = fit_to_data(spec, describe_data(spec.data))
+        stated[name] = memory_bytes(resolved, abstract_module(resolved))
+    largest = max(stated, key=lambda name: stated[name])
+    experiment = Experiment(work.study.name, variants[largest], work.study.path, variant=largest)
     each = make_estimate(experiment, options.device).memory_bytes + WORKER_BYTES
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
@@ -131,8 +125,3 @@ def limit_workers(
         f" {free / 2**30:.1f} GiB are free; training {fitting} at once"
     )
     return fitting
-
-
-def _stated_bytes(spec: ExperimentSpec) -> int:
-    resolved = fit_to_data(spec, describe_data(spec.data))
-    return memory_bytes(resolved, abstract_module(resolved))

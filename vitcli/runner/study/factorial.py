@@ -12,22 +12,24 @@ Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from vitcli.runner.study.combinations import Cell
-from vitcli.runner.study.judgement import Verdict, settle
-from vitcli.runner.study.looks import level, looks_at, step_down
-from vitcli.runner.study.significance import holm, rounded, t_tail
+from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.study.definition import Cell
+from vitcli.runner.study.judgement import find_differences
+from vitcli.runner.study.looks import Look, looks_at
+from vitcli.runner.study.notes import plan_note
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.significance import ALPHA, MeanError, holm, rounded
+from vitcli.runner.study.statistics import interval_of_looks, scores
+from vitcli.runner.tables import Column, Table
+from vitcli.runner.text import interval, p_text, quantity, signed
 
 Matrix = NDArray[np.float64]
 Scores = Mapping[Cell, Mapping[int, float]]
 """Cell -> seed -> score."""
-Row = tuple[Cell, int, float]
-"""Cell, seed and score of a trial."""
 EXACT = 1e-9
 """A trial with at most this share of its score left by cells and seeds has no residual."""
 
@@ -54,27 +56,12 @@ class Effect:
     """Number of whole seeds of the present look if it finds the effect, else of the first look that
     did; None if none did, or if two looks contradict each other."""
 
-
-class Estimate(NamedTuple):
-    """An effect at one look."""
-
-    pairs: int
-    """Number of whole seeds."""
-    value: float
-    error: float
-    freedom: float
-
     @property
-    def is_higher(self) -> bool:
-        return self.value > 0
+    def name(self) -> str:
+        return " x ".join(self.parts)
 
-    @property
-    def p(self) -> float:
-        return min(1.0, 2 * t_tail(abs(self.value), self.error, self.freedom))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        half = -float(special.stdtrit(self.freedom, level / 2)) * self.error
-        return self.value - half, self.value + half
+    def text(self, digits: int) -> str:
+        return f"{signed(self.value, digits)} {interval(self.low, self.high, digits)}"
 
 
 def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect, ...]:
@@ -84,185 +71,178 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
     which every cell has; the present look takes all trials.
     """
     terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
-    cells = {cell: found for cell, found in scores.items() if found}
-    seeds = sorted(set[int]().union(*cells.values()).intersection(*cells.values()))
-    last = _estimates(terms, cells, len(seeds))
+    known = {cell: by_seed for cell, by_seed in scores.items() if by_seed}
+    seeds = sorted(set[int]().union(*known.values()).intersection(*known.values()))
+    last = _errors(terms, known)
     if not last:
         return ()
-    looks = [
-        _estimates(terms, {cell: {s: found[s] for s in first} for cell, found in cells.items()}, n)
-        for n in looks_at(len(seeds), planned)[:-1]
-        for first in [seeds[:n]]
+    errors = {
+        count: _errors(terms, {cell: {s: y[s] for s in seeds[:count]} for cell, y in known.items()})
+        for count in looks_at(len(seeds), planned)[:-1]
+    } | {len(seeds): last}
+    rows = [
+        [
+            Look(pairs=pairs, own=of_terms[i], planned=planned, num_tests=len(terms))
+            for pairs, of_terms in errors.items()
+            if of_terms
+        ]
+        for i in range(len(terms))
     ]
-    rows = [*zip(*filter(None, [*looks, last]), strict=True)]
-
-    def finds(look: Estimate, alpha: float) -> bool:
-        return look.p <= level(look.pairs, planned, alpha)
-
-    decisions = step_down(rows, len(terms), finds)
-    adjusted = holm([look.p for look in last], len(terms))
-    return tuple(
-        _effect(
-            term,
-            row,
-            planned,
-            p,
-            settle(row, first, finds),
+    verdicts = find_differences(rows, len(terms))
+    adjusted = holm([row[-1].p for row in rows], len(terms))
+    found = []
+    for term, row, verdict, p_holm in zip(terms, rows, verdicts, adjusted, strict=True):
+        low, high = interval_of_looks(row, lambda look: look.interval(look.own, ALPHA), np.inf)
+        effect = Effect(
+            parts=term,
+            value=rounded(row[-1].own.mean),
+            low=low,
+            high=high,
+            freedom=row[-1].own.seed_freedom,
+            p=row[-1].p,
+            p_holm=row[-1].p if p_holm is None else p_holm,
+            decided_at=None if verdict.contradicts else verdict.pairs,
         )
-        for term, row, p, first in zip(terms, rows, adjusted, decisions, strict=True)
-    )
+        found.append(effect)
+    return tuple(found)
 
 
-def _effect(
-    parts: tuple[str, ...],
-    looks: Sequence[Estimate],
-    planned: int,
-    p_holm: float | None,
-    verdict: Verdict,
-) -> Effect:
-    last = looks[-1]
-    limits = {look: level(look.pairs, planned) for look in looks}
-    held = [look.interval(limit) for look, limit in limits.items() if limit]
-    low = max((interval[0] for interval in held), default=None)
-    high = min((interval[1] for interval in held), default=None)
-    if low is None or high is None or low > high or not limits[last]:
-        low = high = None
-    return Effect(
-        parts=parts,
-        value=rounded(last.value),
-        low=low if low is None else rounded(low),
-        high=high if high is None else rounded(high),
-        freedom=last.freedom,
-        p=last.p,
-        p_holm=last.p if p_holm is None else p_holm,
-        decided_at=None if verdict.contradicts else verdict.pairs,
-    )
+def _errors(terms: Sequence[Sequence[str]], scores: Scores) -> list[MeanError]:
+    """Return the value and the error of each term; empty if one cannot be estimated.
 
-
-def _estimates(terms: Sequence[Sequence[str]], scores: Scores, seeds: int) -> list[Estimate]:
-    """Return the estimate of each term; empty if one cannot be estimated."""
-    trials = Trials.of(scores)
-    if not len(trials.y):
+    Axes: T trials, C cells, S seeds.
+    """
+    rows = _kept(scores)
+    if not rows:
         return []
-    design = np.hstack([trials.of_seeds, trials.of_cells @ levels(terms, trials.cells)])
+    cells = list(dict.fromkeys(cell for cell, _, _ in rows))
+    y = np.array([score for _, _, score in rows])
+    columns = _columns(rows)
+    of_cells, of_seeds = np.hsplit(columns, [len(cells)])  # (T, C), (T, S)
+    design = np.hstack([of_seeds, of_cells @ _coefficients(terms, cells)])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return []
     weights = np.linalg.pinv(design)[-len(terms) :]
-    numbers = zip(weights @ trials.y, *trials.errors(weights), strict=True)
-    return [Estimate(seeds, *map(float, each)) for each in numbers]
+    squares = (y - columns @ np.linalg.pinv(columns) @ y) ** 2 / _left(columns)
+    by_cell = weights**2 * squares @ of_cells  # what each cell adds to the variance of a term
+    variances = by_cell.sum(1)
+    below = (by_cell**2 / (of_cells.sum(0) - 1)).sum(1)
+    freedoms = np.divide(variances**2, below, out=np.ones_like(variances), where=below > 0)
+    numbers = zip((weights @ y).tolist(), variances.tolist(), freedoms.tolist(), strict=True)
+    return [
+        MeanError(mean=mean, variance=variance, seed_share=1.0, seed_freedom=freedom)
+        for mean, variance, freedom in numbers
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FTest:
-    """A test that several effects are all zero."""
-
-    ratio: float
-    freedoms: tuple[float, float]
-    p: float
-
-
-def higher_interactions(parts: Sequence[str], scores: Scores) -> FTest | None:
-    """Return the test of all interactions of three or more parts; None if it is not possible.
-
-    The cells are compared with the main effects and two-way interactions that fit them best.
-    Source: Brunner, Dette and Munk 1997, https://doi.org/10.1080/01621459.1997.10473671
-    """
-    terms = [term for count in range(3) for term in itertools.combinations(parts, count)]
-    trials = Trials.of(scores)
-    design = levels(terms, trials.cells)
-    if np.linalg.matrix_rank(design) == len(trials.cells):
-        return None
-    rest = np.eye(len(design)) - design @ np.linalg.pinv(design)
-    weights = rest @ trials.to_cells
-    covariance = weights * trials.variances @ weights.T
-    (spread,), (freedom,) = trials.errors(np.sqrt((weights**2).sum(0, keepdims=True)))
-    if spread == 0:
-        return None
-    ratio = float(((weights @ trials.y) ** 2).sum() / spread**2)
-    freedoms = (float(spread**4 / (covariance**2).sum()), float(freedom))
-    return FTest(ratio=ratio, freedoms=freedoms, p=float(special.fdtrc(*freedoms, ratio)))
-
-
-def alone(scores: Scores) -> int:
-    return sum(map(len, scores.values())) - len(Trials.of(scores).y)
-
-
-def levels(terms: Sequence[Sequence[str]], cells: Sequence[Cell]) -> Matrix:
+def _coefficients(terms: Sequence[Sequence[str]], cells: Sequence[Cell]) -> Matrix:
     """Return the coefficient of each term in each cell, (C, terms).
 
     A main effect counts +-1/2, so that it is the difference of two means. An interaction counts
     +-1/4, so that it is the difference of two effects.
     """
-    return np.array(
-        [
-            [float(np.prod([0.5 if part in cell else -0.5 for part in term])) for term in terms]
-            for cell in cells
-        ]
-    )
+    signs = [[[0.5 if part in cell else -0.5 for part in term] for term in terms] for cell in cells]
+    return np.array([[float(np.prod(term)) for term in cell] for cell in signs])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """Scores, and what they say about chance. Axes: T trials, C cells, S seeds."""
+def _kept(scores: Scores) -> list[tuple[Cell, int, float]]:
+    """Return cell, seed and score of the trials that cells and seeds do not fit exactly.
 
-    cells: list[Cell]
-    y: Matrix
-    """(T,)"""
-    of_cells: Matrix
-    """1 where a trial belongs to a cell, (T, C)."""
-    of_seeds: Matrix
-    """1 where a trial has a seed, (T, S)."""
-    to_cells: Matrix
-    """Weights of the trials in the estimate of each cell, (C, T)."""
-    variances: Matrix
-    """Squared residual of each trial around cells and seeds, over the share left to it, (T,)."""
-
-    @classmethod
-    def of(cls, scores: Scores) -> "Trials":
-        """Return the trials that cells and seeds do not fit exactly.
-
-        A trial alone in its cell says nothing about the cell's spread, so it is left out.
-        """
-        rows = [(cell, seed, y) for cell, found in scores.items() for seed, y in found.items()]
-        rows = [row for row, left in zip(rows, _left(_columns(rows)), strict=True) if left > EXACT]
-        of_cells = _indicators([cell for cell, _, _ in rows])
-        y = np.array([value for _, _, value in rows])
-        columns = _columns(rows)
-        inverse = np.linalg.pinv(columns).astype(np.float64)
-        return cls(
-            cells=list(dict.fromkeys(cell for cell, _, _ in rows)),
-            y=y,
-            of_cells=of_cells,
-            of_seeds=columns[:, of_cells.shape[1] :],
-            to_cells=inverse[: of_cells.shape[1]],
-            variances=(y - columns @ (inverse @ y)) ** 2 / _left(columns),
-        )
-
-    def errors(self, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the standard errors of weighted sums of the scores, and degrees of freedom.
-
-        A variance is the sum of what each cell adds, with one degree of freedom less than it has
-        trials; the sum has Satterthwaite's degrees of freedom. Without variance, they are 1.
-        """
-        by_cell = weights**2 * self.variances @ self.of_cells
-        total = by_cell.sum(1)
-        below = (by_cell**2 / (self.of_cells.sum(0) - 1)).sum(1)
-        freedoms = np.divide(total**2, below, out=np.ones_like(total), where=below > 0)
-        return np.sqrt(total), freedoms
+    A trial alone in its cell says nothing about the cell's spread.
+    """
+    rows = [(cell, seed, y) for cell, by_seed in scores.items() for seed, y in by_seed.items()]
+    left = _left(_columns(rows))
+    return [row for row, share in zip(rows, left, strict=True) if share > EXACT]
 
 
-def _columns(rows: Sequence[Row]) -> Matrix:
-    parts = [_indicators([row[place] for row in rows]) for place in (0, 1)]
-    return np.hstack(parts)
-
-
-def _indicators(labels: Sequence[object]) -> Matrix:
-    """Return a column for each distinct label, 1 where it occurs."""
-    names = list(dict.fromkeys(labels))
-    ones = [[float(label == name) for name in names] for label in labels]
-    return np.array(ones).reshape(len(labels), len(names))
+def _columns(rows: Sequence[tuple[Cell, int, float]]) -> Matrix:
+    """Return a column for each cell, then one for each seed, 1 where a trial belongs to it."""
+    columns = []
+    for labels in ([cell for cell, _, _ in rows], [seed for _, seed, _ in rows]):
+        for name in dict.fromkeys(labels):
+            columns.append([float(label == name) for label in labels])
+    return np.array(columns).reshape(len(columns), len(rows)).T
 
 
 def _left(columns: Matrix) -> Matrix:
     """Return the share of each score that least squares over the columns leaves, (T,)."""
     return 1 - np.einsum("tc,ct->t", columns, np.linalg.pinv(columns))
+
+
+def cell_scores(doc: StudyResult) -> Scores:
+    """Return cell -> seed -> score. A diverged trial counts as chance.
+
+    If chance is not known, cells with a diverged trial are left out.
+    """
+    chance = chance_score(doc)
+    by_cell: dict[Cell, Mapping[int, float]] = {}
+    for row in doc.rows:
+        cell = frozenset() if row is doc.rows[0] else frozenset(row.variant.split("+"))
+        diverged = [trial.seed for trial in row.trials if trial.state == "diverged"]
+        if chance is not None or not diverged:
+            by_cell[cell] = scores(row, doc.headline) | dict.fromkeys(diverged, chance or 0)
+    return by_cell
+
+
+def chance_score(doc: StudyResult) -> float | None:
+    """Return the accuracy of guessing in percent; None if the number of classes is not known."""
+    classes = doc.base_config.get("model.num_classes")
+    if classes is None and doc.data in CATALOGUE:
+        classes = len(CATALOGUE[doc.data].info.class_names)
+    is_share = doc.headline.unit == "%" and doc.headline.higher_is_better
+    return 100 / classes if classes and is_share else None
+
+
+def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
+    return effects(doc.parts, cell_scores(doc), doc.planned_seeds)
+
+
+def build_effects(doc: StudyResult) -> Table:
+    """Return the main effects and the two-way interactions as a table of words."""
+    found = effects_of(doc)
+    headers = {"effect": "l", "points [95 % CI]": "r", "p (Holm)": "r", "verdict": "l"}
+    rows = [
+        (
+            *(effect.name, effect.text(doc.headline.digits), p_text(effect.p_holm)),
+            f"exists (at {quantity(effect.decided_at, 'seed')})"
+            if effect.decided_at
+            else "undecided",
+        )
+        for effect in found
+    ]
+    return Table(
+        name=f"{doc.name}-effects",
+        caption=f"{doc.name}: main effects and interactions.",
+        columns=tuple(Column(header, align) for header, align in headers.items()),
+        rows=tuple(rows),
+        notes=tuple(_notes(doc, found)),
+    )
+
+
+def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
+    chance = chance_score(doc)
+    notes = []
+    if any(trial.state == "diverged" for row in doc.rows for trial in row.trials):
+        counted = "left out with their cells" if chance is None else f"counted as {chance:g} %"
+        notes.append(f"Diverged trials are {counted}.")
+    if not found:
+        return ["No effect can be estimated yet: it needs two seeds in the cells.", *notes]
+    freedoms = sorted({f"{effect.freedom:.1f}" for effect in found}, key=float)
+    freedom = " to ".join(dict.fromkeys((freedoms[0], freedoms[-1])))
+    notes = [
+        f"Effect of one part: mean change in {doc.headline.difference_unit} over all cells. Effect"
+        " of two parts: the effect of the first where the second is changed, minus its effect where"
+        " the second is unchanged.",
+        f"Intervals: t with {freedom} degrees of freedom (Satterthwaite), from the spread of each"
+        " cell's own scores around cells and seeds; they hold at every look, and are not adjusted."
+        " They include the chance of the seeds, not that of the test images. p: adjusted by Holm's"
+        f" method over {len(found)} effects. It exists: p is at most the level of a look, which is"
+        " a whole seed.",
+        plan_note(doc),
+        *notes,
+    ]
+    known = cell_scores(doc)
+    if alone := sum(map(len, known.values())) - len(_kept(known)):
+        left_out = quantity(alone, "trial")
+        notes.append(f"Left out: {left_out} without a second one in its cell or of its seed.")
+    return notes

@@ -6,7 +6,6 @@ and each line has its own dash. The same document always gives the same bytes.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,7 +25,7 @@ from vitcli.runner.figure_style import (
     VERMILION,
     add_title,
 )
-from vitcli.runner.study.effects import effects_of
+from vitcli.runner.study.factorial import effects_of
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
@@ -63,8 +62,16 @@ def forest(doc: StudyResult) -> Figure:
     axes.set_xlabel(
         f"{doc.headline.label} minus {label(doc.rows[0].variant)}, {doc.headline.difference_unit}"
     )
-    add_title(figure, _title(doc, found[0]))
-    figure.legend(*_legend(axes), loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+    baseline, title = found[0], "the baseline has no result yet"
+    if baseline.score_mean is not None:
+        value = score_text(baseline.score_mean, doc.headline)
+        title = f"{label(baseline.variant)} {value}, n = {baseline.n}"
+    add_title(figure, f"{label(doc.name)}: {title}")
+    handles, names = axes.get_legend_handles_labels()
+    legend = dict(zip(names, handles, strict=True))  # each label once
+    figure.legend(
+        legend.values(), legend, loc="outside lower left", ncols=4, frameon=False, fontsize=8
+    )
     return figure
 
 
@@ -110,15 +117,8 @@ def _forest_row(
 
 
 def _row_text(numbers: RowStatistics, digits: int) -> str:
-    """Return a row in words: difference, interval, n, and the trials without a number."""
-    not_counted = [
-        f"{count} {state}"
-        for count, state in (
-            (numbers.num_diverged, "diverged"),
-            (numbers.num_unfinished, "not finished"),
-        )
-        if count
-    ]
+    states = {"diverged": numbers.num_diverged, "not finished": numbers.num_unfinished}
+    not_counted = [f"{count} {state}" for state, count in states.items() if count]
     if numbers.difference is None:
         return ", ".join(not_counted) or "no pair"
     text = signed(numbers.difference, digits)
@@ -166,18 +166,14 @@ def curves(doc: StudyResult) -> Figure:
 def shown_seeds(doc: StudyResult) -> str:
     """Return what the learning curves show of the seeds: a range needs two seeds."""
     counts = [sum(trial.state == "finished" for trial in row.trials) for row in doc.rows]
-    has_range = any(count > 1 for count in counts)
-    return (
-        "mean, lowest and highest finished seed (number of seeds)"
-        if has_range
-        else "one finished seed"
-    )
+    if max(counts, default=0) < 2:
+        return "one finished seed"
+    return "mean, lowest and highest finished seed (number of seeds)"
 
 
 def _draw_curve(
     axes: Axes, epochs: np.ndarray, values: np.ndarray, colour: str, dash: object
 ) -> None:
-    """Draw the mean, and the range as a band, or as a bar if there is only one epoch."""
     low, mean, high = values.min(0), values.mean(0), values.max(0)
     is_point = len(epochs) == 1
     if len(values) > 1 and not is_point:
@@ -273,22 +269,7 @@ def interactions(doc: StudyResult) -> Figure:
     return figure
 
 
-def _title(doc: StudyResult, baseline: RowStatistics) -> str:
-    name = label(doc.name)
-    if baseline.score_mean is None:
-        return f"{name}: the baseline has no result yet"
-    value = score_text(baseline.score_mean, doc.headline)
-    return f"{name}: {label(baseline.variant)} {value}, n = {baseline.n}"
-
-
-def _legend(axes: Axes) -> tuple[list[Any], list[str]]:
-    handles, names = axes.get_legend_handles_labels()
-    once = dict(zip(names, handles, strict=True))
-    return list(once.values()), list(once)
-
-
 def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
-    """Write a text in place of a figure."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED)
     return figure

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,7 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, Integral):  # of NumPy, too
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    if not isinstance(value, type) and hasattr(value, "tolist"):  # an array
+    if not isinstance(value, type) and hasattr(value, "tolist"):  # of NumPy or torch
         return plain(value.tolist())
     if isinstance(value, Path):
         return str(value)
@@ -68,18 +64,13 @@ def define_study(
 ) -> Study:
     """Return the study of a call; it is checked like a file.
 
-    Args:
-        variants: Name -> dotted fields to change.
-        name: Name of the study; by default that of the base with ``-ablation``.
-        given: Values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
-        planned_seeds: Number of seeds that the study will end with; by default that of the seeds.
+    ``given`` are values for every variant, by the keys of ``FIELDS``; None keeps that of the base.
     """
     typed = {FIELDS[key]: plain(value) for key, value in given.items() if value is not None}
-    is_mapping = isinstance(base, Mapping)
-    name = name or ("ablation" if is_mapping else f"{Path(str(base)).stem}-ablation")
+    fields = base if isinstance(base, Mapping) else {"base": base}
+    name = name or ("ablation" if fields is base else f"{Path(str(base)).stem}-ablation")
     if not NAME.fullmatch(name):
         raise ConfigError(f"{CALL}: name {name!r}: use letters, digits and . _ + - only")
-    fields = base if isinstance(base, Mapping) else {"base": base}
     if planned_seeds is not None:
         fields = {**fields, "planned_seeds": planned_seeds}
     chosen = range(int(seeds)) if isinstance(seeds, Integral) else seeds
@@ -110,9 +101,9 @@ def run_here(study: Study, root: Path, options: Options, on_message: Listener) -
         )
     if study.note:
         on_message(f"note: {study.note}")
-    plan = plan_study(study, root, names)
-    on_message(f"study {study.name} in {root}: {count_states(plan.states)}")
-    states = run_study(plan, options, reporter(on_message, study.baseline.spec.task.row))
+    work = plan_study(study, root, names)
+    on_message(f"study {study.name} in {root}: {count_states(work.states)}")
+    states = run_study(work, options, reporter(on_message, study.baseline.spec.task.row))
     document = read_results(study, root, names, states=states).replace(command=options.command)
     publish(document, root)
     left = states_without_result(states)

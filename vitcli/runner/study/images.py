@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.study.crossed import Crossed, cross
 from vitcli.runner.study.result import (
     EXACT_LOOKS,
     MIN_PAIRS,
     Contrast,
+    Crossed,
     Plan,
     VariantResult,
     sort_seeds,
@@ -51,6 +51,23 @@ def join(found: Mapping[int, PerImage | None], headline: Metric) -> ImageScores:
         return ImageScores({})
     scores = {seed: headline.scale * each.scores.astype(np.float64) for seed, each in known.items()}
     return ImageScores(scores, *labels[:1])
+
+
+def cross(scores: Scores) -> Crossed:
+    """Return the mean squares of scores (S, I) with at least two seeds and two images."""
+    seeds, images = scores.shape
+    mean = float(scores.mean())
+    by_seed = images * float(((scores.mean(1) - mean) ** 2).sum())
+    by_image = seeds * float(((scores.mean(0) - mean) ** 2).sum())
+    rest = max(0.0, float(((scores - mean) ** 2).sum()) - by_seed - by_image)
+    return Crossed(
+        num_seeds=seeds,
+        num_images=images,
+        mean=mean,
+        ms_seeds=by_seed / (seeds - 1),
+        ms_images=by_image / (images - 1),
+        ms_residual=rest / ((seeds - 1) * (images - 1)),
+    )
 
 
 def _cross(scores: Scores) -> Crossed | None:
@@ -103,7 +120,6 @@ def with_scores(
 
 
 def _by_class(differences: Scores, labels: NDArray[np.int64]) -> tuple[float, ...]:
-    """Return the mean of differences (I,) over the images of each class."""
     if not len(labels):
         return ()
     sums = np.bincount(labels, differences)

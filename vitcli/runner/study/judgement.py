@@ -1,4 +1,4 @@
-"""What a difference means. No other module says better, worse, equivalent or replicates.
+"""What a difference means. No other module says better, worse, equivalent or agrees.
 
 1. A row with a diverged trial, or with a diverged baseline, has no effect: the trials that are left
    are a biased sample. A row with a trial that has no result yet is incomplete.
@@ -12,10 +12,11 @@ docs/explanation/statistics.md explains the rule. experiments/statistics/looks.p
 it is wrong, however often one looks.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NamedTuple, Protocol, get_args
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
-from vitcli.runner.study.looks import AnyLook, Look, step_down
+from vitcli.runner.study.looks import Look, step_down
 
 Withheld = Literal["diverged", "baseline diverged", "incomplete", "looks contradict each other"]
 Effect = Literal[
@@ -27,19 +28,7 @@ Effect = Literal[
     "undecided",
     Withheld,
 ]
-Agreement = Literal[
-    "replicates",
-    "not replicated",
-    "smaller",
-    "larger",
-    "same",
-    "opposite",
-    "too wide to say",
-    "undecided",
-    Withheld,
-]
-Place = Literal["below", "above", "around"]
-"""Where a difference lies, from a value; ``around`` if that is open."""
+Agreement = Literal["agrees", "differs", "open"]
 Interval = tuple[float, float]
 
 
@@ -57,35 +46,20 @@ class Verdict(NamedTuple):
 
 def find_differences(rows: Sequence[Sequence[Look]], num_tests: int) -> list[Verdict]:
     """Return what the looks at each row say of its difference from 0."""
-
-    def finds(look: Look, alpha: float) -> bool:
-        return look.is_clear(alpha)
-
-    decisions = step_down(rows, num_tests, finds)
-    return [
-        settle(looks, first, finds, [each for look in looks if (each := look.deciding_interval)])
-        for looks, first in zip(rows, decisions, strict=True)
-    ]
+    decisions = step_down(rows, num_tests, Look.is_clear)
+    return [_settle(looks, first) for looks, first in zip(rows, decisions, strict=True)]
 
 
-def settle(
-    looks: Sequence[AnyLook],
-    first: tuple[AnyLook, float] | None,
-    finds: Callable[[AnyLook, float], bool],
-    intervals: Sequence[Interval] = (),
-) -> Verdict:
-    """Return the verdict of all looks at a row.
-
-    Args:
-        first: The first look that finds a difference, and its alpha; None if none does.
-    """
+def _settle(looks: Sequence[Look], first: tuple[Look, float] | None) -> Verdict:
+    """Return the verdict of all looks at a row; ``first`` finds a difference at its alpha."""
     if first is None:
         return Verdict()
     decisive, alpha = first
-    contradicts = any(
-        finds(look, alpha) for look in looks if look.is_higher != decisive.is_higher
-    ) or (bool(intervals) and max(low for low, _ in intervals) > min(high for _, high in intervals))
-    last = looks[-1] if finds(looks[-1], alpha) and not contradicts else decisive
+    is_opposed = any(look.is_clear(alpha) for look in looks if look.is_higher != decisive.is_higher)
+    intervals = [interval for look in looks if (interval := look.deciding_interval)]
+    lows, highs = zip(*intervals, strict=True) if intervals else ((), ())
+    contradicts = is_opposed or (bool(lows) and max(lows) > min(highs))
+    last = looks[-1] if looks[-1].is_clear(alpha) and not contradicts else decisive
     return Verdict(last.pairs, decisive.is_higher, contradicts)
 
 
@@ -96,34 +70,87 @@ def find_equivalent(
     return [first[0].pairs if first else None for first in found]
 
 
-class Evidence(Protocol):
-    """The numbers of a row that decide. Each is None if the finished trials do not give it."""
+@dataclass(frozen=True, kw_only=True)
+class RowStatistics:
+    """Statistics of one variant.
+
+    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
+    finished trials do not give is None.
+    """
+
+    variant: str
+    n: int
+    """Number of finished trials. The mean is taken over them."""
+    num_diverged: int
+    num_unfinished: int
+    """Failed, interrupted, running, stale or missing."""
+    score_mean: float | None
+    score_sd: float | None
+    """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
+    seconds_mean: float | None
+    """Training time of a finished trial, with its pre-training."""
+    seconds_total: float | None
+    num_pairs: int = 0
+    """Number of seeds that finished both here and in the baseline."""
+    difference: float | None = None
+    """Mean over the pairs: score here minus score of the baseline."""
+    ci_low: float | None = None
+    ci_high: float | None = None
+    """Interval of the mean difference that holds at 95 % however often one looks: the intersection
+    of those of all looks so far. For new seeds and, if ``with_images``, new test images; with
+    folds, for new images. It is not adjusted for the number of variants. None for fewer than three
+    pairs, or if two looks contradict each other."""
+    with_images: bool = False
+    """Whether predictions are known, so that intervals and tests include the chance of the test
+    images."""
+    joint_low: float | None = None
+    joint_high: float | None = None
+    """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
+    pooled_low: float | None = None
+    pooled_high: float | None = None
+    """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
+    It decides if there are too few seeds for a p-value."""
+    p: float | None = None
+    """Two-sided p of the mean difference at the present look: the larger of a sign-flip test over
+    seeds and the t test of the joint interval. With folds, that t test alone, because the seeds are
+    not independent. None if no p could decide."""
+    p_holm: float | None = None
+    level: float | None = None
+    """Largest ``p_holm`` that finds a difference at the present look, at Holm's first step."""
+    decided_at: int | None = None
+    """Number of pairs of the present look if it finds a difference, else of the first that did."""
+    is_higher: bool | None = None
+    """Whether the score is higher than the baseline's, by that look."""
+    p_equivalent: float | None = None
+    """p of two one-sided tests that the difference lies within the declared margin, by the error of
+    the interval that decides, at the present look."""
+    p_equivalent_holm: float | None = None
+    equivalent_at: int | None = None
+    """Number of pairs of the first look that found the difference within the margin."""
+    seeds_missing: int | None = None
+    """Number of pairs after which the planned seeds give a p-value."""
+    plan_needed: int | None = None
+    """Number of planned seeds that a p-value needs, if fewer were planned."""
+    below: float | None = None
+    below_low: float | None = None
+    below_high: float | None = None
+    """Probability that a training of the variant scores below that of the baseline with the same
+    seed."""
+    pairing: float | None = None
+    """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
+    detectable: float | None = None
+    """Difference that this many seeds find with probability 0.8 at the level of the planned look:
+    by the t test of ``p``, or by the pooled interval if there are too few seeds for a p."""
+    effect: Effect | None = None
+    source_score: float | None = None
+    source_drop: float | None = None
+    """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
+    verdict: Agreement | None = None
+    """None if the source does not state the drop."""
 
     @property
-    def difference(self) -> float | None: ...
-    @property
-    def joint_low(self) -> float | None: ...
-    @property
-    def joint_high(self) -> float | None: ...
-    @property
-    def pooled_low(self) -> float | None: ...
-    @property
-    def pooled_high(self) -> float | None: ...
-    @property
-    def p_holm(self) -> float | None: ...
-    @property
-    def decided_at(self) -> int | None: ...
-    @property
-    def is_higher(self) -> bool | None: ...
-    @property
-    def equivalent_at(self) -> int | None: ...
-
-
-class Judged(Evidence, Protocol):
-    """A row with its effect."""
-
-    @property
-    def effect(self) -> Effect | None: ...
+    def lacks_test(self) -> bool:
+        return bool(self.seeds_missing or self.plan_needed)
 
 
 def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | None:
@@ -136,7 +163,7 @@ def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | N
 
 
 def judge_difference(
-    row: Evidence, without: Withheld | None, *, higher_is_better: bool
+    row: RowStatistics, without: Withheld | None, *, higher_is_better: bool
 ) -> Effect | None:
     """Return what a difference means; None if there are too few pairs for an interval.
 
@@ -153,7 +180,7 @@ def judge_difference(
     return "worse, within the margin" if is_equivalent else "worse"
 
 
-def deciding_interval(row: Evidence) -> Interval | None:
+def deciding_interval(row: RowStatistics) -> Interval | None:
     """Return the joint interval that may decide; None if the seeds allow none.
 
     It needs no pooled variance if the study has the seeds for a p-value.
@@ -176,45 +203,23 @@ def is_withheld(effect: Effect | None) -> bool:
     return effect in get_args(Withheld)
 
 
-def place(row: Judged, value: float) -> Place:
-    """Return where the difference of a row lies, from a value other than 0."""
-    found = deciding_interval(row)
-    if is_withheld(row.effect) or found is None:
-        return "around"
-    return "above" if found[0] > value else "below" if found[1] < value else "around"
-
-
-def compare_with_source(
-    row: Evidence, drop: float, without: Withheld | None, *, same_setting: bool
-) -> Agreement | None:
+def compare_with_source(row: RowStatistics, drop: float, *, same_setting: bool) -> Agreement:
     """Return whether our difference agrees with the source's drop.
 
-    replicates: our difference exists, and its interval contains the drop and is not wider than it.
-    too wide to say: the interval contains the drop, but not so. not replicated: our difference is
-    undecided, and its interval excludes the drop. opposite: it has the other sign. smaller, larger:
-    it has the drop's sign, and its interval excludes the drop.
-
-    In another setting sizes mean nothing, so the answer is same, opposite or undecided. A drop of
-    exactly 0 has no direction: in the same setting any difference is larger, in another setting
-    the direction is undecided.
+    In the same setting, it agrees if it exists and its interval contains the drop and is not wider
+    than the drop; it differs if the interval excludes the drop. In another setting, sizes mean
+    nothing: a difference that exists agrees or differs by its direction. Otherwise, the answer is
+    open.
     """
-    if without or row.difference is None or row.joint_low is None:
-        return without
-    found, exists = deciding_interval(row), row.decided_at is not None
-    if found is None:
-        return "undecided"
-    has_drop = found[0] <= drop <= found[1]
-    is_higher = row.difference > 0 if row.is_higher is None else row.is_higher
-    has_same_sign = is_higher == (drop > 0)
+    interval = deciding_interval(row)
+    if row.effect is None or is_withheld(row.effect) or interval is None:
+        return "open"
+    exists = row.decided_at is not None
     if not same_setting:
-        return "undecided" if not exists or drop == 0 else "same" if has_same_sign else "opposite"
-    if has_drop:
-        is_narrow = found[1] - found[0] <= abs(drop)
-        return "replicates" if is_narrow and exists else "too wide to say"
-    if not exists:
-        return "not replicated"
-    if drop == 0:
-        return "larger"
-    if not has_same_sign:
-        return "opposite"
-    return "smaller" if abs(row.difference) < abs(drop) else "larger"
+        if not exists or drop == 0:
+            return "open"
+        return "agrees" if row.is_higher == (drop > 0) else "differs"
+    low, high = interval
+    if not low <= drop <= high:
+        return "differs"
+    return "agrees" if exists and high - low <= abs(drop) else "open"

@@ -15,15 +15,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from vitcli.runner.study.mean_error import MeanError
 from vitcli.runner.study.result import EXACT_LOOKS, MIN_PAIRS
-from vitcli.runner.study.significance import ALPHA, sign_flip_p
+from vitcli.runner.study.significance import ALPHA, MeanError, sign_flip_p
 
 BEFORE, AT = 0.05, 0.85
 """Shares of alpha that are spent before the plan and at it; a plan without earlier looks spends
@@ -82,25 +80,15 @@ def seeds_needed(num_tests: int, *, folds: bool = False) -> int:
     )
 
 
-class LookLike(Protocol):
-    @property
-    def pairs(self) -> int: ...
-    @property
-    def is_higher(self) -> bool: ...
-
-
-AnyLook = TypeVar("AnyLook", bound=LookLike)
-
-
 def step_down(
-    rows: Sequence[Sequence[AnyLook]], num_tests: int, finds: Callable[[AnyLook, float], bool]
-) -> list[tuple[AnyLook, float] | None]:
+    rows: Sequence[Sequence["Look"]], num_tests: int, finds: Callable[["Look", float], bool]
+) -> list[tuple["Look", float] | None]:
     """Return the first look at each row that finds something, by Holm's method, and its alpha.
 
     A look finds something at alpha / (number of comparisons that no look has decided yet).
     Reference: Holm 1979, https://www.jstor.org/stable/4615733
     """
-    found: list[tuple[AnyLook, float] | None] = [None] * len(rows)
+    found: list[tuple[Look, float] | None] = [None] * len(rows)
     left = num_tests
     while left:
         alpha, before = ALPHA / left, left
@@ -186,36 +174,28 @@ def _tail(v: Array | float, u: Array, pairs: int) -> Array:
 class Look:
     """What the first pairs of a row say, in the order of the seeds."""
 
-    differences: Sequence[float]
+    pairs: int
     own: MeanError
-    pooled: MeanError | None
+    pooled: MeanError | None = None
     """With the seed variance pooled over the rows; it decides where no p-value can."""
     planned: int
     num_tests: int
     """Number of comparisons of the study."""
-    folds: bool
-    """Whether the seeds share training images. Then signs are not independent, and the t test alone
-    decides."""
-
-    @property
-    def pairs(self) -> int:
-        return len(self.differences)
-
-    @property
-    def is_planned(self) -> bool:
-        return self.pairs == self.planned
+    differences: Sequence[float] = ()
+    """Paired differences with independent signs. Without them, as with folds and in a factorial
+    study, the t test alone decides."""
 
     def level(self, alpha: float) -> float:
         return level(self.pairs, self.planned, alpha)
 
-    @property
-    def joint(self) -> float:
-        """Return the level of the intervals that hold for all rows together (Bonferroni)."""
-        return self.level(ALPHA / self.num_tests)
+    def interval(self, error: MeanError | None, alpha: float) -> tuple[float, float] | None:
+        """Return the interval of an error at the level of the look; None if it has no level."""
+        limit = self.level(alpha)
+        return error.interval(limit) if error and limit else None
 
     @property
     def has_test(self) -> bool:
-        return can_test(self.pairs, self.planned, self.num_tests, folds=self.folds)
+        return can_test(self.pairs, self.planned, self.num_tests, folds=not self.differences)
 
     @property
     def deciding(self) -> MeanError | None:
@@ -235,9 +215,9 @@ class Look:
     def deciding_interval(self) -> tuple[float, float] | None:
         """Return the joint interval that decides; None if it is unknown or a single number."""
         error = self.deciding
-        if error is None or error.variance <= NOTHING or not self.joint:
+        if error is None or error.variance <= NOTHING:
             return None
-        return error.interval(self.joint)
+        return self.interval(error, ALPHA / self.num_tests)
 
     @cached_property
     def p(self) -> float:
@@ -248,10 +228,8 @@ class Look:
         if self.has_test:
             limit = self.level(alpha)
             return self._t <= limit and self._flips <= limit
-        if self.deciding is None or self.joint == 0:
-            return False
-        low, high = self.deciding.interval(self.joint)
-        return not low <= 0 <= high
+        interval = self.interval(self.deciding, ALPHA / self.num_tests)
+        return interval is not None and not interval[0] <= 0 <= interval[1]
 
     def p_equivalent(self, margin: float) -> float | None:
         """Return the p of two one-sided tests that the difference lies within a margin.
@@ -273,4 +251,4 @@ class Look:
 
     @cached_property
     def _flips(self) -> float:
-        return 0.0 if self.folds else sign_flip_p(self.differences)
+        return sign_flip_p(self.differences) if self.differences else 0.0

@@ -6,7 +6,6 @@ escaped.
 """
 
 import os
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,9 @@ from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
 from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.effects import effect_name, effects_of
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
-from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import read_document, render, score_text
-from vitcli.runner.text import capitalize, setting_text, signed
+from vitcli.runner.study.table import read_document, render
+from vitcli.runner.text import capitalize, setting_text
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
@@ -98,6 +95,8 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     from vitcli.runner.study.figures import shown_seeds
 
     trials = [trial for row in doc.rows for trial in row.trials]
+    count = max((len(row.contrast.by_class) for row in doc.rows if row.contrast), default=0)
+    known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
     words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
     captions = {name: text.format(**words) for name, text in CAPTIONS.items()}
     return pages.render(
@@ -105,9 +104,11 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         doc=doc,
         # to_html has escaped the names already.
         table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
-        figures=pages.embedded_figures(figures, captions, partial(_alt_text, doc=doc)),
+        figures=pages.embedded_figures(
+            figures, captions, lambda name: f"{name}: the table has its numbers"
+        ),
         contrasts=[row for row in doc.rows if row.contrast],
-        classes=_class_names(doc),
+        classes=known if len(known) == count else [f"class {i}" for i in range(count)],
         candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
         num_trials=len(trials),
         num_finished=sum(trial.state == "finished" for trial in trials),
@@ -120,40 +121,9 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     )
 
 
-def _class_names(doc: StudyResult) -> Sequence[str]:
-    count = max((len(row.contrast.by_class) for row in doc.rows if row.contrast), default=0)
-    known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
-    return known if len(known) == count else [f"class {i}" for i in range(count)]
-
-
 def _score(headline: Metric, numbers: Numbers, split: str) -> str:
-    """Return a record's headline number as displayed in a column, without its unit."""
     value = numbers.number(f"{split}_{headline.name}")
     return "" if value is None else f"{headline.scale * value:.{headline.digits}f}"
-
-
-def _alt_text(name: str, doc: StudyResult) -> str:
-    """Return the content of a figure in words, for readers who cannot see it."""
-    if name == "effects":
-        found_effects = effects_of(doc)
-        digits = doc.headline.digits
-        texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
-        return f"Effects and interactions: {'; '.join(texts)}"
-    parts = []
-    for found in compare(doc):
-        if name == "curves":
-            value = found.score_mean
-            words = (
-                "no result"
-                if value is None
-                else f"{score_text(value, doc.headline)} after the last epoch"
-            )
-        elif found.variant == doc.rows[0].variant:
-            continue
-        else:
-            words = signed(found.difference, doc.headline.digits) or "no pair"
-        parts.append(f"{found.variant} {words}")
-    return f"{'Learning curves' if name == 'curves' else 'Differences'}: {'; '.join(parts)}"
 
 
 def _environment_facts(doc: StudyResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The plan of a study: the trials still to train, and an estimate of their cost."""
+"""The work of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
 from collections.abc import Collection, Mapping
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyPlan:
+class StudyWork:
     """The state of every trial, the trials to train, and the disk space for them."""
 
     study: Study
@@ -100,14 +100,10 @@ def plan_study(
     *,
     rerun: Collection[str] = (),
     saved: SavedTrials | None = None,
-) -> StudyPlan:
-    """Return the plan of a study.
+) -> StudyWork:
+    """Return the work of a study, or of the variants ``only``; those of ``rerun`` train again.
 
     Before a training, every model is built without memory, so that mistakes are found.
-
-    Args:
-        only: Variants to plan; all if empty.
-        rerun: Variants to train again, even if they have results.
     """
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
@@ -120,9 +116,15 @@ def plan_study(
     ]
     for trial in trials:
         with_teacher(trial.spec)
-    parameters = model_sizes(study) if trials else _measured_sizes(study, states)
-    bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
-    return StudyPlan(
+    known = {
+        trial.variant: count
+        for trial in study.trials()
+        if (state := states.get(trial.folder))
+        and state.record
+        and (count := state.record.result.parameters)
+    }
+    parameters = model_sizes(study) if trials else known
+    return StudyWork(
         study=study,
         root=root,
         names=only,
@@ -132,20 +134,9 @@ def plan_study(
         replaced=frozenset(replaced),
         rerun=tuple(sorted({*rerun, *rerun_before(root)})),
         parameters=parameters,
-        disk_bytes=sum(bytes_each),
+        disk_bytes=sum(4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials),
         planned=recorded_plan(study, root, saved),
     )
-
-
-def _measured_sizes(study: Study, states: Mapping[str, TrialState]) -> dict[str, int]:
-    """Return variant -> number of parameters, of the variants whose results state it."""
-    return {
-        trial.variant: count
-        for trial in study.trials()
-        if (state := states.get(trial.folder))
-        and state.record
-        and (count := state.record.result.parameters)
-    }
 
 
 class HasTrials(Protocol):
@@ -174,8 +165,8 @@ def worker_count(study: HasTrials, options: Options) -> int:
     return max(1, len(allowed_cores()) // study.threads)
 
 
-def current_states(plan: StudyPlan) -> dict[str, TrialState]:
-    return trial_states(plan.study, plan.root, plan.names, plan.saved, ignore=plan.rerun)
+def current_states(work: StudyWork) -> dict[str, TrialState]:
+    return trial_states(work.study, work.root, work.names, work.saved, ignore=work.rerun)
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
@@ -202,7 +193,6 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
 
 
 def states_without_result(states: Mapping[str, TrialState]) -> dict[str, TrialState]:
-    """Return the states of the trials without a result."""
     return {name: state for name, state in states.items() if state.state not in RESULT_STATES}
 
 
@@ -213,11 +203,7 @@ def count_states(states: Mapping[str, TrialState]) -> str:
 
 
 def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
-    """Return text -> the trials with this text, such as ``no-ffn/seed0, seed1; full/seed0``.
-
-    Args:
-        reasons: Trial folder -> text.
-    """
+    """Return text -> the trials with this text, such as ``no-ffn/seed0, seed1; full/seed0``."""
     found: dict[str, dict[str, list[str]]] = {}
     for folder, reason in reasons.items():
         parent, _, seed = folder.rpartition("/")
@@ -242,16 +228,13 @@ def explain_states(states: Mapping[str, TrialState], *, only_reasons: bool = Fal
 
 
 def model_sizes(study: Study) -> dict[str, int]:
-    """Return variant -> number of parameters.
+    """Return variant -> number of parameters, of models that are built without memory."""
+    from vitcli.core.inspect.cost import count_parameters
+    from vitcli.runner.data.load import describe_data
+    from vitcli.runner.experiment.build import abstract_module
 
-    Every model is built without memory, so mistakes are found before training.
-    """
     sizes: dict[str, int] = {}
     for variant in study.variants:
-        from vitcli.core.inspect.cost import count_parameters
-        from vitcli.runner.data.load import describe_data
-        from vitcli.runner.experiment.build import abstract_module
-
         try:
             for _, spec in variant.settings:
                 fitted = fit_to_data(spec, describe_data(spec.data))

@@ -88,7 +88,6 @@ def _names(text: str, run: RunDir) -> bool:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 

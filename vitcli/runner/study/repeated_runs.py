@@ -23,54 +23,69 @@ from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, diffe
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
-from vitcli.runner.run.listing import is_dirty
 from vitcli.runner.run.predictions import PerImage, read_per_image
-from vitcli.runner.run.record import assign_fields, curve, readable_metrics, refuse_unreadable
+from vitcli.runner.run.record import (
+    Meta,
+    Record,
+    TrialState,
+    read_record,
+    readable_metrics,
+    refuse_unreadable,
+)
+from vitcli.runner.study.collect import trial_result
 from vitcli.runner.study.images import join
-from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
 
 SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
-MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     """Return one document for runs that differ in their seeds only."""
-    metas = [_read_meta(run) for run in runs]
     specs = [run.trained_spec() for run in runs]
-    results = [run.read("result.json") for run in runs]
-    _refuse_mixture(runs, metas, specs, results)
-    meta, spec = metas[0], specs[0]
-    result = next(filter(None, results), None)
-    if result is None:
+    records = [_read_record(run, spec) for run, spec in zip(runs, specs, strict=True)]
+    _refuse_mixture(runs, specs, records)
+    spec, record, meta = specs[0], records[0], runs[0].read("meta.json")
+    results = [record.result for record in records if record.state == "finished"]
+    if not results:
         raise InputError("none of these runs has a result: all of them diverged")
-    trials = sorted(map(_trial_result, runs, specs, results), key=lambda trial: trial.seed)
+    trials = [
+        trial_result(spec.seed, config_hash(spec), TrialState(state=record.state, record=record))
+        for spec, record in zip(specs, records, strict=True)
+    ]
+    trials.sort(key=lambda trial: trial.seed)
+    images = {
+        spec.seed: _per_image(run, spec.task.row)
+        for run, spec, record in zip(runs, specs, records, strict=True)
+        if record.state == "finished" and not spec.data.folds  # each seed has other test images
+    }
     row = VariantResult(
         variant="baseline",
-        parameters=result["parameters"],
-        forward_flops=result.get("forward_flops"),
+        parameters=results[0].parameters,
+        forward_flops=results[0].forward_flops,
         trials=tuple(trials),
-        images=None
-        if spec.data.folds  # each seed has other test images
-        else join(_per_image(runs, spec.task.row), spec.task.row.headline).crossed(),
+        images=join(images, spec.task.row.headline).crossed(),
     )
+    session = record.sessions[0]
     return StudyResult(
         name=meta["experiment"],
         command=training_command(meta, spec, [trial.seed for trial in trials]),
-        commits=_as_tuple(meta.get("commit")),
-        dirty=any(map(is_dirty, metas)),
-        inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
-        date=max(str(each.get("started", ""))[:10] for each in metas),
-        hardware=_as_tuple(meta.get("hardware")),
-        torch=_as_tuple(meta.get("torch")),
-        precision=_as_tuple(result.get("precision")),
-        kernels=_as_tuple(result.get("kernels")),
-        threads=meta.get("threads") or 1,
+        commits=_as_tuple(session.commit),
+        dirty=any(session.dirty for record in records for session in record.sessions),
+        inexact=tuple(
+            run.name for run, record in zip(runs, records, strict=True) if record.is_inexact
+        ),
+        date=max((record.sessions[0].started or "")[:10] for record in records),
+        hardware=_as_tuple(session.hardware),
+        torch=_as_tuple(session.torch),
+        precision=_as_tuple(results[0].precision),
+        kernels=_as_tuple(results[0].kernels),
+        threads=session.threads or 1,
         data=str(portable(spec.data.name)),
-        data_hash=meta["data_hash"],
-        num_train=meta.get("num_train"),
-        num_test=result.get("num_test"),
+        data_hash=record.data_hash,
+        num_train=record.num_train,
+        num_test=results[0].num_test,
         epochs=spec.train.epochs,
         num_comparisons=0,
         base_config=portable_fields(changed_fields(spec.replace(seed=0))),
@@ -79,25 +94,19 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     )
 
 
-def _per_image(runs: Sequence[RunDir], row: TaskRow) -> dict[int, PerImage | None]:
-    """Return seed -> what the predictions of a finished run say of each image."""
-    found: dict[int, PerImage | None] = {}
-    for run in runs:
-        path = run.path / "predictions.npz"
-        if path.exists():
-            try:
-                found[run.spec().seed] = read_per_image(path, row)
-            except (OSError, ValueError):
-                found[run.spec().seed] = None
-    return found
+def _per_image(run: RunDir, row: TaskRow) -> PerImage | None:
+    try:
+        return read_per_image(run.path / "predictions.npz", row)
+    except (OSError, ValueError):
+        return None
 
 
 def _as_tuple(value: str | None) -> tuple[str, ...]:
     return () if value is None else (value,)
 
 
-def _read_meta(run: RunDir) -> dict[str, Any]:
-    """Return meta.json of a run that has ended and has every file that a document needs."""
+def _read_record(run: RunDir, spec: ExperimentSpec) -> Record:
+    """Return the record of a run that has ended and has every file that a document needs."""
     refuse_unreadable(run)
     meta, state = run.read("meta.json"), run.status()["state"]
     if state not in RESULT_STATES:
@@ -106,30 +115,30 @@ def _read_meta(run: RunDir) -> dict[str, Any]:
         )
     if not {"experiment", "data_hash"} <= meta.keys():
         raise InputError(f"{run.name}: its meta.json is missing or damaged")
-    if (
-        state == "finished"
-        and not {f"test_{run.spec().task.row.headline.name}", "parameters"}
-        <= run.read("result.json").keys()
-    ):
+    try:
+        known = Meta.model_validate(meta)
+        record = read_record(run, spec, state, "", known, readable_metrics(run))
+    except ValidationError as error:
+        raise InputError(f"{run.name}: its meta.json or result.json is damaged") from error
+    headline = record.result.number(f"test_{spec.task.row.headline.name}")
+    if state == "finished" and (headline is None or record.result.parameters is None):
         raise InputError(f"{run.name}: its result.json is missing or damaged")
-    return meta
+    return record
 
 
 def _refuse_mixture(
-    runs: Sequence[RunDir],
-    metas: Sequence[dict[str, Any]],
-    specs: Sequence[ExperimentSpec],
-    results: Sequence[dict[str, Any]],
+    runs: Sequence[RunDir], specs: Sequence[ExperimentSpec], records: Sequence[Record]
 ) -> None:
-    measured = next(filter(None, results), {})
-    for run, meta, spec, result in zip(runs, metas, specs, results, strict=True):
+    metas = [run.read("meta.json") for run in runs]
+    results = [record.result for record in records if record.state == "finished"]
+    for run, spec, record, meta in zip(runs, specs, records, metas, strict=True):
         fields = [key.replace("_", " ") for key in SHARED if meta.get(key) != metas[0].get(key)]
         differing = differences(specs[0], spec)
         if teacher_run(spec) != teacher_run(specs[0]):  # each seed has its own
             differing.pop(TEACHER_WEIGHTS, None)
         fields += [name for name in differing if name != "seed"]
-        arithmetic = ("precision", "kernels") if result else ()
-        fields += [name for name in arithmetic if result.get(name) != measured.get(name)]
+        arithmetic = ("precision", "kernels") if record.result in results else ()
+        fields += [k for k in arithmetic if getattr(record.result, k) != getattr(results[0], k)]
         if fields:
             names = ", ".join(fields)
             raise ConfigError(
@@ -137,25 +146,6 @@ def _refuse_mixture(
             )
     if len({spec.seed for spec in specs}) < len(specs):
         raise ConfigError("two of these runs have the same seed; name one run per seed")
-
-
-def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
-    records = readable_metrics(run)
-    row = spec.task.row
-    numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
-    known = {name: value for name, value in numbers.items() if value is not None}
-    measured: dict[str, Any] = {name: result.get(name) for name in MEASURED}
-    try:
-        return TrialResult(
-            seed=spec.seed,
-            state=run.status()["state"],
-            config_hash=config_hash(spec),
-            epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
-            curve=curve(records, f"test_{row.headline.name}"),
-            **measured | assign_fields(TrialResult, known),
-        )
-    except ValidationError as error:
-        raise InputError(f"{run.name}: its result.json is missing or damaged") from error
 
 
 def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:

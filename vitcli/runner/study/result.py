@@ -3,6 +3,7 @@
 Table, figures, page and README are made from this document alone.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
@@ -21,7 +22,6 @@ from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.run.record import Numbers, State, as_pairs, whole_flops
-from vitcli.runner.study.crossed import Crossed
 
 MIN_PAIRS = 3
 """Fewest pairs with an interval. Two give intervals that hardly mean anything."""
@@ -68,6 +68,54 @@ class Candidate(Numbers):
     num_diverged: int = 0
 
 
+class Crossed(Spec):
+    """Mean and mean squares of the scores of S seeds on I test images, in the unit of the table.
+
+    All seeds are measured on the same images. The model is score = mean + seed + image +
+    interaction; the last three are random and independent.
+    """
+
+    num_seeds: int
+    num_images: int
+    mean: float
+    ms_seeds: float
+    ms_images: float
+    ms_residual: float
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of the mean, for new seeds and new images.
+
+        It is (MS seeds + MS images - MS residual) / (S I). The expected value is at least that of
+        MS residual / (S I), which is the smallest value returned.
+        """
+        total = self.ms_seeds + self.ms_images - self.ms_residual
+        return max(total, self.ms_residual) / (self.num_seeds * self.num_images)
+
+    @property
+    def error(self) -> float:
+        return math.sqrt(self.variance)
+
+    @property
+    def freedom(self) -> float:
+        """Return Satterthwaite's degrees of freedom of the variance, at least S - 1.
+
+        Source: Satterthwaite 1946, https://doi.org/10.2307/3002019
+        """
+        rows, columns = self.num_seeds - 1, self.num_images - 1
+        squares = (self.ms_seeds**2 / rows, self.ms_images**2 / columns)
+        below = sum(squares) + self.ms_residual**2 / (rows * columns)
+        total = self.variance * self.num_seeds * self.num_images
+        return max(float(rows), total**2 / below) if below else float(rows)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the t interval of the mean at level 1 - alpha, for new seeds and new images."""
+        from scipy import special
+
+        half = -float(special.stdtrit(self.freedom, alpha / 2)) * self.error
+        return self.mean - half, self.mean + half
+
+
 class Contrast(Spec):
     """The differences from the baseline, image by image, over the seeds of both."""
 
@@ -96,17 +144,6 @@ class Contrast(Spec):
     def at(self, pairs: int) -> Crossed | None:
         """Return the mean squares of the first pairs of seeds; None if they are not known."""
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
-
-
-class Margin(Spec):
-    """A declared margin of equivalence."""
-
-    points: float | None
-    """In the unit of the table; for accuracies, percentage points. None withdraws a margin."""
-    date: str
-    """Day of the declaration, YYYY-MM-DD."""
-    num_finished: int
-    """Number of trials that had a result by then."""
 
 
 class Plan(Spec):
@@ -261,8 +298,8 @@ class StudyResult(Spec):
     from files if not."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
-    margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
-    """Declared margins of equivalence, the last one in force; omitted from files if empty."""
+    margin: float | None = None
+    """Declared margin of equivalence, in the unit of the table; omitted from files if none."""
     plan: Plan | None = None
     """Omitted from files if none is recorded, as in documents from before 1.1.0."""
     other_plan: int | None = None
@@ -271,9 +308,14 @@ class StudyResult(Spec):
     """Where the scores come from; omitted from files if a study has trained the trials."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
-    @property
-    def margin(self) -> Margin | None:
-        return self.margins[-1] if self.margins and self.margins[-1].points else None
+    @model_validator(mode="before")
+    @classmethod
+    def _take_last_margin(cls, data: Any) -> Any:
+        """Take the margin in force from ``margins``, which documents before 1.1.0 hold."""
+        match data:
+            case {"margins": [*_, {"points": points}], **others}:
+                return {**others, "margin": points}
+        return data
 
     @property
     def planned_seeds(self) -> int:
@@ -302,7 +344,7 @@ class StudyResult(Spec):
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
         for name in (
-            *("hypothesis", "margins", "parts", "plan", "other_plan", "origin", "equal_compute"),
+            *("hypothesis", "margin", "parts", "plan", "other_plan", "origin", "equal_compute"),
         ):
             if not data.get(name):
                 data.pop(name, None)

@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,7 +25,6 @@ from vitcli.runner.study.image_file import read_images
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     MIN_PAIRS,
-    Margin,
     Origin,
     Plan,
     State,
@@ -380,13 +378,8 @@ def _document(
         rows.append(VariantResult(variant=variant, trials=tuple(trials)))
         images.append({s: line.images for s, line in own.items() if line.state == "finished"})
     margin = choices.margin
-    margins: tuple[Margin, ...] = ()
-    if margin is not None:
-        if not 0 < margin < 1e39:
-            raise ConfigError(f"{choices.typed('margin', margin)}: a margin is a number above 0")
-        done = sum(line.state in RESULT_STATES for line in lines)
-        today = date.today().isoformat()
-        margins = (Margin(points=margin, date=today, num_finished=done),)
+    if margin is not None and not 0 < margin < 1e39:
+        raise ConfigError(f"{choices.typed('margin', margin)}: a margin is a number above 0")
     return StudyResult(
         name=Path(name).stem,
         command="",
@@ -395,7 +388,7 @@ def _document(
         num_test=next((len(line.images.scores) for line in lines if line.images), None),
         num_comparisons=len(rows) - 1,
         base_config={},
-        margins=margins,
+        margin=margin,
         origin=origin.replace(file=Path(name).name, sha256=sha256(text.encode())),
         rows=with_scores(rows, images, origin.metric, plan),
     )

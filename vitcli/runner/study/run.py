@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import (
@@ -15,7 +14,6 @@ from vitcli.runner.engines.drivers import (
     join_drivers,
     other_drivers,
     prepare_folder,
-    read_plan,
 )
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.engines.slurm import FOLDER as QUEUE
@@ -26,16 +24,9 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder, re
 from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use, remove_run
 from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.collect import (
-    as_plan,
-    declared_margins,
-    read_margins,
-    read_recorded_plan,
-    recorded_plan,
-)
-from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
-from vitcli.runner.study.result import Plan
+from vitcli.runner.study.collect import read_recorded_plan, recorded_plan
+from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.plan import Options, StudyWork, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.text import quantity
@@ -46,59 +37,58 @@ ORPHAN_SECONDS = GRACE_SECONDS + 5
 
 
 def run_study(
-    plan: StudyPlan,
+    work: StudyWork,
     options: Options,
     on_event: Callable[[TrialEvent], None],
     *,
     save: Path | None = None,
 ) -> dict[str, TrialState]:
-    """Train the trials of a plan; return the state of every trial afterwards."""
+    """Train what is left of a study; return the state of every trial afterwards."""
     if save:
         make_folder(save)
-        save_results(plan, save)
+        save_results(work, save)
 
     def send(found: TrialEvent) -> None:
         on_event(found)
         if save and isinstance(found.event, Ended):
-            save_results(plan, save, found.folder)
+            save_results(work, save, found.folder)
 
-    full_checkpoints = _find_full_checkpoints(plan)
-    if not (plan.trials or full_checkpoints) and _is_written(plan):
-        return plan.states
+    full_checkpoints = _find_full_checkpoints(work)
+    if not (work.trials or full_checkpoints) and _is_written(work):
+        return work.states
 
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
 
-    require_utf8(plan.root)
-    make_output_folder(plan.root)
-    with join_drivers(plan.root) as driver:
-        with prepare_folder(plan.root):
+    require_utf8(work.root)
+    make_output_folder(work.root)
+    with join_drivers(work.root) as driver:
+        with prepare_folder(work.root):
             _reduce_to_weights(full_checkpoints)
-            has_others = other_drivers(plan.root, own=driver) > 0
-            keep = has_others or any((plan.root / QUEUE).glob("*.json"))
-            if not plan.trials:
-                write_plan(plan, options, keep=keep)
+            has_others = other_drivers(work.root, own=driver) > 0
+            keep = has_others or any((work.root / QUEUE).glob("*.json"))
+            if not work.trials:
+                write_plan(work, options, keep=keep)
                 if save:
-                    save_results(plan, save)
-                return plan.states
+                    save_results(work, save)
+                return work.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
-            setup = _set_up(plan, options, driver, note)
-            _check_disk(plan, setup.count or len(plan.trials))
-            write_plan(plan, options, keep=keep)
-            for trial in plan.trials:
-                _clear_folder(plan, trial, on_event)
-        return _drive(plan, options, setup, send)
+            setup = _set_up(work, options, driver, note)
+            _check_disk(work, setup.count or len(work.trials))
+            write_plan(work, options, keep=keep)
+            for trial in work.trials:
+                _clear_folder(work, trial, on_event)
+        return _drive(work, options, setup, send)
 
 
 def _drive(
-    plan: StudyPlan, options: Options, setup: Setup, on_event: Callable[[TrialEvent], None]
+    work: StudyWork, options: Options, setup: Setup, on_event: Callable[[TrialEvent], None]
 ) -> dict[str, TrialState]:
-    """Train the trials of a plan; return all states."""
     max_failures = 1 if options.fail_fast else None
-    drive = Drive(plan.root, setup, on_event, budget=options.budget, max_failures=max_failures)
-    drive.run([trial.folder for trial in plan.trials])
-    states = current_states(plan)
+    drive = Drive(work.root, setup, on_event, budget=options.budget, max_failures=max_failures)
+    drive.run([trial.folder for trial in work.trials])
+    states = current_states(work)
     done = sum(state.state in RESULT_STATES for state in states.values())
     if drive.is_stopped() and done < len(states):
         text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
@@ -107,19 +97,18 @@ def _drive(
 
 
 def _set_up(
-    plan: StudyPlan, options: Options, driver: int, on_message: Callable[[str], None]
+    work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    """Return how the engine trains the trials of a plan."""
     count, pin = options.jobs, False
     if options.cluster.engine == "local":
         from vitcli.runner.machine.device import pick_device
         from vitcli.runner.study.estimate import limit_workers
 
-        count = limit_workers(plan, options, worker_count(plan.study, options), on_message)
+        count = limit_workers(work, options, worker_count(work.study, options), on_message)
         pin = options.pin and pick_device(options.device).type == "cpu"
     return Setup(
-        threads=plan.study.threads,
-        in_process=any(own_code.exists_only_here(t.spec) for t in plan.trials),
+        threads=work.study.threads,
+        in_process=any(own_code.exists_only_here(t.spec) for t in work.trials),
         count=count,
         pin=pin,
         request=options.request(),
@@ -136,18 +125,17 @@ def _reduce_to_weights(folders: list[Path]) -> None:
             keep_weights(checkpoints)
 
 
-def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
-    own = {folder: state for folder, state in plan.states.items() if not state.source}
+def _find_full_checkpoints(work: StudyWork) -> list[Path]:
+    own = {folder: state for folder, state in work.states.items() if not state.source}
     finished = [folder for folder, state in own.items() if state.state == "finished"]
-    folders = [RunDir(plan.root / f).checkpoints for f in finished if f not in plan.replaced]
+    folders = [RunDir(work.root / f).checkpoints for f in finished if f not in work.replaced]
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
 def _delete_folder(folder: Path) -> list[str]:
-    """Delete a run under another name, since a half-deleted one would look like other files.
+    """Delete a run under another name, and return what vitcli did not write, which stays there.
 
-    Returns:
-        Links, and files that vitcli did not write; they stay under that name.
+    A half-deleted run under its own name would look like other files.
     """
     folder.rename(trash := _free_name(folder, "old"))
     return [str(trash)] if trash.is_symlink() else remove_run(trash)
@@ -159,27 +147,23 @@ def _free_name(path: Path, word: str) -> Path:
     return next(each for each in numbered if not os.path.lexists(each))
 
 
-def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
+def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
     """Delete the old result of a trial of --rerun; keep a stale trial under another name.
 
     Nothing happens to a trial that another process trains.
     """
-    run = RunDir(plan.root / trial.folder)
+    run = RunDir(work.root / trial.folder)
     if not run.exists:
         return
-    if trial.folder in plan.replaced:
-        with _hold_orphan(run):
+    if trial.folder in work.replaced:
+        wait_for_orphans([run.path])
+        with run.lock():
             for path in _delete_folder(run.path):
                 text = f"not removed, because vitcli did not write it: {path}"
                 on_event(TrialEvent(trial.folder, Message(text=text)))
-    elif plan.states[trial.folder].state == "stale":
+    elif work.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
-            _keep_stale_trial(plan, trial, on_event)
-
-
-def _hold_orphan(run: RunDir) -> contextlib.AbstractContextManager[None]:
-    wait_for_orphans([run.path])
-    return run.lock()
+            _keep_stale_trial(work, trial, on_event)
 
 
 def wait_for_orphans(folders: Sequence[Path]) -> None:
@@ -192,29 +176,29 @@ def wait_for_orphans(folders: Sequence[Path]) -> None:
             time.sleep(0.2)
 
 
-def _check_disk(plan: StudyPlan, count: int) -> None:
+def _check_disk(work: StudyWork, count: int) -> None:
     """Refuse to train without disk space.
 
     The space covers the final weights of each trial, and three checkpoints of each running trial.
     """
-    largest = max(plan.parameters.values())
-    needed = plan.disk_bytes + count * 3 * 12 * largest
-    free = shutil.disk_usage(plan.root).free
+    largest = max(work.parameters.values())
+    needed = work.disk_bytes + count * 3 * 12 * largest
+    free = shutil.disk_usage(work.root).free
     if needed > free:
         raise ResourceError(
-            f"{plan.root}: training {quantity(len(plan.trials), 'trial')} needs"
+            f"{work.root}: training {quantity(len(work.trials), 'trial')} needs"
             f" {needed / 1e9:.2f} GB of disk space, only"
             f" {free / 1e9:.2f} GB are free; free some space, or choose another folder with -o"
         )
 
 
-def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None:
+def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
     """Write everything that a worker needs to know, before the first worker starts.
 
-    With ``keep``, trials that only the present plan has stay in it: another driver trains them, or
+    With ``keep``, trials that only ``plan.json`` has stay in it: another driver trains them, or
     they wait in a queue of Slurm.
     """
-    study = plan.study
+    study = work.study
     trials = {
         trial.folder: {
             "variant": trial.variant,
@@ -224,87 +208,61 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         }
         for trial in study.trials()
     }
+    kept = [state for folder, state in work.states.items() if folder not in work.replaced]
+    kept_hashes = (state.record.data_hash for state in kept if state.record)
+    planned = recorded_plan(study, work.root, work.saved)
+    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
     content = {
         "study": study.name,
         "threads": study.threads,
         **options.request(),
-        "parameters": plan.parameters,
-        "data_hash": kept_data_hash(plan),
-        "planned": _with_seeds(recorded_plan(study, plan.root, plan.saved), study),
-        "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
-        "trials": (_planned_trials(plan.root) if keep else {}) | trials,
-        "saved": [folder for folder, state in plan.states.items() if state.source],
-        "rerun": list(plan.rerun),
+        "parameters": work.parameters,
+        "data_hash": next(kept_hashes, None),
+        "planned": planned.replace(order=tuple(order)).model_dump(mode="json"),
+        "trials": (RunDir(work.root).read(PLAN).get("trials", {}) if keep else {}) | trials,
+        "saved": [folder for folder, state in work.states.items() if state.source],
+        "rerun": list(work.rerun),
     }
     for variant in study.variants:
-        own_code.save_copies(own_code.code_to_keep(variant.spec), plan.root)
-    commit_json(plan.root / PLAN, content)
+        own_code.save_copies(own_code.code_to_keep(variant.spec), work.root)
+    commit_json(work.root / PLAN, content)
 
 
-def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:
-    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
-    return planned.replace(order=tuple(order)).model_dump(mode="json")
-
-
-def _is_written(plan: StudyPlan) -> bool:
-    """Return whether the folder has a plan with these trials, saved results and margins."""
-    try:
-        stored = read_plan(plan.root)
-        trials, saved = set(stored["trials"]), set(stored["saved"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    taken = {folder for folder, state in plan.states.items() if state.source}
-    margins = declared_margins(plan.study, plan.root, plan.saved)
+def _is_written(work: StudyWork) -> bool:
+    stored = RunDir(work.root).read(PLAN)
+    taken = {folder for folder, state in work.states.items() if state.source}
     return (
-        plan.states.keys() <= trials
-        and taken <= saved
-        and margins == read_margins(plan.root)
-        and {*plan.study.seeds} <= {*plan.planned.order}
-        and plan.planned == read_recorded_plan(plan.root)
+        work.states.keys() <= {*stored.get("trials", ())}
+        and taken <= {*stored.get("saved", ())}
+        and {*work.study.seeds} <= {*work.planned.order}
+        and work.planned == read_recorded_plan(work.root)
     )
 
 
-def _planned_trials(root: Path) -> dict[str, Any]:
-    try:
-        return dict(read_plan(root)["trials"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def kept_data_hash(plan: StudyPlan) -> str | None:
-    """Return the hash of the images of the results that are kept; None without such results."""
-    kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
-    return next((state.record.data_hash for state in kept if state.record), None)
-
-
 def _keep_stale_trial(
-    plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]
+    work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]
 ) -> None:
     """Keep a stale trial under another name, because it may have taken hours."""
-    state = trial_state(trial, RunDir(plan.root / trial.folder), plan.study.threads)
+    state = trial_state(trial, RunDir(work.root / trial.folder), work.study.threads)
     if state.state != "stale":  # another driver was here first
         return
-    path = plan.root / trial.folder
+    path = work.root / trial.folder
     target = _free_name(path, "stale")
     path.rename(target)
     text = f"stale, kept as {target.name}: {state.reason}"
     on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
-def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> None:
+def save_results(work: StudyWork, target: Path, folder: str | None = None) -> None:
     """Save results of the study's own folder to ``target``: one trial's, or all that are kept."""
-    for trial in plan.study.trials(plan.names):
-        if trial.folder == folder or (folder is None and trial.folder not in plan.replaced):
-            run = RunDir(plan.root / trial.folder)
-            record = trial_state(trial, run, plan.study.threads).record
+    for trial in work.study.trials(work.names):
+        if trial.folder == folder or (folder is None and trial.folder not in work.replaced):
+            run = RunDir(work.root / trial.folder)
+            record = trial_state(trial, run, work.study.threads).record
             if record:
-                replace = trial.folder in plan.replaced or trial.variant in plan.rerun
-                save_trial(target, plan.study.name, trial, run, record, replace=replace)
-    if planned := read_recorded_plan(plan.root):
-        make_folder(target / plan.study.name)
-        content = {
-            "study": plan.study.name,
-            "planned": planned.model_dump(mode="json"),
-            "margins": as_plan(read_margins(plan.root)),
-        }
-        commit_json(target / plan.study.name / PLAN, content)
+                replace = trial.folder in work.replaced or trial.variant in work.rerun
+                save_trial(target, work.study.name, trial, run, record, replace=replace)
+    if planned := read_recorded_plan(work.root):
+        make_folder(target / work.study.name)
+        content = {"study": work.study.name, "planned": planned.model_dump(mode="json")}
+        commit_json(target / work.study.name / PLAN, content)

@@ -6,7 +6,6 @@ own trials come first.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
@@ -26,17 +25,12 @@ SAVED = Path("experiments/results/trials")
 
 
 class SavedTrials:
-    """The saved trials below a folder.
+    """The saved trials below a folder; a damaged file is an InputError.
 
-    Args:
-        folder: The folder of the store.
-        precision_of: Returns the precision in which this machine would train an experiment. Without
-            it, results are only displayed, and the first result decides the precision.
-        data_hash_of: Returns the hash of the images here, or None if there are no images. It is
-            called only for image folders, because their names do not identify the contents.
-
-    Raises:
-        InputError: A file is damaged.
+    ``precision_of`` returns the precision in which this machine would train an experiment. Without
+    it, results are only displayed, and the first result decides the precision. ``data_hash_of``
+    returns the hash of the images here, or None if there are no images. It is called only for image
+    folders, because their names do not identify the contents.
     """
 
     def __init__(
@@ -80,9 +74,8 @@ class SavedTrials:
     ) -> dict[str, TrialState]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
-        Args:
-            own: Field ``train.precision`` -> the first result of the study itself. Saved records
-                must agree with them.
+        Saved records must agree with ``own``, the first results of the study itself, by the field
+        ``train.precision``.
         """
         taken: dict[str, TrialState] = {}
         known, weights = dict(own), dict(weights)
@@ -110,7 +103,6 @@ class SavedTrials:
     def _difference(
         self, trial: Trial, record: Record, alike: Record, first: Record, threads: int
     ) -> str:
-        """Return why a saved record cannot replace a training here; empty if it can."""
         here = self._precision_of(trial.spec) if self._precision_of else alike.precision
         for precision in (here, alike.precision):
             if record.precision != precision:
@@ -160,10 +152,9 @@ def save_trial(
         "config": portable_fields(changed_fields(trial.spec)),
         "record": record.model_dump(mode="json", exclude=unknown),
     }
-    read = partial(_condensed, trial, run) if record.state == "finished" else None
-    save(folder, value, read, replace=replace)
 
+    def read() -> Arrays:
+        content = read_bounded(run.path / "predictions.npz", MAX_BYTES)
+        return condensed(read_outputs(content), trial.spec.task.row)
 
-def _condensed(trial: Trial, run: RunDir) -> Arrays:
-    content = read_bounded(run.path / "predictions.npz", MAX_BYTES)
-    return condensed(read_outputs(content), trial.spec.task.row)
+    save(folder, value, read if record.state == "finished" else None, replace=replace)

@@ -62,6 +62,10 @@ def trial_states(
     return states | saved.find_matches(study, unfinished, own, weights)
 
 
+def _stale(reason: str) -> TrialState:
+    return TrialState(state="stale", reason=reason)
+
+
 def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     """Return the state of a trial's folder, which is stale unless it holds exactly this trial."""
     if not run.exists:
@@ -71,7 +75,7 @@ def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return _read_state(trial, run, threads)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
-        return TrialState(state="stale", reason=f"its files are damaged ({field})")
+        return _stale(f"its files are damaged ({field})")
 
 
 def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
@@ -79,61 +83,52 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         stored = run.spec()
     except ConfigError as error:
         what = "" if isinstance(error, OwnCodeError) else "its config.yaml cannot be read: "
-        return TrialState(state="stale", reason=f"{what}{error}")
+        return _stale(f"{what}{error}")
     raw = run.read("meta.json")
     meta = Meta.model_validate(raw)
     differing = differences(stored, with_data_defaults(trial.spec, stored, raw))
     differing.pop(TEACHER_WEIGHTS, None)
     for name, (there, here) in differing.items():
         reason = f"{name} is {format_value(there)} in its folder, {format_value(here)} in the study"
-        return TrialState(state="stale", reason=reason)
+        return _stale(reason)
     reason = thread_mismatch((meta, *meta.sessions), threads) or other_weights(meta, trial.spec)
     if reason:
-        return TrialState(state="stale", reason=reason)
+        return _stale(reason)
     state, run_reason = live_state(run)
     if state not in RESULT_STATES:
-        if state != "running" and _has_only_weights(run):
-            reason = "only its final weights are left, so it cannot continue"
-            return TrialState(state="stale", reason=reason)
+        files = {path.name for path in run.checkpoints.glob("*/*.safetensors")}
+        if state != "running" and files and TENSORS not in files:  # it has its weights alone
+            return _stale("only its final weights are left, so it cannot continue")
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (trial.config_hash, trial.spec.seed):
-        return TrialState(
-            state="stale",
-            reason="its meta.json is missing or damaged, or it was trained as another trial",
-        )
+        return _stale("its meta.json is missing or damaged, or it was trained as another trial")
     try:
         lines = strict_metrics(run)
     except InputError:
-        return TrialState(state="stale", reason="its metrics.jsonl is damaged")
+        return _stale("its metrics.jsonl is damaged")
     record = read_record(run, trial.spec, state, run_reason, meta, lines)
     if state == "diverged":
         return TrialState(state=state, reason=run_reason, record=record)
     return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
 
 
-def _has_only_weights(run: RunDir) -> bool:
-    files = {path.name for path in run.checkpoints.glob("*/*.safetensors")}
-    return TENSORS not in files and len(files) > 0
-
-
 def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
-    """Return the state of a finished trial, which is another if its files contradict each other."""
     name = row.headline.name
     value = record.result.number(f"test_{name}")
     if value is None:
-        return TrialState(state="stale", reason="its result.json is missing or damaged")
+        return _stale("its result.json is missing or damaged")
     try:
         images = read_per_image(run.path / "predictions.npz", row)
     except (FileNotFoundError, ValueError):
-        return TrialState(state="stale", reason="its predictions.npz is missing or damaged")
+        return _stale("its predictions.npz is missing or damaged")
     if images and not (
         abs(images.mean - value) <= 1e-6 and len(images.scores) == record.result.num_test
     ):
         reason = f"its result.json says {value:.4f}, but its predictions give {images.mean:.4f}"
-        return TrialState(state="stale", reason=reason)
+        return _stale(reason)
     if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
         reason = f"its validation {row.headline.label} differs from that of its last epoch"
-        return TrialState(state="stale", reason=reason)
+        return _stale(reason)
     return TrialState(
         state=record.state,
         reason=record.reason,

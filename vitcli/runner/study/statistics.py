@@ -6,16 +6,15 @@ of trials has the same seed, so it shares initialisation, data order and augment
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.study.judgement import (
-    Agreement,
-    Effect,
     Interval,
+    RowStatistics,
     Withheld,
     compare_with_source,
     find_differences,
@@ -24,97 +23,17 @@ from vitcli.runner.study.judgement import (
     withheld,
 )
 from vitcli.runner.study.looks import NOTHING, Look, can_test, level, looks_at, seeds_needed
-from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
 from vitcli.runner.study.result import StudyResult, VariantResult, sort_seeds
 from vitcli.runner.study.significance import (
     ALPHA,
+    MeanError,
+    SeedVariance,
     holm,
     pairing_ratio,
+    pool_seed_variance,
     probability_below,
     rounded,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowStatistics:
-    """Statistics of one variant.
-
-    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
-    finished trials do not give is None.
-    """
-
-    variant: str
-    n: int
-    """Number of finished trials. The mean is taken over them."""
-    num_diverged: int
-    num_unfinished: int
-    """Failed, interrupted, running, stale or missing."""
-    score_mean: float | None
-    score_sd: float | None
-    """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
-    seconds_mean: float | None
-    """Training time of a finished trial, with its pre-training."""
-    seconds_total: float | None
-    num_pairs: int = 0
-    """Number of seeds that finished both here and in the baseline."""
-    difference: float | None = None
-    """Mean over the pairs: score here minus score of the baseline."""
-    ci_low: float | None = None
-    ci_high: float | None = None
-    """Interval of the mean difference that holds at 95 % however often one looks: the intersection
-    of those of all looks so far. For new seeds and, if ``with_images``, new test images; with
-    folds, for new images. It is not adjusted for the number of variants. None for fewer than three
-    pairs, or if two looks contradict each other."""
-    with_images: bool = False
-    """Whether predictions are known, so that intervals and tests include the chance of the test
-    images."""
-    joint_low: float | None = None
-    joint_high: float | None = None
-    """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
-    pooled_low: float | None = None
-    pooled_high: float | None = None
-    """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
-    It decides if there are too few seeds for a p-value."""
-    p: float | None = None
-    """Two-sided p of the mean difference at the present look: the larger of a sign-flip test over
-    seeds and the t test of the joint interval. With folds, that t test alone, because the seeds are
-    not independent. None if no p could decide."""
-    p_holm: float | None = None
-    level: float | None = None
-    """Largest ``p_holm`` that finds a difference at the present look, at Holm's first step."""
-    decided_at: int | None = None
-    """Number of pairs of the present look if it finds a difference, else of the first that did."""
-    is_higher: bool | None = None
-    """Whether the score is higher than the baseline's, by that look."""
-    p_equivalent: float | None = None
-    """p of two one-sided tests that the difference lies within the declared margin, by the error of
-    the interval that decides, at the present look."""
-    p_equivalent_holm: float | None = None
-    equivalent_at: int | None = None
-    """Number of pairs of the first look that found the difference within the margin."""
-    seeds_missing: int | None = None
-    """Number of pairs after which the planned seeds give a p-value."""
-    plan_needed: int | None = None
-    """Number of planned seeds that a p-value needs, if fewer were planned."""
-    below: float | None = None
-    below_low: float | None = None
-    below_high: float | None = None
-    """Probability that a training of the variant scores below that of the baseline with the same
-    seed."""
-    pairing: float | None = None
-    """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
-    detectable: float | None = None
-    """Difference that this many seeds find with probability 0.8 at the level of the planned look:
-    by the t test of ``p``, or by the pooled interval if there are too few seeds for a p."""
-    effect: Effect | None = None
-    source_score: float | None = None
-    source_drop: float | None = None
-    """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
-    verdict: Agreement | None = None
-
-    @property
-    def lacks_test(self) -> bool:
-        return bool(self.seeds_missing or self.plan_needed)
 
 
 def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
@@ -138,39 +57,34 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    looks = looks_of(doc)
-    valid = [each if _is_valid(row, doc) else [] for each, row in zip(looks, variants, strict=True)]
-    rows = [
-        _compare_row(_describe_row(row, doc), row, each, doc)
-        for row, each in zip(variants, looks, strict=True)
-    ]
-    verdicts = find_differences(valid, num_tests(doc))
-    margin = doc.margin.points if doc.margin else None
-    equivalent: list[int | None] = [None] * len(rows)
-    if margin:
-        rows = [
-            replace(found, p_equivalent=each[-1].p_equivalent(margin)) if each else found
-            for found, each in zip(rows, valid, strict=True)
-        ]
-        equivalent = find_equivalent(valid, num_tests(doc), margin)
-    adjusted = holm([row.p for row in rows], num_tests(doc))
-    same = holm([row.p_equivalent for row in rows], num_tests(doc))
-    rows = [
-        replace(
-            found,
+    m, margin, looks = num_tests(doc), doc.margin, looks_of(doc)
+    rows = [_compare_row(row, seen, doc) for row, seen in zip(variants, looks, strict=True)]
+    valid = [seen if _is_valid(row, doc) else [] for seen, row in zip(looks, variants, strict=True)]
+    verdicts = find_differences(valid, m)
+    equivalent_at = find_equivalent(valid, m, margin) if margin else [None] * len(rows)
+    p_equivalent = [seen[-1].p_equivalent(margin) if margin and seen else None for seen in valid]
+    adjusted, same = holm([row.p for row in rows], m), holm(p_equivalent, m)
+    judged = [_describe_row(baseline, doc)]
+    for i, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
+        without = _withheld(variants[i], doc)
+        if without is None and verdict.contradicts:
+            without = "looks contradict each other"
+        row = replace(
+            row,
             p_holm=adjusted[i],
+            p_equivalent=p_equivalent[i],
             p_equivalent_holm=same[i],
-            decided_at=verdicts[i].pairs,
-            is_higher=verdicts[i].is_higher,
-            equivalent_at=equivalent[i],
+            decided_at=verdict.pairs,
+            is_higher=verdict.is_higher,
+            equivalent_at=equivalent_at[i],
         )
-        for i, found in enumerate(rows)
-    ]
-    judged = [
-        _judge(found, row, doc, contradicts=verdict.contradicts)
-        for found, row, verdict in zip(rows, variants, verdicts, strict=True)
-    ]
-    return (_describe_row(baseline, doc), *judged)
+        better = doc.headline.higher_is_better
+        row = replace(row, effect=judge_difference(row, without, higher_is_better=better))
+        if row.source_drop is not None:
+            agreement = compare_with_source(row, row.source_drop, same_setting=doc.same_setting)
+            row = replace(row, verdict=agreement)
+        judged.append(row)
+    return tuple(judged)
 
 
 def rebase(doc: StudyResult, baseline: str) -> StudyResult:
@@ -224,28 +138,25 @@ def looks_of(doc: StudyResult) -> list[list[Look]]:
     # folds, a p-value decides with any number of seeds, so none is pooled.
     is_pooled = len(variants) >= doc.num_comparisons and not doc.folds
     pools: dict[int, SeedVariance | None] = {}
-    planned, m = doc.planned_seeds, num_tests(doc)
     looks: list[list[Look]] = []
     for row, values in zip(variants, differences, strict=True):
         looks.append([])
-        for pairs in looks_at(len(values), planned):
+        for pairs in looks_at(len(values), doc.planned_seeds):
             first = values[:pairs]
             if doc.folds and len({*first}) == 1:
                 continue  # equal differences do not tell how much those of other images vary
-            if pairs not in pools:
-                pools[pairs] = None
-                if is_pooled:
-                    pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
-            own, pooled = _errors(row, first, pools[pairs], doc)
+            if is_pooled and pairs not in pools:
+                pools[pairs] = pool_seed_variance([each[:pairs] for each in counted])
+            own, pooled = _errors(row, first, pools.get(pairs), doc)
             if own is not None:
                 looks[-1].append(
                     Look(
-                        differences=first,
+                        pairs=pairs,
                         own=own,
                         pooled=pooled,
-                        planned=planned,
-                        num_tests=m,
-                        folds=doc.folds is not None,
+                        planned=doc.planned_seeds,
+                        num_tests=num_tests(doc),
+                        differences=() if doc.folds else first,
                     )
                 )
     return looks
@@ -274,7 +185,6 @@ def _withheld(row: VariantResult, doc: StudyResult) -> Withheld | None:
 
 
 def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
-    """Return the statistics of a row alone, without differences."""
     values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
@@ -296,20 +206,22 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
     )
 
 
-def _compare_row(
-    described: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
-) -> RowStatistics:
+def _compare_row(row: VariantResult, looks: Sequence[Look], doc: StudyResult) -> RowStatistics:
     """Return the statistics of a row with its differences from the baseline, but no verdict."""
     baseline = doc.rows[0]
     differences = paired_differences(row, baseline, doc)
+    missing, needed = _missing(row, len(differences), doc)
+    source, source_drop = doc.reference.rows if doc.reference else {}, None
+    if row.variant in source and baseline.variant in source:
+        source_drop = rounded(source[row.variant].accuracy - source[baseline.variant].accuracy)
     found = replace(
-        described,
+        _describe_row(row, doc),
         num_pairs=len(differences),
         difference=rounded(np.mean(differences)) if differences else None,
-        source_drop=source_drop(doc, row.variant),
+        source_drop=source_drop,
+        seeds_missing=missing,
+        plan_needed=needed,
     )
-    missing, needed = _missing(row, len(differences), doc)
-    found = replace(found, seeds_missing=missing, plan_needed=needed)
     if not looks:
         return found
     mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
@@ -336,13 +248,25 @@ def _missing(row: VariantResult, pairs: int, doc: StudyResult) -> tuple[int | No
 def _with_intervals(
     found: RowStatistics, row: VariantResult, looks: Sequence[Look], doc: StudyResult
 ) -> RowStatistics:
-    """Return a row with its intervals, its p, and what its seeds can detect."""
     last, m = looks[-1], num_tests(doc)
     most = 100.0 if doc.headline.unit == "%" else np.inf  # no difference of two shares is larger
-    low, high = _intersection(looks, lambda look: _headline_interval(row, look), most)
-    joint_low, joint_high = _intersection(looks, lambda look: _interval(look.own, look.joint), most)
-    pooled_low, pooled_high = _intersection(
-        looks, lambda look: _interval(look.pooled, look.joint), most
+
+    def headline(look: Look) -> Interval | None:
+        # With few seeds, Satterthwaite's is too narrow at the levels of unplanned looks.
+        if (
+            row.contrast
+            and look.pairs == doc.planned_seeds
+            and (known := row.contrast.at(look.pairs))
+        ):
+            return known.interval(look.level(ALPHA))
+        return look.interval(look.own, ALPHA)
+
+    low, high = interval_of_looks(looks, headline, most)
+    joint_low, joint_high = interval_of_looks(
+        looks, lambda look: look.interval(look.own, ALPHA / m), most
+    )
+    pooled_low, pooled_high = interval_of_looks(
+        looks, lambda look: look.interval(look.pooled, ALPHA / m), most
     )
     used = last.own if not found.lacks_test else last.pooled
     level_at_plan = level(doc.planned_seeds, doc.planned_seeds, ALPHA / m)
@@ -357,26 +281,12 @@ def _with_intervals(
         pooled_low=pooled_low,
         pooled_high=pooled_high,
         p=last.p if has_p else None,
-        level=rounded(m * last.joint) if has_p else None,
+        level=rounded(m * last.level(ALPHA / m)) if has_p else None,
         detectable=used.detectable(level_at_plan) if used else None,
     )
 
 
-def _headline_interval(row: VariantResult, look: Look) -> Interval | None:
-    """Return the interval of one look, not adjusted for the rows.
-
-    With few seeds, Satterthwaite's interval is too narrow at the levels of unplanned looks.
-    """
-    known = row.contrast.at(look.pairs) if row.contrast else None
-    limit = look.level(ALPHA)
-    return known.interval(limit) if known and look.is_planned else _interval(look.own, limit)
-
-
-def _interval(error: MeanError | None, level: float) -> Interval | None:
-    return error.interval(level) if error and level else None
-
-
-def _intersection(
+def interval_of_looks(
     looks: Sequence[Look], interval: Callable[[Look], Interval | None], most: float
 ) -> tuple[float | None, float | None]:
     """Return what the intervals of all looks and [-most, most] share; None if that is nothing."""
@@ -390,21 +300,6 @@ def _intersection(
     return (rounded(low), rounded(high)) if low <= high else (None, None)
 
 
-def _judge(
-    found: RowStatistics, row: VariantResult, doc: StudyResult, *, contradicts: bool
-) -> RowStatistics:
-    """Return a row with its effect and its verdict."""
-    without, drop = _withheld(row, doc), found.source_drop
-    if without is None and contradicts:
-        without = "looks contradict each other"
-    better = doc.headline.higher_is_better
-    verdict = None
-    if drop is not None:
-        verdict = compare_with_source(found, drop, without, same_setting=doc.same_setting)
-    effect = judge_difference(found, without, higher_is_better=better)
-    return replace(found, effect=effect, verdict=verdict)
-
-
 def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
     """Return whether no trial of the row and of the baseline diverged.
 
@@ -413,20 +308,10 @@ def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
     return _withheld(row, doc) in (None, "incomplete")
 
 
-def source_drop(doc: StudyResult, variant: str) -> float | None:
-    """Return the source's accuracy of a variant minus that of the baseline; None unless known."""
-    rows = doc.reference.rows if doc.reference else {}
-    if variant not in rows or doc.rows[0].variant not in rows:
-        return None
-    return rounded(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
-
-
 def sampling_error(doc: StudyResult) -> float | None:
     """Return the half-width in points of the 95 % interval of the baseline's accuracy.
 
-    It is the error from the choice of test images, not a spread over seeds: 1.96 sqrt(a (1 - a) /
-    num_test), the normal approximation of the binomial. It is 0 if no image, or every image, is
-    classified correctly.
+    It is the error from the choice of test images: 1.96 sqrt(a (1 - a) / num_test).
     """
     baseline = _describe_row(doc.rows[0], doc).score_mean if doc.rows else None
     if baseline is None or not doc.num_test or doc.headline.unit != "%":

@@ -3,23 +3,25 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.details import FilledColumn, TableRow, detail_columns, detail_notes
-from vitcli.runner.study.effects import build_effects
+from vitcli.runner.study.factorial import build_effects
 from vitcli.runner.study.judgement import is_withheld
+from vitcli.runner.study.looks import seeds_needed
 from vitcli.runner.study.notes import has_effects, notes
-from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.statistics import RowStatistics, compare
+from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.significance import POWER
+from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
 from vitcli.runner.tables import DASH, Column, Table, to_csv, to_markdown, to_text
 from vitcli.runner.text import (
     interval,
     p_text,
+    plain,
     quantity,
     rough_duration,
     setting_text,
@@ -29,6 +31,21 @@ from vitcli.runner.text import (
 
 P = "p (Holm)"
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of the document and its statistics."""
+
+    row: VariantResult
+    found: RowStatistics
+    is_baseline: bool
+    digits: int
+    """Number of decimal places of scores and differences."""
+
+
+FilledColumn = tuple[Column, Callable[[TableRow], str]]
+"""A column and the function that returns its cell in a row."""
 
 
 def render(
@@ -74,9 +91,10 @@ def build(doc: StudyResult) -> Table:
     """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
     numbers = compare(doc)
     columns = _columns(doc, numbers)
+    question = f"{doc.name}: {doc.question}" if doc.question else doc.name
     return Table(
         name=doc.name,
-        caption=_caption(doc),
+        caption=f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question,
         columns=tuple(column for column, _ in columns),
         rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
@@ -100,18 +118,16 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
     ]
     sentences = {
         "Mean \u00b1 standard deviation over n seeds.": any(
-            found.score_sd is not None for found in numbers
+            row.score_sd is not None for row in numbers
         ),
         "In brackets: 95 % interval of the difference, paired by seed.": any(
-            found.ci_low is not None for found in numbers
+            row.ci_low is not None for row in numbers
         ),
         f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
         and not doc.parts,
-        "Rows with unfinished trials are not complete.": any(
-            found.num_unfinished for found in numbers
-        ),
+        "Rows with unfinished trials are not complete.": any(row.num_unfinished for row in numbers),
         "Diverged trials have no number, so their rows look better than they are.": any(
-            found.num_diverged for found in numbers
+            row.num_diverged for row in numbers
         ),
     }
     legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
@@ -120,15 +136,82 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
 
 def build_details(doc: StudyResult) -> Table:
     """Return the second table: how certain each number of the first is, and why."""
-    numbers = compare(doc)
-    columns = [column for shown, column in detail_columns(doc, numbers) if shown]
+    numbers, m = compare(doc), num_tests(doc)
+    has_images = doc.headline.unit == "%" and any(found.with_images for found in numbers)
+    pool_decides = any(found.lacks_test and found.pooled_low is not None for found in numbers)
+    every: list[tuple[bool, FilledColumn, str]] = [
+        (True, (Column("variant", "l"), lambda line: line.row.variant), ""),
+        (
+            True,
+            (Column("joint interval", "r"), _joint),
+            f"Joint interval: with alpha 0.05 / {m} (Bonferroni), so that the intervals of all rows"
+            " hold together, at every look.",
+        ),
+        (
+            pool_decides,
+            (Column("pooled interval", "r"), _pooled),
+            "Pooled interval: the joint interval with the seed variance pooled over the rows, or"
+            " with the row's own if that is larger. It decides, because a p-value needs a plan of"
+            f" {seeds_needed(m)} seeds.",
+        ),
+        (
+            doc.folds is None,
+            (Column("P(below baseline)", "r"), _below),
+            "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
+            " one half.",
+        ),
+        (
+            True,
+            (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2)),
+            "Paired spread: standard deviation of the paired differences over that of unpaired"
+            " ones; pairing by seed helps if it is below 1.",
+        ),
+        (
+            True,
+            (Column("detectable", "r"), lambda line: plain(line.found.detectable, line.digits)),
+            f"Detectable: the difference that this many seeds find with probability {POWER} at the"
+            " level of the planned look.",
+        ),
+        (
+            doc.margin is not None,
+            (Column("p equivalent (Holm)", "r"), lambda line: p_text(line.found.p_equivalent_holm)),
+            "",
+        ),
+        (
+            has_images,
+            (Column("lost and won images", "r"), _images),
+            "Lost and won images: test images that every seed of the baseline gets right and every"
+            " seed of the variant wrong, and the reverse.",
+        ),
+    ]
+    shown = [(column, note) for is_shown, column, note in every if is_shown]
     return Table(
         name=f"{doc.name}-details",
         caption=f"{doc.name}: how certain the differences are.",
-        columns=tuple(column for column, _ in columns),
-        rows=_fill(doc, numbers, columns),
-        notes=tuple(detail_notes(doc, numbers).values()),
+        columns=tuple(header for (header, _), _ in shown),
+        rows=_fill(doc, numbers, [column for column, _ in shown]),
+        notes=tuple(note for _, note in shown if note),
     )
+
+
+def _joint(line: TableRow) -> str:
+    return interval(line.found.joint_low, line.found.joint_high, line.digits)
+
+
+def _pooled(line: TableRow) -> str:
+    return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
+
+
+def _below(line: TableRow) -> str:
+    found = line.found
+    if found.below is None:
+        return ""
+    return f"{found.below:.2f} [{plain(found.below_low, 2)}, {plain(found.below_high, 2)}]"
+
+
+def _images(line: TableRow) -> str:
+    contrast = line.row.contrast
+    return "" if contrast is None else f"{contrast.only_baseline:,} and {contrast.only_variant:,}"
 
 
 def _fill(
@@ -139,11 +222,6 @@ def _fill(
         for i, (row, found) in enumerate(zip(doc.rows, numbers, strict=True))
     ]
     return tuple(tuple(cell(line) for _, cell in columns) for line in lines)
-
-
-def _caption(doc: StudyResult) -> str:
-    question = f"{doc.name}: {doc.question}" if doc.question else doc.name
-    return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
 
 def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledColumn]:
@@ -162,8 +240,14 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),
-        (doc.compares_compute, (Column("TFLOP per trial", "r"), _compute)),
-        (not doc.origin, (Column("training time per trial", "r"), _time)),
+        (doc.compares_compute, (Column("TFLOP per trial", "r"), lambda line: tera(line.row.flops))),
+        (
+            not doc.origin,
+            (
+                Column("training time per trial", "r"),
+                lambda line: rough_duration(line.found.seconds_mean),
+            ),
+        ),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
 
@@ -181,22 +265,23 @@ def _source_columns(doc: StudyResult) -> list[FilledColumn]:
         return [(Column(f"source's {name}", "r"), cell)] if shown else []
 
     return [
-        (Column(f"source's {doc.headline.title}", "r"), _source_score),
+        (
+            Column(f"source's {doc.headline.title}", "r"),
+            lambda line: plain(line.found.source_score, line.digits),
+        ),
         (Column("source's drop", "r"), lambda line: signed(line.found.source_drop, line.digits)),
         *given("parameters"),
         *given("hours"),
-        (Column("verdict" if doc.same_setting else "direction only", "l"), _verdict),
+        (
+            Column("verdict" if doc.same_setting else "direction only", "l"),
+            lambda line: line.found.verdict or "",
+        ),
     ]
 
 
 def score_text(score: float, headline: Metric) -> str:
     """Return a score, which is scaled already, with its unit."""
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
-
-
-def _source_score(line: TableRow) -> str:
-    value = line.found.source_score
-    return "" if value is None else f"{value:.{line.digits}f}"
 
 
 def _count(value: float | None) -> str:
@@ -211,8 +296,8 @@ def _unfinished(line: TableRow) -> str:
 
 
 def _diverged(line: TableRow) -> str:
-    n = line.found.num_diverged
-    return f"{n} of {len(line.row.trials)}" if n else "0"
+    count = line.found.num_diverged
+    return f"{count} of {len(line.row.trials)}" if count else "0"
 
 
 def _score(line: TableRow) -> str:
@@ -247,20 +332,11 @@ def missing_seeds(found: RowStatistics) -> str:
     return f"plan {quantity(found.plan_needed, 'seed')}" if found.plan_needed else ""
 
 
-def _time(line: TableRow) -> str:
-    return rough_duration(line.found.seconds_mean)
-
-
 def _flops(line: TableRow) -> str:
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
-def _compute(line: TableRow) -> str:
-    return tera(line.row.flops)
-
-
 def _speed(line: TableRow) -> str:
-    """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
     return f"{statistics.median(rates):,.0f}" if rates else ""
 
@@ -270,11 +346,6 @@ def _effect(line: TableRow) -> str:
     if found.decided_at and found.decided_at < found.num_pairs and not is_withheld(found.effect):
         return f"{found.effect} (at {quantity(found.decided_at, 'seed')})"
     return found.effect or ""
-
-
-def _verdict(line: TableRow) -> str:
-    found = line.found
-    return found.verdict or ("" if found.source_drop is None else "no interval yet")
 
 
 def _chosen(line: TableRow) -> str:
