@@ -11,6 +11,15 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
+from vitcli.cli.clusters import (
+    Drivers,
+    Engine,
+    Gpus,
+    Place,
+    check_engine,
+    print_script,
+    train_on_ray,
+)
 from vitcli.cli.console import emit_exactly, line_width, say
 from vitcli.cli.engines import check_folders, takes_options
 from vitcli.cli.options import (
@@ -144,6 +153,8 @@ class Request:
     details: bool
     caption: str | None
     rerun_variants: Sequence[str]
+    engine: Engine
+    gpus: float | None
 
     @property
     def as_json(self) -> bool:
@@ -162,6 +173,8 @@ def ablate(
     limit_batches: LimitBatches = None,
     *,
     options: "Options",
+    engine: Place = Engine.local,
+    gpus: Gpus = None,
     form: Form = Format.text,
     output: Output = None,
     dry_run: DryRun = False,
@@ -200,6 +213,9 @@ def ablate(
     refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
     check_checklist(checklist)
+    if not (dry_run or status or table_only or first):
+        check_engine(engine, options.jobs, gpus)
+    exclude({"--engine": engine is not Engine.local, "--rerun": rerun})
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -220,6 +236,8 @@ def ablate(
         details=details,
         caption=caption,
         rerun_variants=(only or names) if rerun else (),
+        engine=engine,
+        gpus=gpus,
     )
     options = replace(options, fail_fast=fail_fast)
     if status:
@@ -245,7 +263,16 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     if dry_run:
         show_plan(plan, options, as_json=request.as_json)
         return
-    states = train(plan, options, request.save)
+    if request.engine is Engine.local or not plan.trials:
+        states = train(plan, options, request.save)
+    else:
+        drivers = Drivers(
+            root=root, count=options.jobs or 1, cores=study.threads, gpus=request.gpus
+        )
+        if request.engine is Engine.slurm:
+            print_script(drivers)
+            return
+        states = train_with(drivers, plan, options)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
@@ -316,6 +343,20 @@ def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str
         return run_study(plan, options, screen.show, save=save)
 
 
+def train_with(drivers: Drivers, plan: "StudyPlan", options: "Options") -> "dict[str, TrialState]":
+    """Train the trials of a plan with drivers on a Ray cluster; return all states."""
+    from vitcli.runner.errors import StoppedError
+    from vitcli.runner.study.plan import current_states, states_without_result
+
+    number = train_on_ray(drivers, options.device)
+    states = current_states(plan)
+    left = len(states_without_result(states))
+    if number and left:
+        done = f"{len(states) - left} of {quantity(len(states), 'trial')} done"
+        raise StoppedError(f"stopped; {done}. Continue: {options.command}", number)
+    return states
+
+
 def show_table(
     request: Request, states: "Mapping[str, TrialState]", saved: "SavedTrials | None"
 ) -> "StudyResult":
@@ -353,7 +394,6 @@ def print_table(request: Request) -> None:
 
 def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the first trial of a study on this machine; name the command that trains the rest."""
-    from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.study.plan import plan_study
 
     study, root = request.study, request.root
@@ -362,7 +402,7 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     saved = saved_trials(request.save, options)
     plan = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
     plan = replace(plan, trials=[t for t in plan.trials if t.folder == first.folder])
-    here = replace(options, cluster=Cluster(), jobs=1)
+    here = replace(options, jobs=1)
     say(f"study {study.name}: the first trial, {first.folder}, on this machine")
     announce_saved(plan.states, saved)
     if dry_run:

@@ -104,13 +104,6 @@ def search(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 @completion
-def engine(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    from vitcli.runner.engines.make import ENGINES
-
-    return (name for name in ENGINES if name.startswith(incomplete))
-
-
-@completion
 def topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     from vitcli.runner.explain.topics import TOPICS
 

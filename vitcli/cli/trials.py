@@ -150,34 +150,19 @@ class Screen(Lines):
         self._bars.update(self._all, completed=self._progress.done, info=self._progress.line())
 
 
-def where(options: Options, count: int) -> str:
-    """Return where and how many at once trials are trained, such as ``, 2 at once``."""
-    engine = options.cluster.engine
-    if engine == "local":
-        return f", {count} at once"
-    at_once = f", at most {count} at once" if options.jobs else ""
-    return f" with {engine.capitalize()}{at_once}"
-
-
 @contextmanager
 def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
     """Yield the display for stderr: bars on a terminal if there are trials, otherwise lines."""
     count = worker_count(plan.study, options) if plan.trials else 1
-    row, place = plan.study.baseline.spec.task.row, where(options, min(count, len(plan.trials)))
-    with display(len(plan.trials), count, row, place=place) as lines:
+    with display(len(plan.trials), count, plan.study.baseline.spec.task.row) as lines:
         yield lines
 
 
 @contextmanager
-def display(
-    total: int, count: int, row: TaskRow, split: str = "test", *, place: str | None = None
-) -> Iterator[Lines]:
-    """Yield the display of ``total`` trials, whose scores are of a split.
-
-    ``place`` says where they are trained; by default, how many of them at once.
-    """
+def display(total: int, count: int, row: TaskRow, split: str = "test") -> Iterator[Lines]:
+    """Yield the display of ``total`` trials, whose scores are of a split."""
     if total:
-        say(f"{total} to train{place or f', {min(count, total)} at once'}")
+        say(f"{total} to train, {min(count, total)} at once")
     if not (total and is_live()):
         yield Lines(total, count, row, split)
         return

@@ -16,8 +16,6 @@ from tests.fabricated_study import make_reference, make_study, make_trial
 from tests.runner.study.tables import with_images
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.cli.search_output import show_final
-from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.collect import read_margins, read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -259,18 +257,15 @@ def test_trials_that_are_not_asked_for_count_as_known():
     assert margins(study) == [(1.0, 2)]
 
 
-def test_a_later_declaration_is_saved_and_queued_trials_stay_in_the_plan():
+def test_a_later_declaration_is_saved():
     study = study_with("")
     for variant in ("full", "no-norm"):
         fabricate(variant, 0)
     declare(study)
-    (ROOT / QUEUE).mkdir(parents=True)
-    (ROOT / QUEUE / "full.seed1.json").write_text("{}")
     study_with("1.0")
     one = load_study("mine.yaml", seeds=[0])
     run_study(plan_study(one, ROOT, ()), Options(), print, save=SAVED)
     assert [each.points for each in read_margins(SAVED / "mine")] == [1.0]
-    assert "full/seed1" in read_plan(ROOT)["trials"]
 
 
 def test_trials_with_other_numbers_of_test_images_are_not_compared():

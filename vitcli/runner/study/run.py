@@ -17,8 +17,7 @@ from vitcli.runner.engines.drivers import (
     prepare_folder,
     read_plan,
 )
-from vitcli.runner.engines.engine import Setup
-from vitcli.runner.engines.slurm import FOLDER as QUEUE
+from vitcli.runner.engines.local import Setup
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
@@ -75,17 +74,16 @@ def run_study(
         with prepare_folder(plan.root):
             _reduce_to_weights(full_checkpoints)
             has_others = other_drivers(plan.root, own=driver) > 0
-            keep = has_others or any((plan.root / QUEUE).glob("*.json"))
             if not plan.trials:
-                write_plan(plan, options, keep=keep)
+                write_plan(plan, options, keep=has_others)
                 if save:
                     save_results(plan, save)
                 return plan.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
             setup = _set_up(plan, options, driver, note)
-            _check_disk(plan, setup.count or len(plan.trials))
-            write_plan(plan, options, keep=keep)
+            _check_disk(plan, setup.count)
+            write_plan(plan, options, keep=has_others)
             for trial in plan.trials:
                 _clear_folder(plan, trial, on_event)
         return _drive(plan, options, setup, send)
@@ -109,22 +107,17 @@ def _drive(
 def _set_up(
     plan: StudyPlan, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    """Return how the engine trains the trials of a plan."""
-    count, pin = options.jobs, False
-    if options.cluster.engine == "local":
-        from vitcli.runner.machine.device import pick_device
-        from vitcli.runner.study.estimate import limit_workers
+    """Return how the trials of a plan are trained."""
+    from vitcli.runner.machine.device import pick_device
+    from vitcli.runner.study.estimate import limit_workers
 
-        count = limit_workers(plan, options, worker_count(plan.study, options), on_message)
-        pin = options.pin and pick_device(options.device).type == "cpu"
     return Setup(
         threads=plan.study.threads,
         in_process=any(own_code.exists_only_here(t.spec) for t in plan.trials),
-        count=count,
-        pin=pin,
+        count=limit_workers(plan, options, worker_count(plan.study, options), on_message),
+        pin=options.pin and pick_device(options.device).type == "cpu",
         request=options.request(),
         driver=driver,
-        cluster=options.cluster,
     )
 
 
@@ -211,8 +204,7 @@ def _check_disk(plan: StudyPlan, count: int) -> None:
 def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None:
     """Write everything that a worker needs to know, before the first worker starts.
 
-    With ``keep``, trials that only the present plan has stay in it: another driver trains them, or
-    they wait in a queue of Slurm.
+    With ``keep``, trials that only the present plan has stay in it: another driver trains them.
     """
     study = plan.study
     trials = {
