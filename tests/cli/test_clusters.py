@@ -17,7 +17,7 @@ from tests.cli.commands import said, typed
 from tests.patience import HANG
 from tests.runner.engines.studies import ablate, table_of, wait_for, write_study
 from tests.runner.study.trials import STUDY, fabricate
-from vitcli.cli.clusters import Drivers, drive, print_script, room, shared_words
+from vitcli.cli.clusters import drive, room, shared_words
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.run.folder import RunDir
 
@@ -52,7 +52,7 @@ def test_a_mistake_in_the_options_is_named(here, words, text):
 
 
 def test_without_ray_its_package_is_named(here, monkeypatch):
-    monkeypatch.setattr("vitcli.cli.clusters.find_spec", lambda name: None)
+    monkeypatch.setattr("vitcli.cli.engines.find_spec", lambda name: None)
     assert "pip install ray" in said(2, "ablate", "--engine", "ray", "-j", "2")
 
 
@@ -85,15 +85,13 @@ def test_a_finished_study_needs_no_cluster(here):
     assert "no-norm" in typed("ablate mine.yaml --engine ray -j 2")[0]
 
 
-def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(
-    here, scontrol, monkeypatch, capsys
-):
+def test_a_job_whose_time_is_up_ends_its_driver_and_is_queued_again(here, scontrol, monkeypatch):
+    Path("mine.yaml").write_text(STUDY)
     slow = "import signal, time; signal.signal(15, lambda *_: (open('saved', 'w'), exit(143)))"
     words = ["-c", f"{slow}; open('begun', 'w'); time.sleep({HANG})"]
-    monkeypatch.setattr("vitcli.runner.child.python_command", lambda *_: [sys.executable, *words])
-    print_script(Drivers(root=FAR, count=3, cores=2))
-    script = capsys.readouterr().out
-    assert {"#SBATCH --array=1-3", "#SBATCH --cpus-per-task=2"} <= {*script.splitlines()}
+    monkeypatch.setattr("vitcli.cli.clusters.python_command", lambda *_: [sys.executable, *words])
+    script, _ = typed("ablate mine.yaml --engine slurm -j 3")
+    assert {"#SBATCH --array=1-3", "#SBATCH --cpus-per-task=1"} <= {*script.splitlines()}
     variables = {"PATH": scontrol, **JOB, "SLURM_ARRAY_TASK_ID": "2"}
     job = subprocess.Popen(["sh", "-c", script], env=os.environ | variables)
     while not Path("begun").exists():

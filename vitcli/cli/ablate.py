@@ -11,17 +11,8 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
-from vitcli.cli.clusters import (
-    Drivers,
-    Engine,
-    Gpus,
-    Place,
-    check_engine,
-    print_script,
-    train_on_ray,
-)
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.engines import check_folders, takes_options
+from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import (
     Caption,
     Data,
@@ -252,6 +243,7 @@ def ablate(
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the trials without a result, then print the table and report missing results."""
+    from vitcli.cli import clusters
     from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import plan_study
 
@@ -265,14 +257,11 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
         return
     if request.engine is Engine.local or not plan.trials:
         states = train(plan, options, request.save)
+    elif request.engine is Engine.slurm:
+        clusters.print_script(plan, options)
+        return
     else:
-        drivers = Drivers(
-            root=root, count=options.jobs or 1, cores=study.threads, gpus=request.gpus
-        )
-        if request.engine is Engine.slurm:
-            print_script(drivers)
-            return
-        states = train_with(drivers, plan, options)
+        states = clusters.train_on_ray(plan, options, request.gpus)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
@@ -341,20 +330,6 @@ def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str
 
     with view(plan, options) as screen:
         return run_study(plan, options, screen.show, save=save)
-
-
-def train_with(drivers: Drivers, plan: "StudyPlan", options: "Options") -> "dict[str, TrialState]":
-    """Train the trials of a plan with drivers on a Ray cluster; return all states."""
-    from vitcli.runner.errors import StoppedError
-    from vitcli.runner.study.plan import current_states, states_without_result
-
-    number = train_on_ray(drivers, options.device)
-    states = current_states(plan)
-    left = len(states_without_result(states))
-    if number and left:
-        done = f"{len(states) - left} of {quantity(len(states), 'trial')} done"
-        raise StoppedError(f"stopped; {done}. Continue: {options.command}", number)
-    return states
 
 
 def show_table(

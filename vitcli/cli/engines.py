@@ -6,6 +6,8 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,33 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
+
+class Engine(StrEnum):
+    """Where a study is trained."""
+
+    local = "local"
+    ray = "ray"
+    slurm = "slurm"
+
+
+Place = Annotated[
+    Engine,
+    typer.Option(
+        "--engine",
+        help="Where to train: local (this machine); ray (-j drivers on a Ray cluster); slurm (print"
+        " a script for sbatch with -j drivers).",
+        hidden=True,
+    ),
+]
+Gpus = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Ray: GPUs of each driver; with 0.25, four share a GPU.",
+        show_default="1 if there are GPUs",
+        hidden=True,
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -100,6 +129,18 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     changed.__signature__ = own.replace(parameters=parameters)
     changed.__annotations__ = {each.name: each.annotation for each in parameters}
     return with_options
+
+
+def check_engine(engine: Engine, jobs: int | None, gpus: float | None) -> None:
+    """Refuse, before any training, what an engine cannot do."""
+    from vitcli.runner.errors import ConfigError
+
+    if gpus is not None and engine is not Engine.ray:
+        raise ConfigError("--gpus is an option of --engine ray; for Slurm, type it after sbatch")
+    if engine is not Engine.local and not jobs:
+        raise ConfigError(f"--engine {engine}: say with -j how many trials run at once")
+    if engine is Engine.ray and find_spec("ray") is None:
+        raise ConfigError("--engine ray needs the package ray; type: pip install ray")
 
 
 def check_folders(output: Path | None, save: Path | None) -> None:
