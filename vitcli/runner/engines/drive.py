@@ -30,14 +30,8 @@ class Drive:
     """Trains the trials of a study or of a search.
 
     Several drivers may do so in one folder. The trial's own lock lets one of them train it; the
-    others come back later and find its result, or train it themselves.
-
-    Args:
-        root: Folder with the plan and the trials.
-        setup: How they are trained.
-        on_event: Receives every event of every trial.
-        budget: Seconds after which running trials are stopped.
-        max_failures: Number of failed trials in a row after which no other is begun.
+    others come back later and find its result, or train it themselves. After ``budget`` seconds
+    running trials are stopped; after ``max_failures`` failed trials in a row no other is begun.
     """
 
     def __init__(
@@ -150,7 +144,6 @@ class Drive:
 
 
 def is_busy(found: TrialEvent) -> bool:
-    """Return whether a trial was not trained because another process trains it."""
     event = found.event
     return isinstance(event, Ended) and event.exit == InUseError.exit_code
 

@@ -120,12 +120,9 @@ class Worker:
         self.job, self.is_training = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(self._line(job))
+            self.process.stdin.write(json.dumps({"folder": job.folder, "request": self.request}))
+            self.process.stdin.write("\n")
             self.process.stdin.flush()
-
-    def _line(self, job: Job) -> str:
-        request = {"request": self.request} if self.request else {}
-        return json.dumps({"folder": job.folder} | request) + "\n"
 
     def close_input(self) -> None:
         """Tell the process that there are no more trials, so that it ends."""
@@ -160,7 +157,7 @@ class LocalEngine:
     """Worker processes: jobs go in, events come out."""
 
     def __init__(self, root: Path, jobs: Sequence[Job], setup: Setup) -> None:
-        self.root, self.setup, self.event_timeout = root, setup, EVENT_TIMEOUT
+        self.root, self.setup = root, setup
         self.waiting = deque(jobs)
         self.count = min(setup.count, len(jobs))
         self._free_cores = (
@@ -232,7 +229,7 @@ class LocalEngine:
     def _kill_hung(self, seconds: float) -> None:
         for worker in self.workers:
             worker.silence += seconds
-            limit = self.event_timeout if worker.is_training else START_TIMEOUT
+            limit = EVENT_TIMEOUT if worker.is_training else START_TIMEOUT
             if worker.silence > (limit if worker.job else EXIT_TIMEOUT):
                 worker.is_hung = True
                 worker.process.kill()
@@ -290,16 +287,13 @@ class HereEngine:
         self.waiting.append(job)
 
     def cancel(self, folder: str) -> None:
-        """Stop the running trial, if it is this one."""
         if self.running == folder:
             StopFlag.stop_threads()
 
     def stop(self) -> None:
-        """Start no further trial; the running one saves a checkpoint."""
         self.stopping = True
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        """Yield every event of every trial until no trial is left; call ``tick`` in between."""
         inbox: queue.Queue[TrialEvent] = queue.Queue()
         while self.waiting and not self.stopping:
             job = self.waiting.popleft()

@@ -188,7 +188,6 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 
 
 def main(root: Path) -> None:
-    """Train trials until there are no more."""
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
     use_own_cores()
     own_code.state.trusts_copies = True  # the driver has named the code
