@@ -170,10 +170,9 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
 @pytest.fixture
 def without_workers(monkeypatch) -> None:
     """Train the trials of studies and searches in this process: a worker takes seconds to start."""
-    from vitcli.runner.engines.here import HereEngine
-    from vitcli.runner.engines.make import ENGINES
+    from vitcli.runner.engines.local import HereEngine
 
-    monkeypatch.setitem(ENGINES, "local", HereEngine)
+    monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", HereEngine)
 
 
 @pytest.fixture

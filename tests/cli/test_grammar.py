@@ -144,38 +144,8 @@ def test_the_folder_of_runs_can_be_elsewhere(here, environment):
     assert [run["name"] for run in json.loads(done.stdout)] == ["pets"]
 
 
-PROFILE = "engine: slurm\npartition: gpu\ncpus: 4\ntime-limit: 2h\nsbatch: [account=vision]\n"
-
-
 @pytest.mark.parametrize("command", ["ablate", "search search-quickstart"])
 @pytest.mark.parametrize("option", ["-o", "--save"])
 def test_a_folder_without_a_name_is_refused(here, command, option):
     code, out, talk = vitcli(*command.split(), option, "")
     assert (code, out, talk.startswith(f"error: {option} needs")) == (2, "", True), talk
-
-
-def test_a_profile_holds_options_of_a_cluster_and_typed_ones_win(here, monkeypatch):
-    """A check of the engine is the first to see them."""
-    seen: list[Any] = []
-    monkeypatch.setattr("vitcli.runner.engines.make.check_engine", seen.append)
-    (here / "slurm.yaml").write_text(PROFILE)
-    vitcli("ablate", "nothing", "--profile", "slurm.yaml", "--partition", "cpu")
-    (found,) = seen
-    assert (found.engine, found.partition, found.cpus, found.minutes) == ("slurm", "cpu", 4, 120)
-    assert found.sbatch == {"account": "vision"}
-    (here / "slurm.yaml").write_text(PROFILE.replace("[account=vision]", "qos=low"))
-    vitcli("ablate", "nothing", "--profile", "slurm.yaml")
-    assert seen[1].sbatch == {"qos": "low"}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        *(("partitoin: gpu", "slurm.yaml:1: no"), ("dry-run: true", "slurm.yaml:1: no")),
-        *((f"\ncpus: {text}", "slurm.yaml:2: --cpus takes") for text in ("many", "0", "[1]")),
-        *(("sbatch: 3", "--sbatch takes NAME=VALUE"), ("sbatch: {a: b}", "slurm.yaml:1: --sb")),
-    ],
-)
-def test_a_mistake_in_a_profile_is_named(here, text, told):
-    (here / "slurm.yaml").write_text(text)
-    assert told in said(2, "ablate", "--profile", "slurm.yaml", "--status")

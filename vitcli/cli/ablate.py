@@ -12,7 +12,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import collect_changes
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.engines import check_folders, takes_options
+from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import (
     Caption,
     Data,
@@ -133,6 +133,8 @@ class Request:
     details: bool
     caption: str | None
     rerun_variants: Sequence[str]
+    engine: Engine
+    gpus: float | None
 
     @property
     def as_json(self) -> bool:
@@ -151,6 +153,8 @@ def ablate(
     limit_batches: LimitBatches = None,
     *,
     options: "Options",
+    engine: Place = Engine.local,
+    gpus: Gpus = None,
     form: Form = Format.text,
     output: Output = None,
     dry_run: DryRun = False,
@@ -187,6 +191,9 @@ def ablate(
     exclude_useless(given, USELESS)
     refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
+    if not (dry_run or status or table_only or first):
+        check_engine(engine, options.jobs, gpus)
+    exclude({"--engine": engine is not Engine.local, "--rerun": rerun})
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
@@ -206,6 +213,8 @@ def ablate(
         details=details,
         caption=caption,
         rerun_variants=(only or names) if rerun else (),
+        engine=engine,
+        gpus=gpus,
     )
     options = replace(options, fail_fast=fail_fast)
     if status:
@@ -220,6 +229,7 @@ def ablate(
 
 def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the trials without a result, then print the table and report missing results."""
+    from vitcli.cli import clusters
     from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import plan_study
 
@@ -231,7 +241,13 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     if dry_run:
         show_plan(work, options, as_json=request.as_json)
         return
-    states = train(work, options, request.save)
+    if request.engine is Engine.local or not work.trials:
+        states = train(work, options, request.save)
+    elif request.engine is Engine.slurm:
+        clusters.print_script(work, options)
+        return
+    else:
+        states = clusters.train_on_ray(work, options, request.gpus)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
@@ -334,7 +350,6 @@ def print_table(request: Request) -> None:
 
 def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the first trial of a study on this machine; name the command that trains the rest."""
-    from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.study.plan import plan_study
 
     study, root = request.study, request.root
@@ -343,7 +358,7 @@ def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     saved = saved_trials(request.save, options)
     work = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
     work = replace(work, trials=[t for t in work.trials if t.folder == first.folder])
-    here = replace(options, cluster=Cluster(), jobs=1)
+    here = replace(options, jobs=1)
     say(f"study {study.name}: the first trial, {first.folder}, on this machine")
     announce_saved(work.states, saved)
     if dry_run:

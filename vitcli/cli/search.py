@@ -98,14 +98,12 @@ def search(
         say(f"note: {chosen.note}")
     require_optuna()
     from vitcli.runner.search.objective import Objective
-    from vitcli.runner.search.run import check_cluster
     from vitcli.runner.search.storage import JOURNAL, Place
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     if save and storage:
         raise ConfigError("--save keeps the journal of a search, which one with --storage has not")
     place = Place(root=output or RUNS / chosen.name, name=chosen.name, url=storage, save=save)
-    check_cluster(chosen, options)
     if dry_run:
         show_plan(chosen, place, options, as_json=json)
     elif status and not place.has_storage():

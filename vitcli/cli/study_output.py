@@ -31,11 +31,10 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
     from vitcli.runner.study.estimate import estimate_study, read_own_pictures
     from vitcli.runner.train.dry_run import missing_data_note
 
-    if options.cluster.engine == "local":
-        for name in dict.fromkeys(trial.spec.data.name for trial in work.trials):
-            if note := missing_data_note(name, options.data_dir, options.offline):
-                say(note)
-        read_own_pictures(work, options, say)
+    for name in dict.fromkeys(trial.spec.data.name for trial in work.trials):
+        if note := missing_data_note(name, options.data_dir, options.offline):
+            say(note)
+    read_own_pictures(work, options, say)
     estimate = estimate_study(work, options, spent_seconds=time.process_time(), on_message=say)
     found: list[dict[str, Any]] = [
         {
@@ -62,8 +61,7 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
     if rows:
         emit(table(["trial", "state", "parameters", "TFLOP", "time"], rows, numeric=(2, 3, 4)))
     emit(f"to train  {len(rows)} of {quantity(len(work.states), 'trial')}")
-    here = "" if options.cluster.engine == "local" else " on machines like this one"
-    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once{here}")
+    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
     if estimate.compile_seconds:
         allowance = duration(estimate.compile_seconds)
         emit(f"compiling {allowance} of each trial; this is an allowance, not measured")

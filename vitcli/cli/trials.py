@@ -91,33 +91,18 @@ class StudyDisplay(Display):
         return seconds_left([*self._left.values()], waiting, self._durations or whole, self._count)
 
 
-def where(options: Options, count: int) -> str:
-    """Return where and how many at once trials are trained, such as ``, 2 at once``."""
-    engine = options.cluster.engine
-    if engine == "local":
-        return f", {count} at once"
-    at_once = f", at most {count} at once" if options.jobs else ""
-    return f" with {engine.capitalize()}{at_once}"
-
-
 @contextmanager
 def view(plan: StudyWork, options: Options) -> Iterator[StudyDisplay]:
     """Yield the display of the trials of a plan."""
     count = worker_count(plan.study, options) if plan.trials else 1
-    row, place = plan.study.baseline.spec.task.row, where(options, min(count, len(plan.trials)))
-    with display(len(plan.trials), count, row, place=place) as screen:
+    with display(len(plan.trials), count, plan.study.baseline.spec.task.row) as screen:
         yield screen
 
 
 @contextmanager
-def display(
-    total: int, count: int, row: TaskRow, split: str = "test", *, place: str | None = None
-) -> Iterator[StudyDisplay]:
-    """Yield the display of ``total`` trials, whose scores are of a split.
-
-    ``place`` says where they are trained; by default, how many of them at once.
-    """
+def display(total: int, count: int, row: TaskRow, split: str = "test") -> Iterator[StudyDisplay]:
+    """Yield the display of ``total`` trials, whose scores are of a split."""
     if total:
-        say(f"{total} to train{place or f', {min(count, total)} at once'}")
+        say(f"{total} to train, {min(count, total)} at once")
     with bars(total > 0) as progress:
         yield StudyDisplay(progress, total, count, row, split)

@@ -1,9 +1,7 @@
-"""A small study that engines of a cluster train, and its table without times."""
+"""A small study that several drivers train, and its table without times."""
 
-import contextlib
 import csv
 import io
-import os
 import subprocess
 import sys
 import time
@@ -57,15 +55,3 @@ def wait_for(what: Callable[[], object], driver: subprocess.Popen[str], output: 
         assert driver.poll() is None, talk(output)
         assert time.monotonic() < until, talk(output)
         time.sleep(0.05)
-
-
-def workers_of(output: Path) -> dict[str, int]:
-    """Return the trials that worker processes train for a folder, and their processes."""
-    found: dict[str, int] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # the process has ended
-            words = (path / "cmdline").read_bytes().decode().split("\0")
-            if "vitcli.runner.engines.worker" in words and str(output.resolve()) in words:
-                log = Path(os.readlink(path / "fd/2"))  # where a process writes its errors
-                found[log.name] = int(path.name)
-    return found

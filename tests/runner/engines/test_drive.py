@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from vitcli.runner.engines.drivers import (
     prepare_folder,
     read_plan,
 )
-from vitcli.runner.engines.engine import Job, Setup
+from vitcli.runner.engines.local import Job, Setup
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
@@ -32,7 +31,7 @@ from vitcli.runner.study import run as study_run
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
-from vitcli.runner.train.events import Ended, Message, Stopping, TrialEvent
+from vitcli.runner.train.events import Ended, Message, TrialEvent
 
 BUSY = Ended(state="failed", reason="in use", exit=InUseError.exit_code)
 Train = Callable[[str], Ended]
@@ -46,14 +45,12 @@ def study(here) -> Study:
 class Fake:
     """An engine that asks the test about the end of each trial."""
 
-    outlives_driver = False
-
     def __init__(self, train: Train) -> None:
         self.train = train
         self.rounds: list[list[str]] = []
         self.stopping = False
 
-    def __call__(self, name: str, root: Path, jobs: list[Job], setup: Setup) -> "Fake":
+    def __call__(self, root: Path, jobs: list[Job], setup: Setup) -> "Fake":
         self.rounds.append([job.folder for job in jobs])
         self.stopping = False
         return self
@@ -64,7 +61,7 @@ class Fake:
             if not self.stopping:
                 yield TrialEvent(folder, self.train(folder))
 
-    def stop(self, *, leave: bool = False) -> None:
+    def stop(self) -> None:
         self.stopping = True
 
 
@@ -215,12 +212,10 @@ def test_a_trial_that_another_driver_gives_up_is_trained_here(run):
 class Signal(drive.StopFlag):
     """A stop flag that a test sets for all."""
 
-    first: int | None = None
     made: "Signal"
 
     def __init__(self) -> None:
         super().__init__()
-        self.number = Signal.first
         Signal.made = self
 
 
@@ -233,20 +228,6 @@ def test_ctrl_c_ends_the_wait_for_another_driver(run, monkeypatch):
 
     with RunDir(ROOT / "full/seed0").lock(), pytest.raises(StoppedError, match="Continue:"):
         run(lambda folder: BUSY, listen)
-
-
-@pytest.mark.parametrize("number", [1, 2, 15])
-def test_only_a_closed_terminal_leaves_jobs_that_outlive_the_driver(run, monkeypatch, number):
-    monkeypatch.setattr(Signal, "first", number)
-    monkeypatch.setattr(drive, "StopFlag", Signal)
-    monkeypatch.setattr(Fake, "outlives_driver", True)
-    events: list[TrialEvent] = []
-    with pytest.raises(StoppedError) as caught:
-        run(train_here, events.append)
-    assert caught.value.exit_code == 128 + number
-    told = [event.event for event in events]
-    assert (Stopping() in told) is (number == 2)
-    assert (Message(text=drive.LEFT) in told) is (number != 2)
 
 
 def test_the_second_driver_says_so_and_keeps_the_plan_of_the_first(run, study):
@@ -269,9 +250,10 @@ def test_only_failures_in_a_row_end_the_trials(here, monkeypatch, ends, trained)
     states = {"f": "failed", "d": "diverged"}
     engine = Fake(lambda folder: Ended(state=states[ends[int(folder)]], reason="why"))
     monkeypatch.setattr(drive, "make_engine", engine)
-    setup: Any = SimpleNamespace(cluster=SimpleNamespace(engine="local"))
     seen: list[TrialEvent] = []
-    drive.Drive(here, setup, seen.append, max_failures=2).run([*map(str, range(len(ends)))])
+    drive.Drive(here, Setup(threads=1), seen.append, max_failures=2).run(
+        [*map(str, range(len(ends)))]
+    )
     assert len(seen) == trained
 
 

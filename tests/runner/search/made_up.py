@@ -8,7 +8,7 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.engine import Job, Setup
+from vitcli.runner.engines.local import Job, Setup
 from vitcli.runner.experiment.config import check, config_hash
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, make_folder
@@ -80,11 +80,10 @@ class Engine:
     trained: list[str]
     """Run folders, in the order of the trainings."""
     cancelled: list[str]
-    outlives_driver = False
     setup: Setup
     """Of the last engine."""
 
-    def __init__(self, name: str, root: Path, jobs: list[Job], setup: Setup) -> None:
+    def __init__(self, root: Path, jobs: list[Job], setup: Setup) -> None:
         Engine.setup = setup
         self.root, self.waiting, self.stopping = root, deque(jobs), False
 
@@ -118,7 +117,7 @@ class Engine:
     def cancel(self, folder: str) -> None:
         Engine.cancelled.append(folder)
 
-    def stop(self, *, leave: bool = False) -> None:
+    def stop(self) -> None:
         self.stopping = True
         self.waiting.clear()
 

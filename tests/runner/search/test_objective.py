@@ -14,9 +14,7 @@ from tests.runner.search.made_up import (
     write_run,
     write_search,
 )
-from vitcli.runner.engines import drive
-from vitcli.runner.engines.engine import Cluster
-from vitcli.runner.errors import ConfigError, InUseError, PartlyError, StoppedError
+from vitcli.runner.errors import InUseError, PartlyError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
@@ -24,9 +22,8 @@ from vitcli.runner.search.estimate import estimate_search
 from vitcli.runner.search.judge import EXCLUDED, INVALID
 from vitcli.runner.search.objective import REPEATED
 from vitcli.runner.search.result import make_result
-from vitcli.runner.search.run import check_cluster, run_search
 from vitcli.runner.study.plan import Options
-from vitcli.runner.train.events import EpochDone, Stopping, TrialEvent
+from vitcli.runner.train.events import EpochDone
 
 
 def states(objective) -> list[str]:
@@ -53,7 +50,7 @@ def test_a_search_trains_as_many_valid_configurations_as_it_was_told_to(made):
     assert plan["without_test"] is True
     assert set(plan["trials"]) == set(Engine.trained)
     assert plan["data_hash"] == "d" * 64, "later workers refuse other images"
-    assert Engine.setup.request["device"] == "cpu", "a cluster reserves no GPU"
+    assert Engine.setup.request["device"] == "cpu"
 
 
 @pytest.mark.parametrize("fields", [{"sampler": "grid", "trials": "null"}, {"trials": "500"}])
@@ -229,29 +226,3 @@ def test_a_search_with_two_objectives_tells_both(made):
     assert search_all().results == objective.results
     assert len(Engine.trained) == 12
     json.dumps(make_result(objective).model_dump(mode="json"))
-
-
-def test_a_cluster_prunes_nothing_and_needs_a_number_of_trials_at_once(made):
-    def check(pruning: str, jobs: int | None) -> None:
-        search = load_search(made, {"search.pruning": pruning})
-        check_cluster(search, Options(jobs=jobs, cluster=Cluster(engine="ray")))
-
-    check("none", 2)
-    with pytest.raises(ConfigError, match="pruning"):
-        check("median", 2)
-    with pytest.raises(ConfigError, match="-j"):
-        check("none", None)
-
-
-def test_a_signal_stops_trials_that_would_outlive_the_driver(made, monkeypatch):
-    class Signal(drive.StopFlag):
-        def __init__(self) -> None:
-            super().__init__()
-            self.number = 15
-
-    monkeypatch.setattr(drive, "StopFlag", Signal)
-    monkeypatch.setattr(Engine, "outlives_driver", True)
-    events: list[TrialEvent] = []
-    with pytest.raises(StoppedError, match="0 trials of 6 done"):
-        run_search(make_objective(), events.append)
-    assert [each.event for each in events] == [Stopping()]

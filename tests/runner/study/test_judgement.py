@@ -13,11 +13,8 @@ from tests.fabricated_study import make_reference, make_study, make_trial
 from tests.runner.study.tables import with_images
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.cli.search_output import show_final
-from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.judgement import (
     Effect,
     RowStatistics,
@@ -26,9 +23,7 @@ from vitcli.runner.study.judgement import (
     judge_difference,
 )
 from vitcli.runner.study.page import html
-from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.run import run_study, write_plan
 from vitcli.runner.study.significance import MeanError, pool_seed_variance
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build, build_details, read_document, render
@@ -207,18 +202,6 @@ def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document():
     assert read_document(json.dumps(stored)) == doc
     with pytest.raises(ConfigError, match="equivalence_margin"):
         write_study(f"{STUDY}\nequivalence_margin: 0")
-
-
-def test_queued_trials_stay_in_the_plan():
-    study = write_study()
-    for variant in ("full", "no-norm"):
-        fabricate(variant, 0)
-    write_plan(plan_study(study, ROOT, ()), Options())
-    (ROOT / QUEUE).mkdir(parents=True)
-    (ROOT / QUEUE / "full.seed1.json").write_text("{}")
-    one = load_study("mine.yaml", seeds=[0])
-    run_study(plan_study(one, ROOT, ()), Options(), print)
-    assert "full/seed1" in read_plan(ROOT)["trials"]
 
 
 def test_trials_with_other_numbers_of_test_images_are_not_compared():

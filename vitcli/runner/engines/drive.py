@@ -1,14 +1,12 @@
-"""The loop of a driver: an engine trains trials, and trials of other drivers are waited for."""
+"""The loop of a driver: it trains trials, and waits for trials of other drivers."""
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
-from vitcli.runner.engines.make import make_engine
-from vitcli.runner.engines.remote import result_of
+from vitcli.core.spec.task import TASKS
+from vitcli.runner.engines.local import Engine, Job, Setup, make_engine
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -18,7 +16,7 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir, headline_key
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
@@ -26,27 +24,15 @@ from vitcli.runner.train.signals import StopFlag
 
 POLL_SECONDS = 0.5
 """Time between two looks at a trial that another driver trains."""
-HANG_UP = (signal.SIGHUP, signal.SIGTERM)
-"""Signals after which an engine whose jobs outlive the driver keeps them: a closed terminal."""
-LEFT = "the jobs go on without this process; the same command finds them again"
 
 
 class Drive:
     """Trains the trials of a study or of a search.
 
     Several drivers may do so in one folder. The trial's own lock lets one of them train it; the
-    others come back later and find its result, or train it themselves.
-
-    Args:
-        root: Folder with the plan and the trials.
-        setup: How the engine trains them.
-        on_event: Receives every event of every trial.
-        budget: Seconds after which running trials are stopped.
-        max_failures: Number of failed trials in a row after which no other is begun.
+    others come back later and find its result, or train it themselves. After ``budget`` seconds
+    running trials are stopped; after ``max_failures`` failed trials in a row no other is begun.
     """
-
-    can_leave = True
-    """Whether trials that outlive the driver go on after the terminal was closed."""
 
     def __init__(
         self,
@@ -98,7 +84,7 @@ class Drive:
     def _train(self, folders: Sequence[str]) -> list[str]:
         """Train trials; return those that another process trains."""
         jobs = [Job(folder) for folder in folders]
-        engine = make_engine(self.setup.cluster.engine, self.root, jobs, self.setup)
+        engine = make_engine(self.root, jobs, self.setup)
         busy = []
         with contextlib.closing(engine.events(lambda: self._tick(engine))) as events:
             for found in events:
@@ -106,7 +92,7 @@ class Drive:
                     busy.append(found.folder)
                     continue
                 self._handle(found)
-                if self.gives_up(found) and isinstance(engine, Cancels):
+                if self.gives_up(found):
                     engine.cancel(found.folder)
                 if self.has_failed and not engine.stopping:
                     engine.stop()
@@ -117,9 +103,8 @@ class Drive:
 
     def _tick(self, engine: Engine) -> None:
         if self.is_stopped() and not engine.stopping:
-            leave = self.can_leave and engine.outlives_driver and self._stop.number in HANG_UP
-            self.on_event(TrialEvent("", Message(text=LEFT) if leave else Stopping()))
-            engine.stop(leave=leave)
+            self.on_event(TrialEvent("", Stopping()))
+            engine.stop()
 
     def _handle(self, found: TrialEvent) -> None:
         event = found.event
@@ -159,7 +144,6 @@ class Drive:
 
 
 def is_busy(found: TrialEvent) -> bool:
-    """Return whether a trial was not trained because another process trains it."""
     event = found.event
     return isinstance(event, Ended) and event.exit == InUseError.exit_code
 
@@ -173,3 +157,15 @@ def mark_failed(run: RunDir, reason: str) -> None:
 def error_of(event: Ended) -> UserError:
     kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
     return kinds.get(event.exit or 4, InputError)(event.reason)
+
+
+def result_of(run: RunDir) -> Ended | None:
+    """Return the end of a trial that has a result in its folder; None without a result."""
+    state = run.status()["state"]
+    if state not in RESULT_STATES:
+        return None
+    result = run.read("result.json")
+    name = headline_key(result, TASKS[run.spec().task.name].headline.name)
+    if state == "finished" and name not in result:
+        return None
+    return Ended(state=state, reason=run.status()["reason"], score=result.get(name))

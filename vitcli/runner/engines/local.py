@@ -1,4 +1,4 @@
-"""Worker processes on this machine: jobs go in, events come out.
+"""Training of trials on this machine, in worker processes or in this process. No torch.
 
 If a signal kills a trial's process, or the process sends no event for long, a new process continues
 the trial from its checkpoint. After several losses the trial counts as failed. A trial that ends
@@ -14,16 +14,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from vitcli.runner.child import child_environment, python_command
-from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job
-from vitcli.runner.engines.worker import CORES_VARIABLE
+from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.engines.worker import CORES_VARIABLE, SharedData, limit_threads, run_trial
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.machine.cores import divide_cores
-from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
+from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, from_line
+from vitcli.runner.train.signals import StopFlag
 
+MAX_ATTEMPTS = 3
+"""Number of times that a trial is begun, at most."""
 POLL_SECONDS = 0.2
 START_TIMEOUT = 4 * 3600.0
 """Seconds without an event that a trial may take to read the data."""
@@ -42,6 +46,32 @@ FATAL = (1, ResourceError.exit_code)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+@dataclass(frozen=True)
+class Job:
+    """A trial to train, by its folder in the study."""
+
+    folder: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How the trials of one study are trained."""
+
+    threads: int
+    """CPU threads of each trial."""
+    count: int = 1
+    """Number of trials at once, at most."""
+    pin: bool = False
+    """Pin each trial to CPU cores of its own."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the plan that differ for this driver, such as ``device`` and ``data_dir``."""
+    in_process: bool = False
+    """Train in this process, one trial at a time."""
+    driver: int = 0
+    """Number of the driver, if several train the trials of one folder."""
+
+
 class Worker:
     """One process and the trial that it trains."""
 
@@ -49,21 +79,19 @@ class Worker:
         self,
         root: Path,
         name: str,
-        threads: int,
+        setup: Setup,
         inbox: "queue.Queue[Any]",
         cores: Sequence[int] = (),
-        request: Mapping[str, Any] | None = None,
-        folder: Path | None = None,
     ) -> None:
         self.job: Job | None = None
-        self.request = dict(request or {})
+        self.request = dict(setup.request)
         self.cores = cores
         self.silence = 0.0
         """Seconds since the last event, without time in which this process was suspended."""
         self.is_training = self.is_hung = False
         self.log = root / "logs" / f"{name}.log"
         self.log.parent.mkdir(exist_ok=True)
-        environment = child_environment() | dict.fromkeys(THREAD_VARIABLES, str(threads))
+        environment = child_environment() | dict.fromkeys(THREAD_VARIABLES, str(setup.threads))
         environment[CORES_VARIABLE] = ",".join(map(str, cores))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -72,7 +100,6 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                cwd=folder,
                 start_new_session=True,  # Ctrl-C goes to the driver, which stops each worker once
                 text=True,
             )
@@ -93,12 +120,9 @@ class Worker:
         self.job, self.is_training = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(self._line(job))
+            self.process.stdin.write(json.dumps({"folder": job.folder, "request": self.request}))
+            self.process.stdin.write("\n")
             self.process.stdin.flush()
-
-    def _line(self, job: Job) -> str:
-        request = {"request": self.request} if self.request else {}
-        return json.dumps({"folder": job.folder} | request) + "\n"
 
     def close_input(self) -> None:
         """Tell the process that there are no more trials, so that it ends."""
@@ -130,41 +154,15 @@ class Worker:
 
 
 class LocalEngine:
-    """Runs jobs on ``count`` worker processes and yields their events.
+    """Worker processes: jobs go in, events come out."""
 
-    Args:
-        root: Folder with the plan and the trials.
-        jobs: The first jobs; ``add`` adds others.
-        count: Number of worker processes, at most.
-        threads: CPU threads of each.
-        pin: Give each worker process cores of its own.
-        request: Fields of the plan that differ for these workers.
-        driver: Number of the driver, for the names of the logs.
-        name: Name of the log of a worker, instead of its number.
-        folder: Working folder of the workers; by default that of this process.
-    """
-
-    outlives_driver = False
-
-    def __init__(
-        self,
-        root: Path,
-        jobs: Sequence[Job],
-        *,
-        count: int,
-        threads: int,
-        pin: bool = False,
-        request: Mapping[str, Any] | None = None,
-        driver: int = 0,
-        name: str = "",
-        folder: Path | None = None,
-    ) -> None:
-        self.root, self.threads, self.event_timeout = root, threads, EVENT_TIMEOUT
-        self.request, self.folder = dict(request or {}), folder
-        self.name = name or (f"worker{driver}." if driver else "worker") + "{}"
+    def __init__(self, root: Path, jobs: Sequence[Job], setup: Setup) -> None:
+        self.root, self.setup = root, setup
         self.waiting = deque(jobs)
-        self.count = min(count, len(jobs))
-        self._free_cores = divide_cores(self.count, threads) if pin else [[]] * self.count
+        self.count = min(setup.count, len(jobs))
+        self._free_cores = (
+            divide_cores(self.count, setup.threads) if setup.pin else [[]] * self.count
+        )
         self.workers: list[Worker] = []
         self.stopping = False
         self._inbox: queue.Queue[tuple[Worker, TrialEvent | None]] = queue.Queue()
@@ -204,7 +202,7 @@ class LocalEngine:
             if worker.job is not None and worker.job.folder == folder:
                 worker.stop()
 
-    def stop(self, *, leave: bool = False) -> None:
+    def stop(self) -> None:
         """Start no further trial; running trials save a checkpoint. Workers end with the driver."""
         self.stopping = True
         self.waiting.clear()
@@ -214,10 +212,9 @@ class LocalEngine:
     def _start_worker(self) -> None:
         if self.waiting and not self.stopping:
             cores = self._free_cores.pop(0)
-            name = self.name.format(self._started)
-            worker = Worker(
-                self.root, name, self.threads, self._inbox, cores, self.request, self.folder
-            )
+            driver = f"{self.setup.driver}." if self.setup.driver else ""
+            name = f"worker{driver}{self._started}"
+            worker = Worker(self.root, name, self.setup, self._inbox, cores)
             self._started += 1
             self.workers.append(worker)
             self._assign(worker)
@@ -232,7 +229,7 @@ class LocalEngine:
     def _kill_hung(self, seconds: float) -> None:
         for worker in self.workers:
             worker.silence += seconds
-            limit = self.event_timeout if worker.is_training else START_TIMEOUT
+            limit = EVENT_TIMEOUT if worker.is_training else START_TIMEOUT
             if worker.silence > (limit if worker.job else EXIT_TIMEOUT):
                 worker.is_hung = True
                 worker.process.kill()
@@ -273,3 +270,62 @@ class LocalEngine:
         for worker in self.workers:
             worker.process.wait()
             worker.close_input()
+
+
+class HereEngine:
+    """Trials in this process, one after the other: they use parts that no other process can load.
+
+    Each trains in a thread, so that events arrive and signals are heard meanwhile.
+    """
+
+    def __init__(self, root: Path, jobs: Sequence[Job], setup: Setup) -> None:
+        self.root, self.setup, self.waiting = root, setup, deque(jobs)
+        self.stopping, self.running = False, ""
+        self._load = SharedData(read_plan(root).get("data_hash"))
+
+    def add(self, job: Job) -> None:
+        self.waiting.append(job)
+
+    def cancel(self, folder: str) -> None:
+        if self.running == folder:
+            StopFlag.stop_threads()
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
+        inbox: queue.Queue[TrialEvent] = queue.Queue()
+        while self.waiting and not self.stopping:
+            job = self.waiting.popleft()
+            self.running = job.folder
+            thread = threading.Thread(target=self._train, args=(job.folder, inbox))
+            thread.start()
+            try:
+                while thread.is_alive() or not inbox.empty():
+                    tick()
+                    if self.stopping:
+                        StopFlag.stop_threads()
+                    try:
+                        yield inbox.get(timeout=POLL_SECONDS)
+                    except queue.Empty:
+                        continue
+            finally:
+                while thread.is_alive():  # an error or a second signal
+                    StopFlag.stop_threads()
+                    thread.join(POLL_SECONDS)
+
+    def _train(self, folder: str, inbox: "queue.Queue[TrialEvent]") -> None:
+        limit_threads(self.setup.threads)  # of this thread only
+
+        def send(event: Event) -> None:
+            inbox.put(TrialEvent(folder, event))
+
+        run_trial(self.root, folder, send=send, load=self._load, request=self.setup.request)
+
+
+Engine = LocalEngine | HereEngine
+
+
+def make_engine(root: Path, jobs: Sequence[Job], setup: Setup) -> Engine:
+    """Return what trains the jobs of a folder."""
+    return (HereEngine if setup.in_process else LocalEngine)(root, jobs, setup)

@@ -1,12 +1,8 @@
 """A worker process: it trains the trials that it is given, one after the other.
 
-Any program that starts processes (on this machine, later on a cluster) can call ``run_trial``. It
-needs only the plan beside the run folders and the folder of a trial. As a program, a worker reads
-one line of JSON per trial from stdin and writes one line of JSON per event to stdout. It ends when
-stdin ends, so it never outlives the process that feeds it.
-
-    python -m vitcli.runner.engines.worker ROOT            # trials from stdin
-    python -m vitcli.runner.engines.worker ROOT FOLDER...  # these trials, then the end
+``python -m vitcli.runner.engines.worker ROOT`` reads one line of JSON per trial from stdin and
+writes one line of JSON per event to stdout. It ends when stdin ends, so it never outlives the
+process that feeds it.
 """
 
 import contextlib
@@ -191,10 +187,8 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
         jobs.task_done()
 
 
-def main(root: Path, folders: list[str]) -> None:
-    """Train trials until there are no more."""
+def main(root: Path) -> None:
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a scheduler's warning to the driver
     use_own_cores()
     own_code.state.trusts_copies = True  # the driver has named the code
     plan = read_plan(root)
@@ -203,8 +197,7 @@ def main(root: Path, folders: list[str]) -> None:
     os.dup2(2, 1)
     limit_threads(plan["threads"])
     load = SharedData(plan.get("data_hash"))
-    named: list[dict[str, Any]] = [{"folder": folder} for folder in folders]
-    for job in named or jobs_from_stdin():
+    for job in jobs_from_stdin():
         folder = job["folder"]
 
         def send(event: Event, folder: str = folder) -> None:
@@ -229,4 +222,4 @@ def limit_threads(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]))

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vitcli.runner.engines.drive import Drive
-from vitcli.runner.engines.engine import Setup
-from vitcli.runner.errors import ConfigError, PartlyError
-from vitcli.runner.search.definition import Search
+from vitcli.runner.engines.local import Setup
+from vitcli.runner.errors import PartlyError
 from vitcli.runner.search.objective import Objective
 from vitcli.runner.study.plan import Options, worker_count
 from vitcli.runner.text import quantity
@@ -18,8 +17,6 @@ MAX_FAILURES = 3
 
 class SearchDrive(Drive):
     """Trains the trials of a search, each of which decides what comes next, then its repeats."""
-
-    can_leave = False
 
     def __init__(
         self, objective: Objective, setup: Setup, on_event: Callable[[TrialEvent], None]
@@ -43,23 +40,6 @@ class SearchDrive(Drive):
         return isinstance(event, EpochDone) and self.objective.gives_up(found.folder, event)
 
 
-def check_cluster(search: Search, options: Options) -> None:
-    """Refuse what only worker processes on this machine can do."""
-    name = options.cluster.engine
-    if name == "local":
-        return
-    if search.fields.pruning != "none":
-        raise ConfigError(
-            f"search.pruning: --engine {name} cannot stop a single trial; leave out --engine or"
-            " add -s search.pruning=none"
-        )
-    if not options.jobs:
-        raise ConfigError(
-            f"--engine {name}: say with -j how many trials run at once; with fewer at once, each"
-            " point is chosen with more results"
-        )
-
-
 def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> None:
     """Train trials until the search has enough, then its repeats."""
     from vitcli.runner.machine.device import pick_device
@@ -79,7 +59,6 @@ def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> 
         count=count,
         pin=pin,
         request=options.request(),
-        cluster=options.cluster,
     )
     drive = SearchDrive(objective, setup, on_event)
     drive.run(folders or objective.next_repeats())

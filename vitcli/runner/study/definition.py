@@ -152,10 +152,6 @@ class Study:
     def baseline(self) -> Variant:
         return self.variants[0]
 
-    @property
-    def num_trials(self) -> int:
-        return len(self._trials)
-
     def trials(self, only: Sequence[str] = ()) -> list[Trial]:
         return [each for each in self._trials if not only or each.variant in only]
 

@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.drivers import rerun_before
-from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import config_hash
@@ -44,8 +43,6 @@ class Options:
     """Seconds after which running trials are stopped; the next call continues them."""
     command: str = ""
     """The command that continues the study."""
-    cluster: Cluster = field(default_factory=Cluster)
-    """The engine that trains, and what each trial gets of it."""
 
     def request(self) -> dict[str, Any]:
         """Return the options that a worker needs. They are those of one driver."""
@@ -145,21 +142,13 @@ class HasTrials(Protocol):
     @property
     def threads(self) -> int: ...
 
-    @property
-    def num_trials(self) -> int: ...
-
 
 def worker_count(study: HasTrials, options: Options) -> int:
-    """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial.
-
-    Without ``-j``, a cluster has as many as trials, and decides how many of them run at once.
-    """
+    """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial."""
     from vitcli.runner.machine.device import pick_device
 
     if options.jobs:
         return options.jobs
-    if options.cluster.engine != "local":
-        return study.num_trials
     if pick_device(options.device).type != "cpu":
         return 1
     return max(1, len(allowed_cores()) // study.threads)

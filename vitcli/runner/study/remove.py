@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
-from vitcli.runner.engines.slurm import FOLDER as QUEUE
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import link_before, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
@@ -24,21 +23,8 @@ from vitcli.runner.study.definition import RESERVED
 from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.text import quantity
 
-KEY = r".+-[0-9a-f]{8}"
-"""The key of a trial on another machine."""
-LOG_FILES = re.compile(
-    rf"worker(\d+|\d+\.\d+|-{KEY})\.log|driver\d+\.lock|shared\.txt|ray\.txt|{KEY}\.(events|control)"
-)
-"""Names of the files that engines write into the folder logs."""
-QUEUE_FILES = re.compile(
-    r"\d+(_\d+)*_(submission\.sh|submitted\.pkl|result\.pkl|log\.(err|out))(\.save_tmp)?"
-    r"|submission_file_[0-9a-f]{32}\.sh|[0-9a-f]{32}\.pkl"
-)
-"""Names of the files that submitit writes into the folder logs/slurm."""
-
-
-NOTE = {"id", "key", "attempt"}
-"""What the note of a job in that folder says."""
+LOG_FILES = re.compile(r"worker\d+(\.\d+)?\.log|driver\d+\.lock|ray\d+\.txt|slurm-\d+_\d+\.txt")
+"""Names of the files that drivers write into the folder logs."""
 SEARCH_FIGURES = ("fields", "pareto", "course")
 SEARCH_FILES = (
     "search.journal",
@@ -139,13 +125,6 @@ def _study_files(folder: Path) -> list[Path]:
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
-    queue = RunDir(folder / QUEUE)
-    logs += [
-        path
-        for path in queue.path.glob("*")
-        if QUEUE_FILES.fullmatch(path.name)
-        or (path.suffix == ".json" and queue.read(path.name).keys() == NOTE)
-    ]
     if "storage_id" in RunDir(folder).read(PLAN):  # only searches have it
         found += [folder / name for name in SEARCH_FILES]
         found += [folder / f"{RunDir(folder).read(PLAN).get('study')}-{FINAL}.yaml"]

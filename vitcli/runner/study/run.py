@@ -15,8 +15,7 @@ from vitcli.runner.engines.drivers import (
     other_drivers,
     prepare_folder,
 )
-from vitcli.runner.engines.engine import Setup
-from vitcli.runner.engines.slurm import FOLDER as QUEUE
+from vitcli.runner.engines.local import Setup
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
@@ -66,17 +65,16 @@ def run_study(
         with prepare_folder(work.root):
             _reduce_to_weights(full_checkpoints)
             has_others = other_drivers(work.root, own=driver) > 0
-            keep = has_others or any((work.root / QUEUE).glob("*.json"))
             if not work.trials:
-                write_plan(work, options, keep=keep)
+                write_plan(work, options, keep=has_others)
                 if save:
                     save_results(work, save)
                 return work.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
             setup = _set_up(work, options, driver, note)
-            _check_disk(work, setup.count or len(work.trials))
-            write_plan(work, options, keep=keep)
+            _check_disk(work, setup.count)
+            write_plan(work, options, keep=has_others)
             for trial in work.trials:
                 _clear_folder(work, trial, on_event)
         return _drive(work, options, setup, send)
@@ -99,21 +97,17 @@ def _drive(
 def _set_up(
     work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    count, pin = options.jobs, False
-    if options.cluster.engine == "local":
-        from vitcli.runner.machine.device import pick_device
-        from vitcli.runner.study.estimate import limit_workers
+    """Return how the trials of a plan are trained."""
+    from vitcli.runner.machine.device import pick_device
+    from vitcli.runner.study.estimate import limit_workers
 
-        count = limit_workers(work, options, worker_count(work.study, options), on_message)
-        pin = options.pin and pick_device(options.device).type == "cpu"
     return Setup(
         threads=work.study.threads,
         in_process=any(own_code.exists_only_here(t.spec) for t in work.trials),
-        count=count,
-        pin=pin,
+        count=limit_workers(work, options, worker_count(work.study, options), on_message),
+        pin=options.pin and pick_device(options.device).type == "cpu",
         request=options.request(),
         driver=driver,
-        cluster=options.cluster,
     )
 
 
@@ -195,8 +189,7 @@ def _check_disk(work: StudyWork, count: int) -> None:
 def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None:
     """Write everything that a worker needs to know, before the first worker starts.
 
-    With ``keep``, trials that only ``plan.json`` has stay in it: another driver trains them, or
-    they wait in a queue of Slurm.
+    With ``keep``, trials that only the present plan has stay in it: another driver trains them.
     """
     study = work.study
     trials = {

@@ -1,57 +1,16 @@
-"""The door to the engines, and the worker processes of this machine."""
+"""The worker processes of this machine."""
 
 import os
 import queue
-import shutil
 import signal
 
 import pytest
 
 from tests.patience import HANG
 from vitcli.runner.engines import local as engine
-from vitcli.runner.engines import make
-from vitcli.runner.engines import ray as ray_engine
-from vitcli.runner.engines import slurm as slurm_engine
 from vitcli.runner.engines import worker as process
-from vitcli.runner.engines.engine import Cluster, Job, Setup
-from vitcli.runner.engines.local import LocalEngine, Worker
-from vitcli.runner.engines.make import ENGINES, check_engine
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.engines.local import Job, LocalEngine, Setup, Worker
 from vitcli.runner.train.events import Ended
-
-
-@pytest.mark.parametrize(
-    ("option", "cluster"),
-    [
-        *(("--gpus", Cluster(gpus=0.5)), ("--gpus", Cluster(engine="slurm", gpus=0.5))),
-        ("--address", Cluster(engine="slurm", address="auto")),
-        ("--time-limit", Cluster(engine="ray", minutes=5)),
-    ],
-)
-def test_a_mistake_in_the_options_is_named(option, cluster):
-    with pytest.raises(ConfigError, match=option):
-        check_engine(cluster)
-
-
-def test_what_is_not_installed_is_named(monkeypatch):
-    for module in (ray_engine, slurm_engine):
-        monkeypatch.setattr(module, "find_spec", lambda name: None)
-    for name, package in (("ray", "ray"), ("slurm", "submitit")):
-        with pytest.raises(ConfigError, match=f"pip install.*{package}"):
-            check_engine(Cluster(engine=name))
-    monkeypatch.setattr(slurm_engine, "find_spec", lambda name: True)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="sbatch"):
-        check_engine(Cluster(engine="slurm"))
-    assert make.REQUIRED.keys() < ENGINES.keys()
-
-
-@pytest.mark.parametrize(("gpus", "fits"), [(0.0, True), (0.25, True), (1.0, True), (2.0, False)])
-def test_a_trial_fits_on_a_machine_with_all_its_gpus(tmp_path, gpus, fits):
-    found = ray_engine.RayEngine(tmp_path, [], Setup(threads=1))
-    found.cpus, found.gpus = 1, gpus
-    assert found._fits({"CPU": 4.0, "GPU": 1.0}) is fits
-
 
 FAKE = """
 import json, os, signal, sys, time
@@ -84,7 +43,7 @@ def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkey
     silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
     monkeypatch.setattr(engine, "PROGRAM", silent)
     inbox: queue.Queue = queue.Queue()
-    worker = Worker(tmp_path, "worker0", 1, inbox)
+    worker = Worker(tmp_path, "worker0", Setup(threads=1), inbox)
     assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
     assert worker.exit_reason() == "its process hung and was killed"
     assert worker.process.returncode == -signal.SIGKILL
@@ -98,7 +57,9 @@ def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
     monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
-    workers = LocalEngine(tmp_path, [Job("killed"), Job("calm")], count=2, threads=2, pin=pin)
+    workers = LocalEngine(
+        tmp_path, [Job("killed"), Job("calm")], Setup(count=2, threads=2, pin=pin)
+    )
     ends = [e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)]
     assert [end.state for end in ends] == ["finished", "finished"]
     found = {name: (tmp_path / name).read_text().split(";")[:-1] for name in ("killed", "calm")}
@@ -110,7 +71,7 @@ def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(
 def test_a_trial_killed_at_its_last_attempt_has_failed_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "MAX_ATTEMPTS", 1)
     monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
-    workers = LocalEngine(tmp_path, [Job("killed"), Job("calm")], count=2, threads=1)
+    workers = LocalEngine(tmp_path, [Job("killed"), Job("calm")], Setup(count=2, threads=1))
     found = {e.folder: e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)}
     assert (found["killed"].state, found["calm"].state) == ("failed", "finished")
     assert "SIGKILL" in found["killed"].reason
@@ -143,7 +104,7 @@ def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monke
     failing = ANSWERING % 'Ended(state="failed", reason=str(os.getpid()), exit=int(folder))'
     monkeypatch.setattr(engine, "PROGRAM", ("-c", failing))
     jobs = [Job("4"), Job("5"), Job("1"), Job("4")]
-    workers = LocalEngine(tmp_path, jobs, count=1, threads=1, pin=False)
+    workers = LocalEngine(tmp_path, jobs, Setup(count=1, threads=1))
     events = [found.event for found in workers.events(lambda: None)]
     first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
     assert first == second, "the data of one trial were bad"
@@ -154,5 +115,5 @@ def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypa
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
     lingering = ANSWERING % 'Ended(state="finished")' + "time.sleep(600)"
     monkeypatch.setattr(engine, "PROGRAM", ("-c", lingering))
-    workers = LocalEngine(tmp_path, [Job("a")], count=1, threads=1)
+    workers = LocalEngine(tmp_path, [Job("a")], Setup(count=1, threads=1))
     assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]

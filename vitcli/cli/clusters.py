@@ -1,0 +1,188 @@
+"""`--engine`: several drivers train one study on a cluster.
+
+A driver is the same command without ``--engine``. The drivers share the study's folder, where the
+lock of each trial lets one of them train it. The state of a trial comes from its folder, never from
+the scheduler.
+"""
+
+import logging
+import os
+import platform
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitcli.cli.console import emit_exactly, say
+from vitcli.cli.runs_watch import summary
+from vitcli.runner.child import python_command
+from vitcli.runner.engines.drivers import LOGS
+from vitcli.runner.engines.local import MAX_ATTEMPTS
+from vitcli.runner.errors import PartlyError, ResourceError, StoppedError
+from vitcli.runner.files import make_folder, make_output_folder
+from vitcli.runner.overview.progress import Watcher
+from vitcli.runner.run.record import TrialState
+from vitcli.runner.study.plan import Options, StudyWork, current_states, states_without_result
+from vitcli.runner.text import one_line, quantity
+from vitcli.runner.train.signals import StopFlag
+
+POLL_SECONDS = 1.0
+SCRIPT = """#!/bin/sh
+#SBATCH --job-name=vitcli-{name}
+#SBATCH --array=1-{count}
+#SBATCH --cpus-per-task={cores}
+#SBATCH --output={logs}/slurm-%A_%a.txt
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@90
+cd {folder} || exit
+{command} &
+# 90 seconds before the time limit: save a checkpoint, and continue in another job.
+trap 'kill -TERM $!; wait $!
+exec scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"' USR1
+wait $!
+"""
+
+
+def shared_words(words: Sequence[str]) -> list[str]:
+    """Return a command line without the options that a driver has of its own."""
+    left = list(words)
+    shared = []
+    while left:
+        word = left.pop(0)
+        if word in ("--engine", "--gpus", "-j", "--jobs", "-o", "--output"):
+            left = left[1:]
+        elif not re.match(r"--(engine|gpus|jobs|output)=|-[jo].", word):
+            shared.append(word)
+    return shared
+
+
+def driver_words(root: Path) -> list[str]:
+    """Return the command line of a driver, after ``vitcli``."""
+    return [*shared_words(sys.argv[1:]), "-j", "1", "-o", str(root.resolve())]
+
+
+def make_logs(root: Path) -> Path:
+    """Return the folder of the logs, which every machine must see."""
+    make_output_folder(root)
+    make_folder(logs := root.resolve() / LOGS)
+    return logs
+
+
+def print_script(work: StudyWork, options: Options) -> None:
+    """Print a script for sbatch, an array of jobs with a driver each."""
+    text = SCRIPT.format(
+        name=work.root.resolve().name,
+        count=options.jobs,
+        cores=work.study.threads,
+        logs=shlex.quote(str(make_logs(work.root))),
+        folder=shlex.quote(str(Path.cwd())),
+        command=shlex.join(python_command("-m", "vitcli", *driver_words(work.root))),
+    )
+    emit_exactly(text, nl=False)
+    say("submit  pipe this script into sbatch, with its options: | sbatch --time 2h --gpus 1")
+    say(f"next    vitcli runs watch {shlex.quote(str(work.root))}")
+
+
+def drive(words: Sequence[str], folder: str, log: str) -> str:
+    """Be a driver, in a process that Ray has made for it; return why it failed."""
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_APPEND)  # the first process made it
+        os.chdir(folder)
+    except FileNotFoundError as error:
+        return f"{platform.node()} does not see {error.filename}; choose a shared folder with -o"
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.argv = ["vitcli", *words]
+    try:
+        runpy.run_module("vitcli", run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (0, None, PartlyError.exit_code):
+            return f"a driver ended with exit code {end.code}; see {log}"
+    return ""
+
+
+def train_on_ray(work: StudyWork, options: Options, gpus: float | None) -> dict[str, TrialState]:
+    """Train the trials of a plan with drivers on a Ray cluster; return all states.
+
+    The cluster is that of RAY_ADDRESS or of this machine; without one, Ray starts here.
+    """
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no network that nobody asked for
+    try:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ResourceError(
+            f"no Ray cluster answers ({one_line(str(error), 120)}); start one: ray start --head"
+        ) from error
+    try:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cores = work.study.threads
+        if gpus is None:
+            gpus = float(options.device != "cpu" and any(node.get("GPU") for node in nodes))
+        count = min(options.jobs or 1, room(nodes, cores, gpus))
+        say(f"Ray: {quantity(len(nodes), 'machine')}, {quantity(count, 'driver')}")
+        logs = [make_logs(work.root) / f"ray{number}.txt" for number in range(count)]
+        for log in logs:
+            log.write_bytes(b"")
+        as_task = ray.remote(
+            num_cpus=cores, num_gpus=gpus, max_retries=MAX_ATTEMPTS - 1, max_calls=1
+        )
+        task = as_task(drive)
+        words = driver_words(work.root)
+        with StopFlag() as stop:
+            tasks = [task.remote(words, os.getcwd(), str(log)) for log in logs]
+            wait_for(tasks, stop, work.root)
+    finally:
+        ray.shutdown()
+    states = current_states(work)
+    left = len(states_without_result(states))
+    if stop.number and left:
+        done = f"{len(states) - left} of {quantity(len(states), 'trial')} done"
+        raise StoppedError(f"stopped; {done}. Continue: {options.command}", stop.number)
+    return states
+
+
+def room(nodes: Sequence[Mapping[str, float]], cores: int, gpus: float) -> int:
+    """Return the number of drivers that fit on the machines of a cluster, at least 1."""
+    by_cores = [node.get("CPU", 0) // cores for node in nodes]
+    by_gpus = [node.get("GPU", 0) // gpus if gpus else float("inf") for node in nodes]
+    count = int(sum(map(min, by_cores, by_gpus)))
+    if not count:
+        raise ResourceError(
+            f"no machine of the Ray cluster has {cores} CPU cores and {gpus:g} GPUs for a driver;"
+            " see: ray status"
+        )
+    return count
+
+
+def wait_for(tasks: list[Any], stop: StopFlag, root: Path) -> None:
+    """Wait for drivers; print the states of the trials when one changes, and why drivers failed."""
+    import ray
+
+    watcher, is_stopping = Watcher(root), False
+    states: list[str] = []
+    while tasks:
+        ended, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=POLL_SECONDS)
+        progress, before = watcher.read(), states
+        states = [trial.state for trial in progress.trials]
+        if progress.is_study and states != before:
+            say(f"{progress.name}: {summary(progress)}")
+        for task in ended:
+            try:
+                reason = ray.get(task)
+            except ray.exceptions.TaskCancelledError:
+                continue
+            except ray.exceptions.RayError as error:
+                reason = one_line(str(error).strip().splitlines()[-1], 300)
+            if reason:
+                say(reason)
+        if stop.number and not is_stopping:
+            is_stopping = True
+            say("stopping: every running trial saves a checkpoint")
+            for task in tasks:
+                ray.cancel(task)  # the driver sees SIGINT
