@@ -10,9 +10,8 @@ from optuna.trial import TrialState, create_trial
 from tests.runner.search.made_up import SPACE, write_search
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import measure_sizes
-from vitcli.runner.search.samplers import EvolutionSampler, distributions, make_sampler
-from vitcli.runner.search.space import Choices, Range
+from vitcli.runner.search.samplers import EvolutionSampler, distributions
+from vitcli.runner.search.trials import measure_parameters
 
 
 def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
@@ -22,7 +21,6 @@ def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
     assert search.fields.seed == 7
     assert search.threads == 2
     assert search.space.size == 36
-    assert search.space.short_names()["model.embed_dim"] == "embed_dim"
     spec = search.spec({"model.depth": 2, "model.embed_dim": 48, "model.num_heads": 2})
     assert (spec.model.depth, spec.model.embed_dim) == (2, 48)
 
@@ -40,35 +38,28 @@ def lr(text: str) -> dict[str, str]:
 
 
 MISTAKES: list[tuple[dict[str, str], str]] = [
-    ({"trails": "3"}, ":9: unknown field 'search.trails'; did you mean 'trials'?"),
-    ({"space": "{model.dept: [1, 2]}"}, "unknown field 'model.dept'; did you mean"),
-    (lr("[1]"), "two choices"),
-    (lr("[1, 1]"), "optim.lr: a value appears twice"),
-    (lr("3"), "optim.lr: give a list of choices"),
-    (lr("{low: 2.0, high: 1.0}"), "low must be below high"),
-    (lr("{low: 0, high: 1, log: true}"), "low above 0"),
-    (lr("{low: 1, hihg: 2}"), "'high' is missing"),
-    (lr("{low: 0.1, high: 0.2, step: 1.0}"), "optim.lr: has one value, 0.1"),
-    (lr("{low: 0.1, high: 0.2, step: 1.0e-320}"), "optim.lr: has too many values"),
-    ({"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"}, "step must be an integer"),
-    ({"space": "{data.augment.policy: [[1], [2]]}"}, "choices are"),
+    ({"trails": "3"}, "search.trails"),
+    ({"final": "{seeds: [1]}"}, "search.final"),
+    ({"space": "{model.dept: [1, 2]}"}, "depth"),
+    (lr("[1]"), "optim.lr"),
+    (lr("[1, 1]"), "optim.lr"),
+    (lr("3"), "optim.lr"),
+    (lr("{low: 2.0, high: 1.0}"), "optim.lr"),
+    (lr("{low: 0, high: 1, log: true}"), "optim.lr"),
+    (lr("{low: 1, hihg: 2}"), "high"),
+    (lr("{low: 0.1, high: 0.2, step: 1.0}"), "optim.lr"),
+    ({"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"}, "model.depth"),
+    ({"space": "{data.augment.policy: [[1], [2]]}"}, "policy"),
     *(
         ({"space": f"{{{name}: [1, 2]}}"}, f"cannot vary {name!r}")
         for name in ("seed", "data.val_split", "task.name", "train.init")
     ),
-    ({"space": "{}"}, "search.space: needs at least 1"),
-    ({"sampler": "nsga2"}, "set search.cost"),
-    ({"sampler": "evolution", "cost": "parameters"}, "one objective"),
-    ({"cost": "parameters", "pruning": "median"}, "one objective"),
-    ({"sampler": "evolution", "population": "3"}, "search.population (3)"),
-    ({"trials": "null"}, "search.trials: set"),
-    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "lists of choices"),
-    ({"rules": "{exclude: [{model.deph: 1}]}"}, "'model.deph' is not in the space; did you"),
-    ({"final": "{seeds: [0, 1]}"}, "fresh seeds"),
-    ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
-    ({"final": "{seeds: [1], changes: {train.epoch: 5}}"}, ":9: unknown field 'train.epoch'"),
-    ({"final": "{seeds: [1], changes: {train: {epochs: -1}}}"}, ":9: train.epochs: should be"),
-    ({"final": "{seeds: [1], changes: {model.depth: 3}}"}, "cannot change 'model.depth'"),
+    ({"space": "{}"}, "search.space"),
+    ({"sampler": "nsga2"}, "search.sampler"),
+    ({"sampler": "evolution", "population": "3"}, "search.population"),
+    ({"trials": "null"}, "search.trials"),
+    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "search.sampler"),
+    ({"rules": "{exclude: [{model.deph: 1}]}"}, "model.depth"),
 ]
 
 
@@ -78,7 +69,6 @@ def test_a_mistake_is_one_line_with_its_place(here, fields, told):
         load_search(write_search(**fields))
     assert told in str(caught.value)
     assert str(caught.value).startswith("made.yaml:")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -89,34 +79,18 @@ def test_settings_that_no_search_has_are_refused(here, field, value):
         load_search(write_search(), {field: value})
 
 
-def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
-    name = load_search(write_search()).study_name()
+def test_what_makes_scores_incomparable_changes_the_key(here):
+    key = load_search(write_search()).key()
     for same in ({"search.trials": 50}, {"search.sampler": "tpe"}, {"search.seed": 4}):
-        assert load_search("made.yaml", same).study_name() == name
-    for other in (
-        {"train.epochs": 9},
-        {"search.cost": "parameters"},
-        {"search.rules.max_parameters": 9},
-        {"seed": 5},
-    ):
-        assert load_search("made.yaml", other).study_name() != name
+        assert load_search("made.yaml", same).key() == key
+    for other in ({"train.epochs": 9}, {"search.rules.max_parameters": 9}, {"seed": 5}):
+        assert load_search("made.yaml", other).key() != key
     write_search(space=SPACE.replace("48", "64"))
-    assert load_search("made.yaml").study_name() != name
+    assert load_search("made.yaml").key() != key
 
 
-def test_ranges_know_their_size():
-    assert Range(low=0.001, high=0.1, log=True).size == float("inf")
-    assert Range(low=2, high=8, step=2).size == 4
-    assert Range(low=0.0, high=0.3, step=0.1).size == 4, "0.3 / 0.1 is a little below 3"
-    assert Choices(values=("a", None, True)).text == "a, null, true"
-
-
-def test_the_sizes_are_those_that_a_training_records(here):
-    spec = load_search(write_search()).base.replace()
-    found = measure_sizes(spec, True)
-    assert found.parameters == 137_802
-    assert found.train_flops % 280 == 0, "two epochs of 140 steps"
-    assert found.train_flops / (280 * 64) == pytest.approx(3 * found.forward_flops, rel=0.05)
+def test_the_size_is_that_which_a_training_records(here):
+    assert measure_parameters(load_search(write_search()).base) == 137_802
 
 
 @pytest.fixture
@@ -185,12 +159,3 @@ def test_ranges_mutate_too(search):
     children = [propose(search, study, seed) for seed in range(20)]
     assert {distance(child, points[-1]) for child in children} == {1}
     assert all(0.001 <= child["optim.lr"] <= 0.1 for child in children)
-
-
-def test_every_name_of_a_sampler_has_a_sampler(search):
-    names = {"random": "RandomSampler", "tpe": "TPESampler", "nsga2": "NSGAIISampler"}
-    space = distributions(search.space)
-    for name, kind in names.items():
-        fields = search.fields.replace(sampler=name)
-        assert type(make_sampler(fields, space, 0)).__name__ == kind
-        assert type(make_sampler(fields, space, 0, is_stuck=True)).__name__ == "RandomSampler"

@@ -9,7 +9,7 @@ from vitcli.runner.experiment.config import find_experiment, load_experiment
 from vitcli.runner.experiment.listing import kind_of
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import measure_sizes
+from vitcli.runner.search.trials import measure_parameters
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.text import quantity
@@ -55,7 +55,7 @@ def _check_study(name: str) -> tuple[int, str]:
 
 def _check_search(name: str) -> tuple[int, str]:
     search = load_search(name)
-    parameters = measure_sizes(search.base, False).parameters
+    parameters = measure_parameters(search.base)
     fields = quantity(len(search.space.parameters), "field")
     return parameters, (
         f"a search over {fields}, {quantity(search.num_trials, 'trial')};"

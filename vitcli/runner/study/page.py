@@ -25,7 +25,7 @@ from vitcli.runner.study.effects import effect_name, effects_of
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render, score_text
-from vitcli.runner.text import capitalize, setting_text, signed
+from vitcli.runner.text import capitalize, quantity, setting_text, signed
 
 RESULTS = "results.json"
 FILES = {"table.md": "md", "table.tex": "latex", "table.csv": "csv", RESULTS: "json"}
@@ -37,6 +37,8 @@ CAPTIONS = {
     "effects": "Main effects on the diagonal, interactions of two parts below it, each with its"
     " 95 % interval. An interval in bold excludes 0.",
     "curves": "{name} after each epoch: {seeds}.",
+    "pareto": "Validation score and number of parameters of each trial. No smaller trial beats one"
+    " of the front.",
 }
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
@@ -114,7 +116,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         score=partial(_score, doc.headline),
         setting_text=setting_text,
         others=[]
-        if doc.origin
+        if doc.origin or doc.searched
         else [name for name in TASKS[doc.task].recorded if name != doc.headline.name],
         facts=_environment_facts(doc),
     )
@@ -139,6 +141,8 @@ def _alt_text(name: str, doc: StudyResult) -> str:
         digits = doc.headline.digits
         texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
         return f"Effects and interactions: {'; '.join(texts)}"
+    if name == "pareto":
+        return f"Scores and sizes of {quantity(len(doc.rows), 'trial')}, as in the table."
     parts = []
     for found in compare(doc):
         if name == "curves":

@@ -215,15 +215,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     they wait in a queue of Slurm.
     """
     study = plan.study
-    trials = {
-        trial.folder: {
-            "variant": trial.variant,
-            "setting": trial.setting,
-            "config_hash": trial.config_hash,
-            "config": trial.spec.model_dump(mode="json"),
-        }
-        for trial in study.trials()
-    }
+    trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
     content = {
         "study": study.name,
         "threads": study.threads,
@@ -239,6 +231,15 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     for variant in study.variants:
         own_code.save_copies(own_code.code_to_keep(variant.spec), plan.root)
     commit_json(plan.root / PLAN, content)
+
+
+def plan_entry(trial: Trial) -> dict[str, Any]:
+    return {
+        "variant": trial.variant,
+        "setting": trial.setting,
+        "config_hash": trial.config_hash,
+        "config": trial.spec.model_dump(mode="json"),
+    }
 
 
 def _with_seeds(planned: Plan, study: Study) -> dict[str, Any]:

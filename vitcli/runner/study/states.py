@@ -62,19 +62,22 @@ def trial_states(
     return states | saved.find_matches(study, unfinished, own, weights)
 
 
-def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
-    """Return the state of a trial's folder, which is stale unless it holds exactly this trial."""
+def trial_state(trial: Trial, run: RunDir, threads: int, split: str = "test") -> TrialState:
+    """Return the state of a trial's folder, which is stale unless it holds exactly this trial.
+
+    ``split`` is that of its result: a trial of a search has no test images.
+    """
     if not run.exists:
         return TrialState(state="missing")
     refuse_unreadable(run)
     try:
-        return _read_state(trial, run, threads)
+        return _read_state(trial, run, threads, split)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         return TrialState(state="stale", reason=f"its files are damaged ({field})")
 
 
-def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
+def _read_state(trial: Trial, run: RunDir, threads: int, split: str) -> TrialState:
     try:
         stored = run.spec()
     except ConfigError as error:
@@ -108,7 +111,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     record = read_record(run, trial.spec, state, run_reason, meta, lines)
     if state == "diverged":
         return TrialState(state=state, reason=run_reason, record=record)
-    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
+    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {}, split)
 
 
 def _has_only_weights(run: RunDir) -> bool:
@@ -116,14 +119,16 @@ def _has_only_weights(run: RunDir) -> bool:
     return TENSORS not in files and len(files) > 0
 
 
-def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
+def _finished(
+    run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any], split: str
+) -> TrialState:
     """Return the state of a finished trial, which is another if its files contradict each other."""
     name = row.headline.name
-    value = record.result.number(f"test_{name}")
+    value = record.result.number(f"{split}_{name}")
     if value is None:
         return TrialState(state="stale", reason="its result.json is missing or damaged")
     try:
-        images = read_per_image(run.path / "predictions.npz", row)
+        images = read_per_image(run.path / "predictions.npz", row) if split == "test" else None
     except (FileNotFoundError, ValueError):
         return TrialState(state="stale", reason="its predictions.npz is missing or damaged")
     if images and not (
