@@ -91,7 +91,7 @@ def search(
     else:
         require_utf8(root)
         make_output_folder(root)
-        run(Trials(chosen, root, options, say), as_json=json)
+        run(Trials(chosen, root, options), as_json=json)
 
 
 def run(trials: "Trials", *, as_json: bool) -> None:
@@ -101,7 +101,6 @@ def run(trials: "Trials", *, as_json: bool) -> None:
     from vitcli.runner.search.run import run_search
     from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.events import Message, TrialEvent
 
     chosen, options = trials.search, trials.options
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
@@ -109,7 +108,6 @@ def run(trials: "Trials", *, as_json: bool) -> None:
     count = worker_count(chosen, options)
     try:
         with display(left, count, chosen.base.task.row, "val") as screen:
-            trials.say = lambda text: screen.show(TrialEvent("", Message(text=text)))
             run_search(trials, screen.show)
     finally:
         if trials.asked():
@@ -127,18 +125,17 @@ def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
     from vitcli.runner.train.estimate import make_estimate
 
     count = worker_count(chosen, options)
-    one = make_estimate(Experiment(chosen.name, chosen.base, chosen.path), options.device).seconds
-    seconds = ceil(chosen.num_trials / count) * one
+    default = Experiment(chosen.name, chosen.base, chosen.path)
+    seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
     space = {field: values.text for field, values in chosen.space.parameters.items()}
     if as_json:
-        facts = {"search": chosen.name, "space": space, "sampler": chosen.fields.sampler}
-        emit_json(facts | {"trials": chosen.num_trials, "at_once": count, "seconds": seconds})
+        facts = {"sampler": chosen.fields.sampler, "trials": chosen.num_trials, "at_once": count}
+        emit_json({"search": chosen.name, "space": space, **facts, "seconds": seconds})
         return
     for field, text in space.items():
         emit(f"{field}: {text}")
-    emit(f"sampler  {chosen.fields.sampler}, seed {chosen.fields.seed}")
-    emit(f"trials   {chosen.num_trials}, {count} at once")
-    emit(f"time     about {duration(seconds)}, if each trial takes as long as the default")
+    emit(f"{quantity(chosen.num_trials, 'trial')}, {count} at once, {chosen.fields.sampler}")
+    emit(f"about {duration(seconds)}, if each trial takes as long as the default")
 
 
 def show_result(doc: "StudyResult", *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from vitcli.runner.text import ignore_message
 def made(here, monkeypatch) -> str:
     """Return the file of a search whose trainings end at once."""
     monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", Engine)
-    monkeypatch.setattr("vitcli.runner.search.trials.measure_parameters", size)
+    monkeypatch.setattr("vitcli.runner.search.trials.model_size", size)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)

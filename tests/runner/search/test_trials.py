@@ -110,14 +110,6 @@ def test_a_search_without_its_journal_takes_the_trials_of_its_folder(made):
     assert (after.rows, len(Engine.trained)) == (before.rows, count)
 
 
-def test_another_space_begins_anew_and_keeps_the_trainings(made):
-    write_search(space="{model.depth: [1, 2, 3], model.num_heads: [1, 2]}")
-    first = search_all()
-    write_search(space="{model.depth: [1, 2], model.num_heads: [1, 2]}", trials="500")
-    assert len(search_all().asked()) == 4
-    assert len(Engine.trained) == len(first.asked()) == 6
-
-
 def test_pruned_trials_are_stopped_and_stay_so(made):
     write_search(pruning="median", trials="16", seed="1")
     doc = make_document(search_all())

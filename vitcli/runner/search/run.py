@@ -54,7 +54,8 @@ class SearchDrive(Drive):
     def end(self, found: TrialEvent) -> None:
         event, folder = found.event, found.folder
         assert isinstance(event, Ended)
-        if folder not in self.trials.asked():  # it failed in another driver
+        trial = self.trials.asked().get(folder)
+        if trial is None or trial.state.is_finished():  # another driver has told its end
             return
         if event.state == "failed":
             self.trials.fail(folder, event.reason)

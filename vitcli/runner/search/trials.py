@@ -7,7 +7,6 @@ in one folder: the folder's lock lets one of them ask at a time.
 
 import os
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.load import describe_data
 from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder, read_plan
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import TrialState as RunState
@@ -34,11 +28,10 @@ from vitcli.runner.search.definition import Search
 from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.search.space import Point, matches, point_key
 from vitcli.runner.study.definition import Trial
-from vitcli.runner.study.plan import Options
+from vitcli.runner.study.plan import Options, model_size
 from vitcli.runner.study.result import PRUNED
 from vitcli.runner.study.run import plan_entry
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.text import ignore_message
 
 JOURNAL = "search.journal"
 FOLDER, RULE, FAILED = "folder", "rule", "failed"
@@ -72,26 +65,12 @@ class JournalLock(JournalFileOpenLock):
 
 
 class Trials:
-    """The trials of a search in a folder.
-
-    Args:
-        writes: Whether the search is continued. Otherwise its journal must exist.
-
-    Raises:
-        ConfigError: The folder is not that of a search, or of an older one.
-        InputError: The journal is damaged.
-    """
+    """The trials of a search in a folder. Unless ``writes``, its journal must exist."""
 
     def __init__(
-        self,
-        search: Search,
-        root: Path,
-        options: Options,
-        say: Callable[[str], None] = ignore_message,
-        *,
-        writes: bool = True,
+        self, search: Search, root: Path, options: Options, *, writes: bool = True
     ) -> None:
-        self.search, self.root, self.options, self.say = search, root, options, say
+        self.search, self.root, self.options = search, root, options
         self.space = distributions(search.space)
         self.parameters: dict[str, int] = {}
         """Run folder -> number of parameters, of the points that were judged."""
@@ -190,7 +169,7 @@ class Trials:
             return EXCLUDED
         try:
             spec = self.search.spec(point)
-            parameters = measure_parameters(spec)
+            parameters = model_size(spec)
         except ConfigError:
             return INVALID
         if rules.max_parameters is not None and parameters > rules.max_parameters:
@@ -218,8 +197,6 @@ class Trials:
                 if folder and not self.settle(folder):
                     return folder
             skipped = 0 if folder else skipped + 1
-        if not self._is_done:
-            self.say(f"no new valid configuration in {limit} points; the search ends early")
         self._is_done = True
         return None
 
@@ -312,8 +289,3 @@ class Trials:
         question = optuna.Trial(self.study, self.asked()[folder]._trial_id)
         question.set_user_attr(FAILED, reason)
         self.study.tell(question, state=TrialState.FAIL, skip_if_finished=True)
-
-
-def measure_parameters(spec: ExperimentSpec) -> int:
-    """Return the number of parameters; the model is built without memory."""
-    return count_parameters(abstract_module(fit_to_data(spec, describe_data(spec.data))))
