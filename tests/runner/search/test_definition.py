@@ -89,9 +89,9 @@ def children(scores: list[float], sample: int = 4, direction: Any = "maximize") 
     study = optuna.create_study(direction=direction)
     for i, (point, score) in enumerate(zip(space.points(), scores, strict=False)):
         given: Any = {"params": point, "distributions": distributions(space)}
-        trial = create_trial(**given, value=score, state=TrialState.COMPLETE)
-        trial.datetime_complete = datetime(2026, 1, 1) + timedelta(seconds=i)
-        study.add_trial(trial)
+        member = create_trial(**given, value=score, state=TrialState.COMPLETE)
+        member.datetime_complete = datetime(2026, 1, 1) + timedelta(seconds=i)
+        study.add_trial(member)
     parents, found = [dict(trial.params) for trial in study.trials], []
     for seed in range(30):
         study.sampler = EvolutionSampler(distributions(space), 4, sample, seed)
