@@ -67,7 +67,7 @@ def search() -> str:
 
 
 def final() -> str:
-    """Return the table of the final stage of a search, and what it shows."""
+    """Return the table of the study that tested the best of a search, and what it shows."""
     doc = read_document(SEARCH.with_name(f"{SEARCH.name}-final.json").read_text())
     said = study_sentences(compare(doc), same_setting=False)
     return f"{render(doc, 'md')}\n\n{listed(said)}"
