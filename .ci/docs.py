@@ -32,7 +32,6 @@ from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import TUNINGS, gates, rejection, tunings
 from experiments.search.tables import samplers, samplers_say
 from experiments.statistics.tables import at_every_look, fold_levels, levels, simulation
-from vitcli.runner.search.result import SearchResult, best_table
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.tables import markdown_grid, to_markdown
@@ -63,12 +62,12 @@ def numbers(name: str, figure: str, *places: int) -> str:
 
 def search() -> str:
     """Return the best trials of a search with the notes on them."""
-    document = SearchResult.model_validate_json(SEARCH.with_suffix(".json").read_text())
-    return to_markdown(best_table(document, 5))
+    doc = read_document(SEARCH.with_suffix(".json").read_text())
+    return render(doc.replace(rows=doc.rows[:5]), "md")
 
 
 def final() -> str:
-    """Return the table of the final stage of a search, and what it shows."""
+    """Return the table of the study that tested the best of a search, and what it shows."""
     doc = read_document(SEARCH.with_name(f"{SEARCH.name}-final.json").read_text())
     said = study_sentences(compare(doc), same_setting=False)
     return f"{render(doc, 'md')}\n\n{listed(said)}"

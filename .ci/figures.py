@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_labels
 
 from vitcli.runner.figure_style import FAINT, INK, SMALL_SIZE, add_source, add_title, encode
-from vitcli.runner.search.figures import pareto
-from vitcli.runner.search.result import SearchResult
-from vitcli.runner.study.figures import VARIANT_COLOURS, forest, interactions, name_lines
+from vitcli.runner.study.figures import VARIANT_COLOURS, forest, interactions, name_lines, pareto
 from vitcli.runner.study.statistics import RowStatistics
+from vitcli.runner.study.table import read_document
 
 STEP = 1.02
 """Factor between the places of neighbouring variants, so that their marks do not overlap."""
@@ -67,7 +66,7 @@ def differences(found: Mapping[int, Sequence[RowStatistics]], size: str, title: 
 
 def figures() -> dict[Path, Callable[[], Figure]]:
     """Return the file of each figure, and the function that draws it."""
-    search = SearchResult.model_validate_json(SEARCH.with_suffix(".json").read_text())
+    search = read_document(SEARCH.with_suffix(".json").read_text())
     labels = {int(count.replace(",", "")): rows for count, rows in of_labels().items()}
     found: dict[str, Callable[[], Figure]] = {
         **{

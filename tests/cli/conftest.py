@@ -29,7 +29,6 @@ search:
     model.num_heads: [1, 3]
   sampler: random
   trials: 3
-  final: {seeds: [10, 11], changes: {train.epochs: 1}}
 """
 
 

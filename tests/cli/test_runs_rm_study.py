@@ -64,7 +64,7 @@ def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
     own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
     own += [study / "logs" / name for name in ("driverx.lock", "workerbench.log", "ray.txt")]
-    own += [study / name for name in ("figures/fields.png", "parts-final.yaml", "search.journal")]
+    own += [study / name for name in ("figures/fields.png", "parts-confirm.yaml", "search.journal")]
     own += [run.path / "notes.txt", run.checkpoints / "1/mine.txt", run.path / ".config.yaml.swp"]
     names = ("events.out.tfevents.1.vm.2.3", ".metrics.jsonl.abcd12_3")
     written = [run.path / name for name in names]

@@ -9,9 +9,10 @@ from tests.cli.commands import document, started, vitcli
 from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
+from vitcli.runner.engines.drivers import join_drivers
 from vitcli.runner.files import commit_json
 from vitcli.runner.overview.progress import Watcher
-from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
 watch = partial(vitcli, "runs", "watch")
@@ -37,7 +38,7 @@ def test_a_snapshot_shows_all_trials():
 def test_a_search_between_two_trials_has_not_ended():
     make_study_folder({"full/seed0": "finished"})
     watcher = Watcher(STUDY)
-    with hold_folder(STUDY, "held"):
+    with join_drivers(STUDY):
         assert (watcher.read().has_ended, watcher.read().is_running) == (False, True)
     assert (watcher.read().has_ended, watcher.read().is_running) == (True, False)
 

@@ -148,8 +148,8 @@ PLANTED = r"""
 = adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_significance.py
 -min(1.0, (m - rank) * p)
 +p
-= tests a winner twice | vitcli/runner/search/final.py | tests/runner/search
--        if {(trial.config_hash, trial.spec.seed) for trial in earlier} != allowed:
+= keeps the line that a killed search began | vitcli/runner/search/trials.py | tests/runner/search
+-        if not content.endswith(b"\n"):
 +        if False:
 = sends a driver to a machine without its GPUs | vitcli/cli/clusters.py | tests/cli/test_clusters.py -k cores_and_gpus
 -    count = int(sum(map(min, by_cores, by_gpus)))

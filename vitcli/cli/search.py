@@ -1,30 +1,25 @@
-"""`vitcli search`: train configurations of a space, choose the best, and test it once."""
+"""`vitcli search`: train configurations of a space, and choose the best on validation images."""
 
-import shlex
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit_json, say
+from vitcli.cli.console import emit, emit_exactly, emit_json, line_width, say
 from vitcli.cli.engines import check_folders, takes_options
-from vitcli.cli.options import SAVE_HELP, DryRun, Json, Sets, Status, exclude
-from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
-from vitcli.runner.text import quantity
+from vitcli.cli.options import DryRun, Json, Sets, Status, exclude
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
-    from vitcli.runner.run.record import TrialState
     from vitcli.runner.search.definition import Search
-    from vitcli.runner.search.objective import Objective
-    from vitcli.runner.search.result import SearchResult
-    from vitcli.runner.search.storage import Place
+    from vitcli.runner.search.trials import Trials
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
-    from vitcli.runner.train.events import TrialEvent
+
+NUM_BEST = 10
+"""Number of trials in the table of the terminal."""
 
 Name = Annotated[
     str,
@@ -40,19 +35,6 @@ Output = Annotated[
         "-o", "--output", metavar="FOLDER", help="Folder of the search.", show_default="runs/..."
     ),
 ]
-Storage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Optuna storage of the search, such as postgresql://host/db.",
-        show_default="a journal in the folder",
-        hidden=True,
-    ),
-]
-Final = Annotated[
-    bool,
-    typer.Option("--final/--no-final", help="Train and test the winner at the end.", hidden=True),
-]
 
 
 @takes_options
@@ -64,148 +46,101 @@ def search(
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
-    final: Final = True,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help=SAVE_HELP,
-            hidden=True,
-        ),
-    ] = None,
-    storage: Storage = None,
     json: Json = False,
 ) -> None:
     """Search a space of configurations for the best one.
 
-    Validation images decide. The final stage alone reads the test images. Run the command again to
-    continue.
+    Validation images decide; no test image is read. The last line names the study that tests the
+    best configuration. Run the command again to continue.
 
     \b
     Example:
       vitcli search search-quickstart --dry-run
     """
+    from importlib.util import find_spec
+
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
+    from vitcli.runner.files import make_output_folder, require_utf8
     from vitcli.runner.run.folder import RUNS
-    from vitcli.runner.search.definition import load_search, require_optuna
+    from vitcli.runner.search.definition import load_search
 
     exclude({"--dry-run": dry_run, "--status": status})
-    check_folders(output, save)
+    check_folders(output, None)
     chosen = load_search(name, parse_sets(sets))
     if chosen.note:
         say(f"note: {chosen.note}")
-    require_optuna()
-    from vitcli.runner.search.objective import Objective
-    from vitcli.runner.search.storage import JOURNAL, Place
+    if find_spec("optuna") is None:
+        raise ConfigError(
+            "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
+        )
+    from vitcli.runner.search.trials import Trials
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
-    if save and storage:
-        raise ConfigError("--save keeps the journal of a search, which one with --storage has not")
-    place = Place(root=output or RUNS / chosen.name, name=chosen.name, url=storage, save=save)
+    root = output or RUNS / chosen.name
     if dry_run:
-        show_plan(chosen, place, options, as_json=json)
-    elif status and not place.has_storage():
-        what = "no such search yet"
-        if place.plan():  # a search of vitcli 0.8 has a plan, too
-            what = f"a search of vitcli 0.8, or one that lost its {JOURNAL}; its trials still count"
-        raise ConfigError(f"{place.root}: there is {what}; leave out --status")
+        show_plan(chosen, options, as_json=json)
     elif status:
-        show_status(Objective(chosen, place, options, writes=False), as_json=json)
+        trials = Trials(chosen, root, options, writes=False)
+        if not trials.asked():
+            raise ConfigError(f"{root}: no trial was begun yet; leave out --status")
+        from vitcli.runner.search.result import make_document
+
+        show_result(make_document(trials), as_json=json)
     else:
-        run(chosen, place, options, final=final, as_json=json)
+        require_utf8(root)
+        make_output_folder(root)
+        run(Trials(chosen, root, options), as_json=json)
 
 
-def run(
-    chosen: "Search", place: "Place", options: "Options", *, final: bool, as_json: bool
-) -> None:
-    """Train, choose, write the files of the result and print it."""
-    from vitcli.cli.study_output import refuse_gaps
-    from vitcli.runner.errors import PartlyError
-    from vitcli.runner.search.objective import Objective
-    from vitcli.runner.search.publish import publish
-    from vitcli.runner.search.result import make_result
-    from vitcli.runner.search.run import left_over, run_search
-
-    begin = time.monotonic()
-    with place.hold():
-        objective = Objective(chosen, place, options, say=say)
-        try:
-            with view(objective) as show:
-                run_search(objective, show)
-        finally:
-            if objective.results:
-                doc = make_result(objective)
-                publish(doc, place.root)
-        if not objective.results:
-            raise PartlyError("no trial has a result, because no valid point was found")
-        tested: StudyResult | None = None
-        states: Mapping[str, TrialState] = {}
-        if not as_json:
-            show_result(doc)
-        if final and chosen.fields.final and doc.winner:
-            left = left_over(options, time.monotonic() - begin)
-            tested, states = run_final(chosen, doc, place, left)
-        if as_json:
-            both = {"final": tested.model_dump(mode="json") if tested else None}
-            emit_json(doc.model_dump(mode="json") | both)
-        elif tested:
-            show_final(tested)
-        refuse_gaps(states, f"try them again: {options.command}")
-        say(f"report  {place.root / 'report.html'}")
-        say(f"next    {options.command} --status")
-
-
-def run_final(
-    chosen: "Search", doc: "SearchResult", place: "Place", options: "Options"
-) -> "tuple[StudyResult | None, Mapping[str, TrialState]]":
-    """Train base and winner with fresh seeds and test each training; return results and states.
-
-    The results are None if the winner is the base.
-    """
-    from vitcli.cli.ablate import saved_trials, train
-    from vitcli.cli.study_output import announce_saved
-    from vitcli.runner.experiment import own_code
-    from vitcli.runner.search.final import FOLDER, load_final
-    from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import plan_study
-
-    root, save = place.root, place.save
-    study = load_final(chosen, doc, root, save)
-    if study is None:
-        say("final   the winner is the base itself, so there is nothing to compare")
-        return None, {}
-    say(f"final   base and winner on training and validation images ({study.path})")
-    names = tuple(variant.name for variant in study.variants)
-    saved = saved_trials(save, options) if save else None
-    plan = plan_study(study, root / FOLDER, names, saved=saved)
-    announce_saved(plan.states, saved)
-    states = train(plan, options, save)
-    words = ["vitcli", "ablate", str(study.path), *own_code.options(), "-o", str(root / FOLDER)]
-    command = shlex.join(words)
-    found = read_results(study, root / FOLDER, names, saved).replace(command=command)
-    publish(found, root / FOLDER)
-    return found, states
-
-
-@contextmanager
-def view(objective: "Objective") -> "Iterator[Callable[[TrialEvent], None]]":
-    """Yield what shows the events of a search: each trial by its hash and its point."""
+def run(trials: "Trials", *, as_json: bool) -> None:
+    """Train, write the files of the result, print it, and name the study that tests the best."""
     from vitcli.cli.trials import display
+    from vitcli.runner.search.result import make_document, write_confirmation
+    from vitcli.runner.search.run import run_search
+    from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.events import Message, TrialEvent
 
-    chosen = objective.search
+    chosen, options = trials.search, trials.options
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
-    count = worker_count(chosen, objective.options)
-    left = max(0, chosen.num_trials - len(objective.results))
-    with display(left, count, chosen.base.task.row, "val") as screen:
+    left = max(0, chosen.num_trials - len(trials.asked()) + len(trials.pending()))
+    count = worker_count(chosen, options)
+    try:
+        with display(left, count, chosen.base.task.row, "val") as screen:
+            run_search(trials, screen.show)
+    finally:
+        if trials.asked():
+            doc = make_document(trials)
+            publish(doc, trials.root)
+    show_result(doc, as_json=as_json)
+    say(f"report  {trials.root / 'report.html'}")
+    say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
 
-        def show(found: "TrialEvent") -> None:
-            label = objective.label(found.folder) if found.folder else ""
-            screen.show(TrialEvent(label, found.event))
 
-        objective.say = lambda text: show(TrialEvent("", Message(text=text)))
-        yield show
+def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
+    """Print the space and the cost of the search: that of its default, once for each trial."""
+    from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.study.plan import worker_count
+    from vitcli.runner.train.estimate import make_estimate
+
+    count = worker_count(chosen, options)
+    default = Experiment(chosen.name, chosen.base, chosen.path)
+    seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
+    space = {field: values.text for field, values in chosen.space.parameters.items()}
+    if as_json:
+        facts = {"sampler": chosen.fields.sampler, "trials": chosen.num_trials, "at_once": count}
+        emit_json({"search": chosen.name, "space": space, **facts, "seconds": seconds})
+        return
+    for field, text in space.items():
+        emit(f"{field}: {text}")
+    emit(f"{quantity(chosen.num_trials, 'trial')}, {count} at once, {chosen.fields.sampler}")
+    emit(f"about {duration(seconds)}, if each trial takes as long as the default")
+
+
+def show_result(doc: "StudyResult", *, as_json: bool) -> None:
+    """Print the best trials, or the whole document."""
+    from vitcli.runner.study.table import render
+
+    shown = doc if as_json else doc.replace(rows=doc.rows[:NUM_BEST])
+    emit_exactly(render(shown, "json" if as_json else "text", line_width()))

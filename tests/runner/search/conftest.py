@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.runner.search.made_up import Engine, write_search
+from tests.runner.search.made_up import Engine, size, write_search
 from vitcli.runner.text import ignore_message
 
 
@@ -10,6 +10,7 @@ from vitcli.runner.text import ignore_message
 def made(here, monkeypatch) -> str:
     """Return the file of a search whose trainings end at once."""
     monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", Engine)
+    monkeypatch.setattr("vitcli.runner.search.trials.model_size", size)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)

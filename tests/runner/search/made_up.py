@@ -1,4 +1,4 @@
-"""Searches without a training: an objective by formula, run folders written by hand."""
+"""Searches without a training: scores by formula, run folders written by an engine."""
 
 import json
 from collections import deque
@@ -9,16 +9,13 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Job, Setup
-from vitcli.runner.experiment.config import check, config_hash
-from vitcli.runner.experiment.yaml_text import Document
-from vitcli.runner.files import commit_json, make_folder
+from vitcli.runner.experiment.config import check
+from vitcli.runner.experiment.yaml_text import Document, dump
+from vitcli.runner.files import commit, commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import Judge, Sizes
-from vitcli.runner.search.objective import Objective
 from vitcli.runner.search.run import run_search
-from vitcli.runner.search.storage import Place
-from vitcli.runner.search.trial import RESULT
+from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, EpochDone, TrialEvent
@@ -38,11 +35,9 @@ def write_search(search: str = "", **fields: str) -> str:
     return "made.yaml"
 
 
-def sizes(spec: ExperimentSpec, _: bool = False) -> Sizes:
-    """Return sizes by formula, without a model."""
+def size(spec: ExperimentSpec) -> int:
     model: Any = spec.model
-    number = 100 * model.depth * model.embed_dim
-    return Sizes(parameters=number, forward_flops=10 * number, train_flops=1000 * number)
+    return 100 * model.depth * model.embed_dim
 
 
 def score(spec: ExperimentSpec) -> float:
@@ -51,23 +46,20 @@ def score(spec: ExperimentSpec) -> float:
     return 0.5 - 0.05 * abs(model.depth - 3) + model.embed_dim / 1000 - 0.01 * model.num_heads
 
 
-def write_run(
-    folder: Path, spec: ExperimentSpec, digest: str, *, state: str = "finished", epochs: int = 2
-) -> None:
+def write_run(folder: Path, entry: dict[str, Any], *, state: str, epochs: int = 2) -> None:
     """Write the files of a run that a search reads."""
-    run = RunDir(folder)
+    run, spec = RunDir(folder), check(entry["config"], Document("", "plan"))
     make_folder(folder)
-    value = score(spec) + 0.001 * spec.seed
-    lines = [
-        {"step": epoch, "epoch": epoch, "val_accuracy": value} for epoch in range(1, epochs + 1)
-    ]
-    run.set_metrics(lines)
-    meta = {"config_hash": digest, "seed": spec.seed, "data_hash": "d" * 64, "threads": 1}
-    commit_json(folder / "meta.json", meta)
+    commit(folder / "config.yaml", dump(entry["config"]).encode())
+    run.set_metrics(
+        [{"step": e, "epoch": e, "val_accuracy": score(spec)} for e in range(1, epochs + 1)]
+    )
+    facts = {"config_hash": entry["config_hash"], "seed": spec.seed, "threads": 1}
+    commit_json(folder / "meta.json", facts | {"data_hash": "d" * 64})
     if state == "finished":
-        result = {"val_accuracy": value, "num_test": 0, "train_seconds": 2.0, "train_flops": 77}
+        result = {"val_accuracy": score(spec), "num_test": 0, "parameters": size(spec)}
         commit_json(folder / "result.json", result)
-    run.set_status(state, epochs, "" if state == "finished" else "as the test wants")  # type: ignore[arg-type]
+    run.set_status(state, epochs, "as the test wants" if state == "diverged" else "")  # type: ignore[arg-type]
 
 
 class Engine:
@@ -80,22 +72,17 @@ class Engine:
     trained: list[str]
     """Run folders, in the order of the trainings."""
     cancelled: list[str]
-    setup: Setup
-    """Of the last engine."""
 
     def __init__(self, root: Path, jobs: list[Job], setup: Setup) -> None:
-        Engine.setup = setup
         self.root, self.waiting, self.stopping = root, deque(jobs), False
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        while self.waiting:
+        while self.waiting and not self.stopping:
             tick()
-            if self.stopping:
-                return
             folder = self.waiting.popleft().folder
-            entry = read_plan(self.root)["trials"][folder]
-            assert read_plan(self.root)["without_test"] is True
-            spec = check(entry["config"], Document("", "plan"))
+            plan = read_plan(self.root)
+            assert plan["without_test"] is True
+            spec = check(plan["trials"][folder]["config"], Document("", "plan"))
             Engine.trained.append(folder)
             state = Engine.behave(spec)
             if state == "failed":
@@ -105,10 +92,9 @@ class Engine:
                 record = {"epoch": epoch, "step": epoch, "val_accuracy": score(spec)}
                 yield TrialEvent(folder, EpochDone(record=record))
                 if folder in Engine.cancelled:
+                    state = "interrupted"
                     break
-            if folder in Engine.cancelled:
-                state = "interrupted"
-            write_run(self.root / folder, spec, config_hash(spec), state=state, epochs=epoch)
+            write_run(self.root / folder, plan["trials"][folder], state=state, epochs=epoch)
             yield TrialEvent(folder, Ended(state=state))
 
     def add(self, job: Job) -> None:
@@ -119,34 +105,22 @@ class Engine:
 
     def stop(self) -> None:
         self.stopping = True
-        self.waiting.clear()
 
 
-def make_objective(
-    name: str = "made.yaml",
-    save: Path | None = None,
-    root: Path | None = None,
-    storage: str | None = None,
-    **changes: Any,
-) -> Objective:
-    """Return the trials of a search whose storage is that of earlier ones in the same folder."""
-    search = load_search(name, {f"search.{field}": value for field, value in changes.items()})
-    place = Place(root=root or ROOT, name=search.name, url=storage, save=save)
-    for folder in (place.root, place.journal.parent):
-        make_folder(folder)
-    options = Options(jobs=1, device="cpu", command="vitcli search made.yaml")
-    return Objective(search, place, options, Judge(search, sizes))
+def make_trials(root: Path = ROOT, **changes: Any) -> Trials:
+    """Return the trials of ``made.yaml``, continued from what the folder has."""
+    search = load_search("made.yaml", {f"search.{field}": v for field, v in changes.items()})
+    make_folder(root)
+    return Trials(search, root, Options(jobs=1, device="cpu", command="vitcli search made.yaml"))
 
 
-def search_all(name: str = "made.yaml", **given: Any) -> Objective:
+def search_all(root: Path = ROOT, **changes: Any) -> Trials:
     """Search to the end."""
-    objective = make_objective(name, **given)
-    run_search(objective, ignore_message)
-    return objective
+    trials = make_trials(root, **changes)
+    run_search(trials, ignore_message)
+    return trials
 
 
-def asked(objective: Objective) -> list[str]:
-    """Return the points that have a result, in the order of the questions, as text."""
-    trials = objective.study.get_trials(deepcopy=False)
-    done = [trial for trial in trials if RESULT in trial.user_attrs]
-    return [json.dumps(trial.params, sort_keys=True) for trial in done]
+def points(trials: Trials) -> list[str]:
+    """Return the points of the trials, in the order of the questions, as text."""
+    return [json.dumps(trial.params, sort_keys=True) for trial in trials.asked().values()]

@@ -15,7 +15,7 @@ from vitcli.runner.engines.drivers import PLAN, other_drivers
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
 from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
-from vitcli.runner.run.listing import is_in_use, live_state, readable_spec
+from vitcli.runner.run.listing import live_state, readable_spec
 from vitcli.runner.run.record import headline_curve, is_epoch, is_number, readable_metrics
 from vitcli.runner.text import natural_key
 from vitcli.runner.train.events import seconds_left
@@ -54,7 +54,7 @@ class Progress:
     is_study: bool
     is_running: bool
     may_grow: bool
-    """Whether a process holds the folder, as a search does that is still to ask for trials."""
+    """Whether a process drives the trials; that of a search may ask for further ones."""
     trials: tuple[TrialProgress, ...]
 
     @property
@@ -94,15 +94,13 @@ class Watcher:
         else:
             trials = [self._run(run) for run in list_runs(self.folder)]
             trials.sort(key=lambda trial: natural_key(trial.name))
-        may_grow = study is not None and is_in_use(RunDir(self.folder))
+        may_grow = study is not None and other_drivers(self.folder) > 0
         return Progress(
             name=RunDir(self.folder).name,
             folder=self.folder,
             command=study.command if study else "",
             is_study=study is not None,
-            is_running=may_grow
-            or any(trial.state == "running" for trial in trials)
-            or (study is not None and other_drivers(self.folder) > 0),
+            is_running=may_grow or any(trial.state == "running" for trial in trials),
             may_grow=may_grow,
             trials=tuple(trials),
         )

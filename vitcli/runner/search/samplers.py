@@ -4,7 +4,6 @@ Every sampler is a pure function of the trials so far and of a seed. So a search
 and continues with one trial at a time proposes the points that an uninterrupted one would.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,11 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.runner.search.fields import SearchFields
-from vitcli.runner.search.space import Choices, Parameter, Space
+from vitcli.runner.search.space import Choices, Parameter, SearchFields, Space
 
 Distributions = dict[str, BaseDistribution]
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
@@ -30,7 +27,7 @@ STARTUP_TRIALS = 10
 
 
 def distributions(space: Space) -> Distributions:
-    return {field: _distribution(each) for field, each in space.parameters.items()}
+    return {field: _distribution(value) for field, value in space.parameters.items()}
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
@@ -42,44 +39,36 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     return FloatDistribution(parameter.low, parameter.high, parameter.log, parameter.step)
 
 
-def make_pruner(fields: SearchFields) -> BasePruner:
-    if fields.pruning == "none":
-        return NopPruner()
-    return MedianPruner() if fields.pruning == "median" else SuccessiveHalvingPruner()
-
-
 def make_sampler(
     fields: SearchFields, space: Distributions, number: int, *, is_stuck: bool = False
 ) -> BaseSampler:
-    """Return the sampler for the question with a number.
+    """Return the sampler for the question with a number, which decides the draws with the seed.
 
-    Args:
-        number: Number of the question; together with the seed it decides the draws.
+    It draws at random if the search is stuck: a sampler learns nothing from points that were not
+    trained, so it may propose the same one again and again.
     """
     seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])
     if fields.sampler == "evolution" and not is_stuck:
         return EvolutionSampler(space, fields.population, fields.sample_size, seed)
-    if fields.sampler == "nsga2" and not is_stuck:
-        return NSGAIISampler(population_size=fields.population, seed=seed)
     if fields.sampler == "tpe" and not is_stuck:
         return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
     return RandomSampler(seed=seed)
 
 
-class EvolutionSampler(BaseSampler):
+class EvolutionSampler(RandomSampler):
     """Regularised (ageing) evolution (Real et al. 2019, "Regularized Evolution for Image Classifier
     Architecture Search", algorithm 1).
 
     The population is the youngest ``population`` finished trials. Of ``sample_size`` random members
     the best becomes a parent, and its child differs from it in one field. The first ``population``
-    trials are random. Only a search with one objective is supported. Deviation: the members are
-    drawn without replacement; the paper draws with it.
+    trials are random. Deviation: the members are drawn without replacement; the paper draws with
+    it.
     """
 
     def __init__(self, space: Distributions, population: int, sample_size: int, seed: int) -> None:
+        super().__init__(seed=seed)
         self._space, self._population, self._sample_size = space, population, sample_size
-        self._rng = np.random.default_rng(seed)
-        self._random = RandomSampler(seed=seed)
+        self._draws = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Distributions:
         """Return the whole space, so that all fields of a point are drawn together."""
@@ -95,23 +84,15 @@ class EvolutionSampler(BaseSampler):
 
         point = {name: draw(name) for name in search_space}
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        members = sorted(done, key=lambda each: (each.datetime_complete, each.number))
+        members = sorted(done, key=lambda member: (member.datetime_complete, member.number))
         if len(members) < self._population:
             return point
-        parent = self._parent(members[-self._population :], study.direction)
-        free = [name for name, each in search_space.items() if not each.single()]
-        name = free[int(self._rng.integers(len(free)))]
+        places = self._draws.choice(self._population, size=self._sample_size, replace=False)
+        sign = 1 if study.direction == StudyDirection.MAXIMIZE else -1
+        sample = [members[-self._population :][place] for place in places]
+        parent = max(sample, key=lambda member: sign * (member.value or 0.0)).params
+        free = [name for name, values in search_space.items() if not values.single()]
+        name = free[int(self._draws.integers(len(free)))]
         while point[name] == parent[name]:
             point[name] = draw(name)
         return parent | {name: point[name]}
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any
-    ) -> Any:
-        return self._random.sample_independent(study, trial, param_name, param_distribution)
-
-    def _parent(self, members: Sequence[FrozenTrial], direction: StudyDirection) -> dict[str, Any]:
-        chosen = self._rng.choice(len(members), size=self._sample_size, replace=False)
-        sign = 1 if direction == StudyDirection.MAXIMIZE else -1
-        best = max((members[i] for i in chosen), key=lambda each: sign * (each.value or 0.0))
-        return dict(best.params)

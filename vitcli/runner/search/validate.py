@@ -9,9 +9,8 @@ from vitcli.runner.experiment.config import find_experiment, load_experiment
 from vitcli.runner.experiment.listing import kind_of
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import measure_sizes
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.study.plan import model_sizes
+from vitcli.runner.study.plan import model_size, model_sizes
 from vitcli.runner.text import quantity
 
 
@@ -28,9 +27,7 @@ class Validation:
 def validate(name: str) -> Validation:
     """Check the fields of a file, and build its models if the sizes are known."""
     try:
-        kind = kind_of(find_experiment(name))
-        check = {"study": _check_study, "search": _check_search}.get(kind, _check_experiment)
-        parameters, detail = check(name)
+        parameters, detail = _check(name, kind_of(find_experiment(name)))
     except ConfigError as error:
         return Validation(name=name, ok=False, detail=str(error))
     except InputError as error:
@@ -39,25 +36,18 @@ def validate(name: str) -> Validation:
     return Validation(name=name, ok=True, detail=detail, parameters=parameters)
 
 
-def _check_experiment(name: str) -> tuple[int, str]:
+def _check(name: str, kind: str) -> tuple[int, str]:
+    if kind == "study":
+        study = load_study(name)
+        sizes = model_sizes(study)
+        counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
+        size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
+        return sizes[study.baseline.name], f"a study of {size}; parameters: {counts}"
+    if kind == "search":
+        search = load_search(name)
+        parameters, fields = model_size(search.base), len(search.space.parameters)
+        size = f"{quantity(fields, 'field')}, {quantity(search.num_trials, 'trial')}"
+        return parameters, f"a search over {size}; base: {parameters:,} parameters"
     load_experiment(name)
     parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
     return parameters, f"{parameters:,} parameters"
-
-
-def _check_study(name: str) -> tuple[int, str]:
-    study = load_study(name)
-    sizes = model_sizes(study)
-    counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
-    size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
-    return sizes[study.baseline.name], f"a study of {size}; parameters: {counts}"
-
-
-def _check_search(name: str) -> tuple[int, str]:
-    search = load_search(name)
-    parameters = measure_sizes(search.base, False).parameters
-    fields = quantity(len(search.space.parameters), "field")
-    return parameters, (
-        f"a search over {fields}, {quantity(search.num_trials, 'trial')};"
-        f" base: {parameters:,} parameters"
-    )

@@ -6,11 +6,12 @@ and each line has its own dash. The same document always gives the same bytes.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
 from vitcli.runner.figure_style import (
     BLUE,
@@ -23,6 +24,7 @@ from vitcli.runner.figure_style import (
     PINK,
     SKY_BLUE,
     VERMILION,
+    add_legend_beside,
     add_title,
 )
 from vitcli.runner.study.factorial import effects_of
@@ -279,10 +281,39 @@ def label(text: str) -> str:
     return one_line(text, LABEL_LENGTH)
 
 
+def pareto(doc: StudyResult) -> Figure:
+    """Draw each trial of a search as a point, score against size, and the Pareto front."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    finished = [row for row in doc.rows if row.validation_score is not None]
+    if not finished:
+        return _write_instead(figure, axes, "no finished trial yet")
+
+    def draw(rows: Sequence[VariantResult], name: str, **style: Any) -> None:
+        scores = [doc.headline.scale * (row.validation_score or 0.0) for row in rows]
+        axes.plot([row.parameters or 1 for row in rows], scores, label=name, **style)
+
+    draw(finished, "trial", linestyle="", marker="o", markersize=4, color=MUTED)
+    draw(doc.front[::-1], "Pareto front", marker="o", color=BLUE, drawstyle="steps-post")
+    draw(finished[:1], "best", linestyle="", marker="D", markersize=7, color=VERMILION)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.xaxis.set_minor_formatter(EngFormatter())
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5), numticks=8))
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("parameters (log scale)")
+    axes.set_ylabel(f"validation {doc.headline.title}")
+    add_legend_beside(axes)
+    add_title(figure, f"{label(doc.name)}: {doc.headline.label} against size, one seed each")
+    return figure
+
+
 FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
     "forest": forest,
     "effects": interactions,
     "curves": curves,
+    "pareto": pareto,
 }
 
 

@@ -368,3 +368,25 @@ def _source(doc: StudyResult) -> str:
         f"Source: {doc.reference.source}. Source's drop: the source's {label} of the variant minus"
         f" that of the baseline. {SAME_SETTING if doc.same_setting else OTHER_SETTING}"
     )
+
+
+def search_notes(doc: StudyResult) -> list[str]:
+    """Return the sentences below the table of a search."""
+    assert doc.searched is not None
+    searched = doc.searched
+    states = ", ".join(f"{count} {state}" for state, count in searched.states.items())
+    total = sum(searched.states.values())
+    skipped = "; ".join(f"{rule} ({count:,})" for rule, count in searched.skipped.items())
+    every = [
+        f"{quantity(total, 'trial')} of {searched.num_trials} ({states}); sampler"
+        f" {searched.sampler}, seed {searched.seed}; pruning {searched.pruning}.",
+        f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
+        " each. The search reads no test image.",
+        "The best of many scores is too high: chance is part of why it was chosen.",
+        "Front: * has the best score of all models that are not larger (Pareto front).",
+        f"Points that were not trained, and do not count: {skipped}." if skipped else "",
+        _training(doc),
+        _environment(doc),
+        f"Command: {doc.command}",
+    ]
+    return [note for note in every if note]

@@ -34,6 +34,8 @@ CAPTIONS = {
     "effects": "Main effects on the diagonal, interactions of two parts below it, each with its"
     " 95 % interval. An interval in bold excludes 0.",
     "curves": "{name} after each epoch: {seeds}.",
+    "pareto": "Validation score and number of parameters of each trial. No smaller trial beats one"
+    " of the front.",
 }
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
@@ -115,7 +117,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         score=partial(_score, doc.headline),
         setting_text=setting_text,
         others=[]
-        if doc.origin
+        if doc.origin or doc.searched
         else [name for name in TASKS[doc.task].recorded if name != doc.headline.name],
         facts=_environment_facts(doc),
     )

@@ -216,18 +216,23 @@ def explain_states(states: Mapping[str, TrialState], *, only_reasons: bool = Fal
     return [f"{trials}: {text}" for text, trials in name_trials(texts).items()]
 
 
-def model_sizes(study: Study) -> dict[str, int]:
-    """Return variant -> number of parameters, of models that are built without memory."""
+def model_size(spec: ExperimentSpec) -> int:
+    """Return the number of parameters; the model is built without memory."""
     from vitcli.core.inspect.cost import count_parameters
     from vitcli.runner.data.load import describe_data
     from vitcli.runner.experiment.build import abstract_module
+
+    return count_parameters(abstract_module(fit_to_data(spec, describe_data(spec.data))))
+
+
+def model_sizes(study: Study) -> dict[str, int]:
+    """Return variant -> number of parameters, of models that are built without memory."""
 
     sizes: dict[str, int] = {}
     for variant in study.variants:
         try:
             for _, spec in variant.settings:
-                fitted = fit_to_data(spec, describe_data(spec.data))
-                sizes[variant.name] = count_parameters(abstract_module(fitted))
+                sizes[variant.name] = model_size(spec)
         except ConfigError as error:
             raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
     return sizes

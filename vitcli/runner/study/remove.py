@@ -25,14 +25,6 @@ from vitcli.runner.text import quantity
 
 LOG_FILES = re.compile(r"worker\d+(\.\d+)?\.log|driver\d+\.lock|ray\d+\.txt|slurm-\d+_\d+\.txt")
 """Names of the files that drivers write into the folder logs."""
-SEARCH_FIGURES = ("fields", "pareto", "course")
-SEARCH_FILES = (
-    "search.journal",
-    *(f"figures/{each}.{form}" for each in SEARCH_FIGURES for form in FIGURE_FORMATS),
-)
-"""Files of a search that a study does not have."""
-FINAL = "final"
-"""The folder of the study that is a search's final stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +90,11 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 
 def _remove_study_files(folder: Path) -> list[str]:
     """Delete what a study writes beside its trials; return files that vitcli did not write."""
-    final = folder / FINAL
     try:
-        for study in [folder] if final.is_symlink() else [folder, final]:
-            trials = RunDir(study).read(PLAN).get("trials")
-            entries = trials.values() if isinstance(trials, dict) else ()
-            configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
-            delete_code_copies(study, configs)
+        trials = RunDir(folder).read(PLAN).get("trials")
+        entries = trials.values() if isinstance(trials, dict) else ()
+        configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
+        delete_code_copies(folder, configs)
         for path in _study_files(folder):
             if not (path.is_dir() or link_before(path, folder)):
                 path.unlink(missing_ok=True)
@@ -125,9 +115,9 @@ def _study_files(folder: Path) -> list[Path]:
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
-    if "storage_id" in RunDir(folder).read(PLAN):  # only searches have it
-        found += [folder / name for name in SEARCH_FILES]
-        found += [folder / f"{RunDir(folder).read(PLAN).get('study')}-{FINAL}.yaml"]
-        found += _study_files(folder / FINAL)
+    plan = RunDir(folder).read(PLAN)
+    if "sampler" in plan:  # only searches have it
+        found += [folder / "search.journal", folder / f"{plan.get('study')}-confirm.yaml"]
+        found += [folder / "logs/journal.lock"]
     temporary = [path for file in found for path in temporary_files_of(file)]
     return [*found, *temporary, *logs]

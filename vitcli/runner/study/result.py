@@ -29,6 +29,8 @@ EXACT_LOOKS = 64
 """Number of looks whose dependence is computed. A longer plan has no looks before it, and each
 look after so many has the part of alpha that it spends as its level, which is smaller."""
 
+PRUNED = "pruned"
+"""The beginning of the reason of a trial that a search stopped early."""
 FIGURE_FORMATS = ("png", "svg", "pdf")
 EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
@@ -192,6 +194,12 @@ class VariantResult(Spec):
     """Comparison with the baseline on each test image. None without predictions."""
 
     @property
+    def validation_score(self) -> float | None:
+        """Return the last score of the one trial of a search's row; None if it is not finished."""
+        trial = self.trials[0]
+        return trial.curve[-1][1] if trial.state == "finished" and trial.curve else None
+
+    @property
     def flops(self) -> float | None:
         """Return the operations of a finished trial: the mean; None if one does not know them."""
         costs = [trial.flops for trial in self.trials if trial.state == "finished"]
@@ -253,6 +261,23 @@ class Origin(Spec):
         )
 
 
+class Searched(Spec):
+    """What a document of a search says of it; each row is a trial, the best score first."""
+
+    sampler: str
+    seed: int
+    """Random seed of the sampler."""
+    pruning: str
+    num_trials: int
+    """Number of configurations that the search asks for."""
+    space: dict[str, str]
+    """Dotted field -> its values, as text."""
+    skipped: dict[str, int] = Field(default_factory=dict)
+    """Rule -> number of points that broke it, so that they were not trained."""
+    states: dict[str, int]
+    """State -> number of trials; ``pruned`` is one of them."""
+
+
 class StudyResult(Spec):
     """The document of a study. The first row is the baseline of all differences."""
 
@@ -306,6 +331,8 @@ class StudyResult(Spec):
     """Number of planned seeds that the study file has now, if it is not that of the plan."""
     origin: Origin | None = None
     """Where the scores come from; omitted from files if a study has trained the trials."""
+    searched: Searched | None = None
+    """Only in the document of a search, whose scores are of the validation split."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @model_validator(mode="before")
@@ -324,12 +351,25 @@ class StudyResult(Spec):
         return self.plan.seeds if self.plan else max(MIN_PAIRS, len(seeds))
 
     @property
+    def front(self) -> list[VariantResult]:
+        """Return the rows of a search that no smaller model beats, the best score first."""
+        front: list[VariantResult] = []
+        for row in self.rows:
+            size = row.parameters or 0
+            is_smaller = not front or size < (front[-1].parameters or 0)
+            if row.validation_score is not None and is_smaller:
+                front.append(row)
+        return front
+
+    @property
     def folds(self) -> int | None:
         """Return the number of folds, whose runs share training images; None without folds."""
         return self.base_config.get("data.folds")
 
     @property
     def figures(self) -> tuple[str, ...]:
+        if self.searched:
+            return ("pareto",)
         if self.origin:
             return ("forest",)
         return ("effects" if self.parts else "forest", "curves")
@@ -345,6 +385,7 @@ class StudyResult(Spec):
             del data["task"]
         for name in (
             *("hypothesis", "margin", "parts", "plan", "other_plan", "origin", "equal_compute"),
+            "searched",
         ):
             if not data.get(name):
                 data.pop(name, None)

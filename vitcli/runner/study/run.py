@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import (
@@ -192,15 +193,7 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
     With ``keep``, trials that only the present plan has stay in it: another driver trains them.
     """
     study = work.study
-    trials = {
-        trial.folder: {
-            "variant": trial.variant,
-            "setting": trial.setting,
-            "config_hash": trial.config_hash,
-            "config": trial.spec.model_dump(mode="json"),
-        }
-        for trial in study.trials()
-    }
+    trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
     kept = [state for folder, state in work.states.items() if folder not in work.replaced]
     kept_hashes = (state.record.data_hash for state in kept if state.record)
     planned = recorded_plan(study, work.root, work.saved)
@@ -219,6 +212,15 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
     for variant in study.variants:
         own_code.save_copies(own_code.code_to_keep(variant.spec), work.root)
     commit_json(work.root / PLAN, content)
+
+
+def plan_entry(trial: Trial) -> dict[str, Any]:
+    return {
+        "variant": trial.variant,
+        "setting": trial.setting,
+        "config_hash": trial.config_hash,
+        "config": trial.spec.model_dump(mode="json"),
+    }
 
 
 def _is_written(work: StudyWork) -> bool:

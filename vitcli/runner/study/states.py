@@ -66,19 +66,22 @@ def _stale(reason: str) -> TrialState:
     return TrialState(state="stale", reason=reason)
 
 
-def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
-    """Return the state of a trial's folder, which is stale unless it holds exactly this trial."""
+def trial_state(trial: Trial, run: RunDir, threads: int, split: str = "test") -> TrialState:
+    """Return the state of a trial's folder, which is stale unless it holds exactly this trial.
+
+    ``split`` is that of its result: a trial of a search has no test images.
+    """
     if not run.exists:
         return TrialState(state="missing")
     refuse_unreadable(run)
     try:
-        return _read_state(trial, run, threads)
+        return _read_state(trial, run, threads, split)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         return _stale(f"its files are damaged ({field})")
 
 
-def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
+def _read_state(trial: Trial, run: RunDir, threads: int, split: str) -> TrialState:
     try:
         stored = run.spec()
     except ConfigError as error:
@@ -109,16 +112,18 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     record = read_record(run, trial.spec, state, run_reason, meta, lines)
     if state == "diverged":
         return TrialState(state=state, reason=run_reason, record=record)
-    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
+    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {}, split)
 
 
-def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
+def _finished(
+    run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any], split: str
+) -> TrialState:
     name = row.headline.name
-    value = record.result.number(f"test_{name}")
+    value = record.result.number(f"{split}_{name}")
     if value is None:
         return _stale("its result.json is missing or damaged")
     try:
-        images = read_per_image(run.path / "predictions.npz", row)
+        images = read_per_image(run.path / "predictions.npz", row) if split == "test" else None
     except (FileNotFoundError, ValueError):
         return _stale("its predictions.npz is missing or damaged")
     if images and not (

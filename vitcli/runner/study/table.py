@@ -9,15 +9,16 @@ from typing import Any
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.factorial import build_effects
 from vitcli.runner.study.judgement import is_withheld
 from vitcli.runner.study.looks import seeds_needed
-from vitcli.runner.study.notes import has_effects, notes
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.notes import has_effects, notes, search_notes
+from vitcli.runner.study.result import PRUNED, StudyResult, VariantResult
 from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
-from vitcli.runner.tables import DASH, Column, Table, to_csv, to_markdown, to_text
+from vitcli.runner.tables import DASH, Column, Table, make_table, to_csv, to_markdown, to_text
 from vitcli.runner.text import (
     interval,
     p_text,
@@ -67,7 +68,8 @@ def render(
         return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
         return to_json(doc)
-    tables = [_for_print(doc, build(doc)) if form == "latex" else build(doc)]
+    is_print = form == "latex" and not doc.searched
+    tables = [_for_print(doc, build(doc)) if is_print else build(doc)]
     if caption is not None:
         tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
@@ -76,7 +78,7 @@ def render(
             tables.append(found)
         else:
             tables[0] = replace(tables[0], notes=(*found.notes, *tables[0].notes))
-    elif details:
+    elif details and not doc.searched:
         tables.append(build_details(doc))
     if form == "text":
         return "\n\n".join(to_text(table, width) for table in tables)
@@ -89,6 +91,8 @@ def render(
 
 def build(doc: StudyResult) -> Table:
     """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
+    if doc.searched:
+        return _build_search(doc)
     numbers = compare(doc)
     columns = _columns(doc, numbers)
     question = f"{doc.name}: {doc.question}" if doc.question else doc.name
@@ -99,6 +103,39 @@ def build(doc: StudyResult) -> Table:
         rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def _build_search(doc: StudyResult) -> Table:
+    """Return the table of a search: a trial a row, the best score first, without a comparison."""
+    assert doc.searched is not None
+    scale, digits = doc.headline.scale, doc.headline.digits
+    fields, front = tuple(doc.searched.space), {row.variant for row in doc.front}
+    ends = [field.rpartition(".")[2] for field in fields]
+    names = [e if ends.count(e) == 1 else f for e, f in zip(ends, fields, strict=True)]
+    has_states = {*doc.searched.states} != {"finished"}
+    rows = [
+        (
+            row.variant,
+            "" if row.validation_score is None else f"{scale * row.validation_score:.{digits}f}",
+            _count(row.parameters),
+            "" if row.forward_flops is None else f"{row.forward_flops / 1e6:,.1f}",
+            "*" if row.variant in front else "",
+            *(_value(row.changes.get(field)) for field in fields),
+            *(PRUNED if t.reason.startswith(PRUNED) else t.state for t in row.trials if has_states),
+            rough_duration(row.trials[0].train_seconds),
+        )
+        for row in doc.rows
+    ]
+    score = f"validation {doc.headline.title}"
+    header = ["trial", score, "parameters", "MFLOP", "front", *names]
+    header += ["state"] * has_states + ["training time"]
+    table = make_table(header, rows, (1, 2, 3, len(header) - 1))
+    caption = f"{doc.name}: {doc.question}" if doc.question else doc.name
+    return replace(table, name=doc.name, caption=caption, notes=tuple(search_notes(doc)))
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else format_value(value)
 
 
 def _for_print(doc: StudyResult, table: Table) -> Table:
@@ -354,6 +391,11 @@ def _chosen(line: TableRow) -> str:
 
 def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
     """Yield a header and the numbers of each variant, which are rounded to 6 digits."""
+    if doc.searched:
+        table = build(doc)
+        yield [column.header for column in table.columns]
+        yield from table.rows
+        return
     for i, (row, found) in enumerate(zip(doc.rows, compare(doc), strict=True)):
         source = doc.reference.rows.get(row.variant) if doc.reference else None
         values = _numbers(found, doc.headline.name) | {
@@ -370,7 +412,8 @@ def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
 
 
 def to_json(doc: StudyResult) -> str:
-    numbers = [_numbers(found, doc.headline.name) for found in compare(doc)]
+    compared = () if doc.searched else compare(doc)
+    numbers = [_numbers(found, doc.headline.name) for found in compared]
     value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
 
