@@ -272,7 +272,7 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
         ("self.head(f).double().mean()", r"returned \(\)"),
         ("(self.head(f), f)", "returned tuple"),
         ("self.head(f.double())", "dtype"),
-        ("self.head(f[:, :, None])", "late.py: "),
+        ("self.head(f[:, :, None])", "late.py:17: in forward: RuntimeError: mat1 and mat2"),
         ("self.head(self.late(f))", "net.body.bias is built in the first forward"),
     ],
 )
