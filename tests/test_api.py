@@ -179,10 +179,11 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     [
         lambda model: setattr(model, "head", torch.nn.Sequential(torch.nn.Linear(16, 2))),
         lambda model: setattr(model.blocks[0].ffn.inner, "act", torch.nn.Tanh()),
+        lambda model: setattr(model.pos_drop, "p", 0.5),
         lambda model: setattr(model, "forward", lambda x: 2 * type(model).forward(model, x)),
         lambda model: model.head.register_forward_hook(lambda part, inputs, out: out + 0),
     ],
-    ids=["head", "activation", "forward", "hook"],
+    ids=["head", "activation", "dropout", "forward", "hook"],
 )
 def test_fit_does_not_save_a_model_that_was_changed(mine, change):
     model = vitcli.build_model(**SMALL)

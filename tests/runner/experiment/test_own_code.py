@@ -105,6 +105,7 @@ def test_code_is_trusted_or_named_again(downloaded):
     vitcli("runs verify own")
     (downloaded / "code/far.py").write_text(EVERY)
     assert "far.py: the file was changed after" in vitcli("eval own --trust-code", 2)
+    as_new_process()
     vitcli("runs verify own", 4)
     (downloaded / "code/far.py").unlink()
     assert "No such file" in vitcli("eval own --trust-code", 2)
