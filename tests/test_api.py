@@ -185,7 +185,7 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     ],
     ids=["head", "activation", "dropout", "forward", "hook"],
 )
-def test_fit_does_not_save_a_model_that_was_changed(mine, change):
+def test_fit_does_not_save_a_model_that_was_changed(here, mine, change):
     model = vitcli.build_model(**SMALL)
     change(model)
     message = "save needs the model as build_model made it"
