@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,6 +160,26 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     assert model.grad_checkpointing, "the mode of a model is kept"
     assert math.isfinite(epoch["train_loss"]), "also with a channel of one level"
     vitcli.load_model("z")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model, "head", torch.nn.Sequential(torch.nn.Linear(16, 2))),
+        lambda model: setattr(model.blocks[0].ffn.inner, "act", torch.nn.Tanh()),
+        lambda model: setattr(model.pos_drop, "p", 0.5),
+        lambda model: setattr(model, "forward", lambda x: 2 * type(model).forward(model, x)),
+        lambda model: model.head.register_forward_hook(lambda part, inputs, out: out + 0),
+    ],
+    ids=["head", "activation", "dropout", "forward", "hook"],
+)
+def test_fit_does_not_save_a_model_that_was_changed(here, mine, change):
+    model = vitcli.build_model(**SMALL)
+    change(model)
+    message = "save needs the model as build_model made it"
+    assert message in refusal(next, vitcli.fit(model, mine, **FIT, save="runs/x"))
+    assert not Path("runs/x").exists()
+    next(vitcli.fit(model, mine, **FIT))
 
 
 def test_a_run_with_folds_has_the_seed_of_its_images(pictures):

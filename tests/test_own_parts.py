@@ -15,6 +15,8 @@ from tests.cli import commands
 from tests.own_code import EVERY, FOCAL, MEAN, as_new_process, forget, vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
+from vitcli import parts
+from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, model_spec
 from vitcli.core.spec.task import TASKS
@@ -263,6 +265,11 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     [
         ("30 * (self.head(f) / 30).tanh()", "must return what its head returns, unchanged"),
         ("self.head(f) * (2 if self.training else 1)", "unchanged"),
+        ("self.head(f) * self.scale", "unchanged"),
+        ("self.head(f).clamp(-20, 20)", "unchanged"),
+        ("(self.head(f) + self.head(f.flip(1))) / 2", "calls it 2 times"),
+        ("self.head(f, f)", "self.head takes one tensor"),
+        ("self.head(f) + (f[:, :1] if type(self.head) is nn.Linear else 0)", "beyond self.head"),
         ("self.head(f)[:, :1]", r"returned \(2, 1\)"),
         ("self.head(f).double().mean()", r"returned \(\)"),
         ("(self.head(f), f)", "returned tuple"),
@@ -274,10 +281,12 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
 def test_a_model_does_nothing_after_its_head_and_is_built_before(tiny, last, problem):
     """The head begins with zeros, so that its output alone would show nothing."""
     Path("late.py").write_text(
-        "from torch import nn\nfrom vitcli.parts import model\n\n@model\nclass Late(nn.Module):\n"
-        "    def __init__(self, img_size, in_chans, num_classes):\n        super().__init__()\n"
+        "import torch\nfrom torch import nn\nfrom vitcli.parts import model\n\n@model\n"
+        "class Late(nn.Module):\n    def __init__(self, img_size, in_chans, num_classes):\n"
+        "        super().__init__()\n"
         "        self.body, self.head = None, nn.Linear(in_chans, num_classes)\n"
         "        nn.init.zeros_(self.head.weight)\n        nn.init.zeros_(self.head.bias)\n"
+        "        self.scale = nn.Parameter(torch.ones(()))\n"
         "    def late(self, f):\n"
         "        self.body = self.body or nn.Linear(f.shape[1], f.shape[1])\n"
         "        return self.body(f)\n"
@@ -288,6 +297,100 @@ def test_a_model_does_nothing_after_its_head_and_is_built_before(tiny, last, pro
     assert "late.py:" in talk
     assert re.search(problem, talk)
     assert not Path("runs/late").exists()
+
+
+NET = """
+import torch
+from torch import nn
+from vitcli.parts import model
+
+SHARED = nn.Linear(3, 3)
+
+@model
+class Net(nn.Module):
+    def __init__(self, *, img_size, in_chans, num_classes, widths: dict[str, int] = {"head": 3}):
+        super().__init__()
+        self.body, self.steps, wide = nn.Linear(in_chans, 3), 0, widths["head"]
+        self.head = nn.Linear(wide, num_classes)
+        %s
+    def count(self):
+        self.steps += self.training
+        return 1 + self.steps
+    def maps(self, x):
+        return self.body(x.movedim(1, -1)).tanh().movedim(-1, 1)
+    def forward(self, x):
+        return %s
+"""
+POOLED = "self.head(self.maps(x).mean((2, 3)))"
+CONV = "nn.Conv2d(wide, num_classes, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()"
+TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weight"
+
+
+@pytest.mark.parametrize(
+    ("line", "returned", "problem"),
+    [
+        ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
+        ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
+        ("self.body = SHARED", POOLED, r"net.py:\d+: in maps.*build all layers in __init__"),
+        (
+            "self.body = nn.utils.parametrizations.orthogonal(self.body)",
+            POOLED,
+            r"net.py:\d+: in __init__.*meta",
+        ),
+    ],
+)
+def test_a_model_that_would_fail_later_is_refused_before_its_training(
+    tiny, line, returned, problem
+):
+    Path("net.py").write_text(NET % (line, returned))
+    talk = vitcli(f"train {tiny} --code net.py -s model.family=Net -o run", 2)
+    assert re.search(problem, talk)
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "returned"),
+    [
+        ("", POOLED),
+        (f"self.head = nn.Sequential({CONV})", "self.head(self.maps(x))"),
+        (f"self.{TIED}", "self.head(self.maps(x).mean((2, 3)) + self.table.weight.mean(0))"),
+        ("self.norm = nn.BatchNorm2d(3)", "self.head(self.norm(self.maps(x)).mean((2, 3)))"),
+        ("self.head = nn.Sequential(nn.Dropout(0.5), self.head)", f"{POOLED}.float().flatten(1)"),
+        ("self.body = nn.utils.parametrizations.weight_norm(self.body)", POOLED),
+    ],
+)
+def test_a_model_that_returns_what_its_head_returns_is_taken(here, line, returned):
+    Path("net.py").write_text(NET % (line, returned))
+    own_code.load([Path("net.py")])
+    spec = model_spec(family="Net", img_size=(8, 8), in_chans=3, num_classes=2)
+    model: Any = build_model(spec, 0).eval()
+    with torch.no_grad():
+        model.check_head(torch.randn(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize("counted", ["", " * self.count()"])
+def test_state_outside_the_weights_is_a_warning(tiny, counted):
+    Path("net.py").write_text(NET % ("", f"self.head(self.maps(x).mean((2, 3)){counted})"))
+    words = f"train {tiny} --code net.py -s model.family=Net -s train.ema_decay=null -o run"
+    code, _, talk = commands.vitcli(*words.split())
+    assert (code, "warning: net.py: the saved weights alone" in talk) == (0, bool(counted))
+
+
+def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here):
+    logits, labels = torch.eye(3), torch.tensor([0, 1, 1])
+    before = measure_logits(logits, labels)
+
+    @parts.metric
+    def coarse(logits, labels):
+        logits[:], labels[:] = 0, 2
+        return 0.5
+
+    @parts.metric
+    def undefined(logits, labels):
+        return torch.tensor(float("nan"))
+
+    assert measure_logits(logits, labels) == before | {"coarse": 0.5}
+    assert (logits.equal(torch.eye(3)), labels.tolist()) == (True, [0, 1, 1])
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):

@@ -27,11 +27,11 @@ K classes. ``shape`` is a TokenShape with embed_dim, num_heads, head_dim, num_to
 num_prefix_tokens.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from pydantic import create_model
 from torch import Tensor
 
 from vitcli.core.models.own import OwnModel
@@ -44,7 +44,14 @@ from vitcli.core.spec.data import POLICIES, PolicyRow
 from vitcli.core.spec.families import FamilyRow
 from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
 from vitcli.core.spec.optim import OptimizerRow
-from vitcli.core.spec.own import add_row, first_line, options_of_signature, parameters_of, source_of
+from vitcli.core.spec.own import (
+    add_row,
+    first_line,
+    new_spec,
+    options_of_signature,
+    parameters_of,
+    source_of,
+)
 from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import (
@@ -85,8 +92,6 @@ __all__ = [
 ]
 
 Part = TypeVar("Part", bound=Callable[..., Any])
-# These fields have no docstrings; pydantic would search the source of every caller for them.
-_new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
 
 
 def _slot(
@@ -108,7 +113,7 @@ def _slot(
             "build": build,
             "about": about or first_line(build),
             "options": passed,
-            "own": _new_spec(build.__name__, __base__=Spec, **fields),
+            "own": new_spec(build.__name__, __base__=Spec, **fields),
             "source": source_of(build, name or build.__name__),
         }
         add_row(table, kind(**row | facts(build)), name or build.__name__)
@@ -304,7 +309,7 @@ def model(
         sizes, taken = ("img_size", "in_chans", "num_classes"), {"family", *dir(ModelSpec)}
         fields = options_of_signature(build, 0, sizes, taken)
         fields["family"] = (Literal[own], own)
-        spec = _new_spec(build.__name__, __base__=ModelSpec, **fields)
+        spec = new_spec(build.__name__, __base__=ModelSpec, **fields)
         spec.is_own, spec.has_blocks, spec.is_convolutional = True, False, has_batch_norm
         options = tuple(field for field in fields if field != "family")
         row = FamilyRow(
@@ -329,8 +334,8 @@ def metric(
 ) -> Any:
     """Add a metric of every classification: ``(logits, labels)`` -> a number, or None.
 
-    Logits are (N, K) float64 and labels (N,) int64, on the CPU. With the unit ``%`` it returns a
-    share, which is shown in percent.
+    Logits are (N, K) float64 and labels (N,) int64, on the CPU; both are copies. With the unit
+    ``%`` it returns a share, which is shown in percent. NaN and infinity count as None.
     """
 
     def add(build: Part) -> Part:
@@ -351,8 +356,8 @@ def metric(
 
 
 def _as_number(build: Callable[..., Any], logits: Tensor, labels: Tensor) -> float | None:
-    value = build(logits, labels)
-    return None if value is None else float(value)
+    value = build(logits.clone(), labels.clone())
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def objective(
@@ -387,7 +392,7 @@ def objective(
         row = TaskRow(
             about=about or first_line(build),
             build=task,
-            spec=_new_spec(build.__name__, __base__=OwnTaskSpec, **fields),
+            spec=new_spec(build.__name__, __base__=OwnTaskSpec, **fields),
             headline=headline,
             reports=reports or (("loss", "accuracy") if classifies else ("loss",)),
             recorded=(*(each for each in numbers if each != headline.name), headline.name),

@@ -1,17 +1,21 @@
 """Own code that is damaged, hostile or not named: nothing runs by itself, and nothing is lost."""
 
+import inspect
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
+from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment import own_code, torch_state
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.run.folder import RunDir
 
 __all__ = ["forget"]
@@ -97,10 +101,16 @@ def test_code_is_trusted_or_named_again(downloaded):
     Path("far.py").write_text(EVERY)
     assert "differs from the far.py of the" in vitcli("eval own --code far.py", 2)
     as_new_process()
+    vitcli("runs verify own")
     (downloaded / "code/far.py").write_text(EVERY)
     assert "far.py: the file was changed after" in vitcli("eval own --trust-code", 2)
+    as_new_process()
+    vitcli("runs verify own", 4)
     (downloaded / "code/far.py").unlink()
     assert "No such file" in vitcli("eval own --trust-code", 2)
+    as_new_process()
+    assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
+    vitcli("runs verify own")
 
 
 @pytest.mark.parametrize(
@@ -153,6 +163,22 @@ TAKEN = [
     *(("objective", "%s: int = 1"),),
 ]
 """Decorator and body of a class with an option."""
+OPTION = f"""import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+@dataclass
+class Part: width: int = 8
+Act = enum.Enum("Act", {{{{"relu": "r", "gelu": "g"}}}})
+{PART}
+def s(p, *, {{}}): return 1
+"""
+"""A schedule with an option."""
+PLAIN = "option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
+CHANGED = ["o: Any = (1, 2)", "o: Sequence[int] = (1, 2)", "o=(1, (2, 3))", "o=Part()"]
+CHANGED += ["o: Callable = len", "o=len", "o=Act", "o: memoryview = None"]
+"""Options whose default does not come back from config.yaml as it was."""
 TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
 
 
@@ -161,6 +187,12 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
     [
         ("ends.py", "import sys\nsys.exit(0)\n", "ends.py:2: in <module>: SystemExit"),
         ("default.py", f"{PART}\ndef s(p, n: int = 'three'): ...\n", "s: default of 'n'"),
+        *(
+            ("part.py", OPTION.format(row), rf"part.py:\d+: .*: s: .*'o'.*{PLAIN}")
+            for row in CHANGED
+        ),
+        ("sets.py", OPTION.format("o: dict[str, set[int]] = {}"), "'o' is a set.* make it a tuple"),
+        ("infinite.py", OPTION.format("o=float('inf')"), "'o': Input should be a finite number"),
         ("word.py", f"{PART}(name='null')\ndef s(p): ...\n", "no word of YAML: 'null'"),
         ("missing.py", None, "missing.py: No such file"),
         ("notes.txt", "", "notes.txt is not a Python file"),
@@ -302,3 +334,37 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     assert "install the package half-rate" in vitcli("train --resume run", 2)
     as_new_process()
     assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
+
+
+@pytest.mark.parametrize(
+    ("option", "typed"),
+    [
+        ("o=(2, 3)", [4, 5]),
+        ("o=[2, 3]", [4, 5]),
+        ("o: Optional[tuple[int, int]] = (2, 3)", None),
+        ("o: int | tuple[int, int] = (2, 3)", 4),
+        ("o: int | tuple[int, int] = 4", [2, 3]),
+        ("o: tuple[tuple[int, ...], ...] = ((1, 2), (3,))", [[1], []]),
+        ("o: list[tuple[int, int]] = [(1, 2)]", [[3, 4]]),
+        ("o: dict[str, tuple[int, int]] = {'a': (1, 2)}", {"b": [3, 4]}),
+        ("o: dict[int, str] = {1: 'a'}", {"2": "b"}),
+        ("o: Act = Act.relu", "g"),
+        ("o: Path = Path('a')", "b"),
+        ("o: float = 1", 2.5),
+        ("o: bool | int = True", 1),
+        ("o: Optional[Callable] = None", None),
+        ("o=None", None),
+    ],
+)
+def test_an_option_comes_back_from_config_yaml_as_it_was(here, option, typed):
+    Path("own.py").write_text(OPTION.format(option))
+    own_code.load([Path("own.py")])
+    options: Any = SCHEDULES["s"].own
+    for given in ({}, {"o": typed}):
+        written = options(**given)
+        text = dump({"value": written.model_dump(mode="json")})
+        read = options(**Document(text, "config.yaml").data["value"])
+        assert (read, repr(read)) == (written, repr(written))
+        assert options(**written.model_dump()) == written
+    default = inspect.signature(SCHEDULES["s"].build).parameters["o"].default
+    assert (options().o, type(options().o)) == (default, type(options(o=default).o))

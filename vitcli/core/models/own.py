@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from operator import attrgetter
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.randomness import Draws, seed_of
+from vitcli.core.randomness import Draws, seed_of, seed_step
 from vitcli.core.spec import ModelSpec
+
+CLOSE = 1e-4
+"""Largest difference of two computations of one output, as a share of the largest output."""
 
 
 class GivenModel(ImageModel):
@@ -94,19 +98,21 @@ class OwnModel(ImageModel):
         return logits
 
     def check_head(self, images: Tensor) -> None:
-        """Refuse a module that does more with what its head returns, which would be left out.
+        """Refuse a module that does more than its head does last, which would be left out.
 
-        A copy of the module gets a head whose answer is known, in both modes.
+        A copy of the module, with other weights, gets a head whose answer is known, in both modes.
+        The module itself must return what is trained.
 
         Raises:
-            ValueError: It returns something else than the output of its head.
+            ValueError: It returns something else than the output of its head, or calls it again.
         """
-        net, kind = deepcopy(self.net), type(self.net).__name__
+        kind = type(self.net).__name__
         wanted = (len(images), self.num_classes)
         for is_training in (False, True):
-            answer = torch.randn(wanted, device=images.device)
-            net.train(is_training)
-            net.head = _Answer(answer)
+            net = deepcopy(self.net).train(is_training)
+            for parameter in filter(attrgetter("requires_grad"), net.parameters()):
+                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+            head = net.head = _KnownHead(wanted)
             written = net(images)
             shape = getattr(written, "shape", None)
             if shape != wanted:
@@ -115,17 +121,37 @@ class OwnModel(ImageModel):
                     f"{kind} must return what its head returns, of the shape {wanted}, returned"
                     f" {got}"
                 )
-            if not torch.equal(written.to(answer), answer):
+            if head.calls != 1:
+                raise ValueError(
+                    f"{kind} must call its head once, calls it {head.calls} times; make what"
+                    " combines the outputs part of self.head"
+                )
+            if not torch.equal(written.to(head.answer), head.answer):
                 raise ValueError(
                     f"{kind} must return what its head returns, unchanged; make the last"
                     " operations part of self.head"
                 )
+        seed_step(images.device, 0, 0)
+        trained = self(images)
+        net = deepcopy(self.net)
+        net.head = self.head
+        seed_step(images.device, 0, 0)
+        atol = CLOSE * float(trained.abs().max())
+        if not torch.allclose(net(images), trained, rtol=0, atol=atol, equal_nan=True):
+            raise ValueError(
+                f"{kind}.forward uses its head beyond self.head(features), which is left out"
+            )
 
 
-class _Answer(nn.Module):
-    def __init__(self, answer: Tensor) -> None:
+class _KnownHead(nn.Module):
+    def __init__(self, shape: tuple[int, int]) -> None:
         super().__init__()
-        self.answer = answer
+        self.shape, self.calls = shape, 0
 
-    def forward(self, *features: object, **options: object) -> Tensor:
+    def forward(self, *features: Tensor, **options: object) -> Tensor:
+        if len(features) != 1 or options:
+            raise ValueError("self.head takes one tensor, the features of an image")
+        self.calls += 1
+        # Large, so that it is not within the limits of a clamp.
+        self.answer = 1e4 * torch.randn(self.shape, device=features[0].device)
         return self.answer

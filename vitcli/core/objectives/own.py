@@ -8,7 +8,7 @@ from torch import Tensor
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import TaskSpec
-from vitcli.core.spec.own import check_options, options_of_signature
+from vitcli.core.spec.own import checked_options, options_of_signature
 
 
 class OwnTaskSpec(TaskSpec):
@@ -41,7 +41,7 @@ def task_of(build: Any) -> tuple[type[Task], dict[str, Any]]:
         }
         fields = {each: (kind, getattr(build, each, ...)) for each, kind in own.items()}
         methods = {each for kind in build.__mro__ if is_ours(kind) for each in vars(kind)}
-        check_options(build.__name__, fields, TAKEN | methods)
+        fields = checked_options(build.__name__, fields, TAKEN | methods)
         for each in fields:  # an attribute of the instance is the value in the experiment
             setattr(build, each, property(attrgetter(f"spec.task.{each}")))
         return build, fields

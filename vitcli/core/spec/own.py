@@ -4,12 +4,15 @@ import ast
 import contextlib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Annotated, Any, get_origin, get_type_hints
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import GetCoreSchemaHandler, PydanticUserError, ValidationError, create_model
+from pydantic_core import PydanticSerializationError, core_schema, to_json
 
-from vitcli.core.spec.base import AcceptsList, Spec
+from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
@@ -42,6 +45,9 @@ PARTS: dict[Any, str] = {}
 """Class or function -> the name of the part."""
 TEXTS: dict[str, str] = {}
 """Source -> its text when the part was defined; empty if Python does not know it."""
+PLAIN = "an option is made of numbers, text, true, false, None, lists, tuples and dictionaries"
+# These fields have no docstrings; pydantic would search the source of every caller for them.
+new_spec: Any = partial(create_model, __cls_kwargs__={"use_attribute_docstrings": False})
 _source = ""
 _places: dict[tuple[str, int, str], str] = {}
 """Source, table and name of a part -> file and line of its decorator."""
@@ -120,27 +126,77 @@ def options_of_signature(
                 f"parameter {each.name!r} of {build.__name__} needs a type or a default"
             )
         kind = hints.get(each.name, type(each.default))
-        kind = Annotated[kind, AcceptsList] if get_origin(kind) is tuple else kind
         fields[each.name] = (kind, ... if each.default is each.empty else each.default)
-    check_options(build.__name__, fields, taken)
-    return fields
+    return checked_options(build.__name__, fields, taken)
 
 
-def check_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> None:
-    """Refuse an option with a taken name, or with a default of another type.
+class AsWritten:
+    """Annotation of an option: its values are read as YAML and JSON write them.
+
+    So a list is a tuple, text is a path, and the value of an ``Enum`` is its member. A value has
+    the same type in a new training and in the run that was read.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        read = core_schema.json_schema(handler(source))
+        return core_schema.no_info_before_validator_function(_written, read)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        described: dict[str, Any] = handler(schema["schema"]["schema"])
+        return described
+
+
+def _written(value: Any) -> bytes:
+    try:
+        return to_json(value)
+    except PydanticSerializationError as error:
+        raise ValueError(PLAIN) from error
+
+
+def checked_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
+    """Return the fields of options, whose values are read as written.
 
     Raises:
-        TypeError: There is such an option.
+        TypeError: An option has a taken name, a type that no YAML file can hold, or a default of
+            another type or that a YAML file changes.
     """
+    found: dict[str, Any] = {}
     for field, (kind, default) in fields.items():
+        where = f"{name}: default of {field!r}"
         if field in taken or field.startswith("_"):
             raise TypeError(f"{name}: vitcli itself uses the name {field!r}; rename this option")
+        if _has_set(kind):
+            raise TypeError(f"{name}: {field!r} is a set, which has no order; make it a tuple")
+        kind = Annotated[kind, AsWritten()]
         try:
-            if default is not ...:
-                TypeAdapter(kind).validate_python(default, strict=True)
+            spec = new_spec(name, __base__=Spec, value=(kind, ...))
+            if default is ...:
+                found[field] = (kind, ...)
+                continue
+            option = spec(value=default)
+        except PydanticUserError as error:
+            raise TypeError(
+                f"{name}: {field!r} has a type without a form in YAML; {PLAIN}"
+            ) from error
         except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            raise TypeError(f"{name}: default of {field!r}: {problem}, got {default!r}") from error
+            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise TypeError(f"{where}: {problem}, got {default!r}") from error
+        dumped = option.model_dump()["value"]
+        if not option.value == dumped == default or type(option.value) is not type(dumped):
+            raise TypeError(
+                f"{where}: a run's config.yaml would make {dumped!r} of {default!r}; {PLAIN}, and"
+                " each tuple needs its type, such as tuple[int, ...]"
+            )
+        found[field] = (kind, option.value)
+    return found
+
+
+def _has_set(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    is_set = isinstance(origin, type) and issubclass(origin, AbstractSet)
+    return is_set or any(map(_has_set, get_args(kind)))
 
 
 def add_row(table: Any, row: Row | Metric, name: str) -> None:

@@ -1,5 +1,8 @@
 """The module that an experiment trains, with or without memory for its weights."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
@@ -42,8 +45,23 @@ def filled_module(spec: ExperimentSpec, data: DataSet) -> nn.Module:
 
 def abstract_module(spec: ExperimentSpec) -> nn.Module:
     """Return everything that is trained on the device ``meta``: shapes without memory."""
-    with torch.device("meta"):
+    with without_memory(spec), torch.device("meta"):
         return new_module(spec)
+
+
+@contextmanager
+def without_memory(spec: ExperimentSpec) -> Iterator[None]:
+    """Say what an error of own code on the device ``meta`` is about."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not spec.code or "meta" not in str(error):
+            raise
+        where = own_code.blame(error) or ", ".join(sorted(spec.code))
+        raise OwnCodeError(
+            f"{where}; vitcli counts operations with a model without memory, on torch's device"
+            " meta; build all layers in __init__, and no tensor on a device of your choice"
+        ) from error
 
 
 def encoder_of(spec: ExperimentSpec, module: nn.Module) -> ImageModel:

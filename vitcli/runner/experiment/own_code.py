@@ -248,7 +248,8 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
     names = " ".join(shlex.join(["--code", name]) for name in missing)
-    hint = f", or --trust-code to run the copy in {copies}" if copies else ""
+    has_copies = copies is not None and all((copies / name).is_file() for name in missing)
+    hint = f", or --trust-code to run the copy in {copies}" if has_copies else ""
     return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
 
 

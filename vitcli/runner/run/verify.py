@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.files import read_bounded, read_json
+from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
+from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
+from vitcli.runner.files import read_bounded, read_json, sha256
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import (
     MANIFEST,
@@ -45,6 +47,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
         _verdict("meta.json", partial(_check_json, run, "meta.json", {"experiment", "data_hash"})),
         *([] if imported else [_verdict("metrics.jsonl", partial(_check_metrics, run, finished))]),
         *_checkpoint_verdicts(run),
+        *_code_verdicts(run),
     ]
     if finished:
         keys = {_headline_key(run), "num_test"}
@@ -68,6 +71,24 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
         state = "unreadable" if is_forbidden else "damaged"
         return Verdict(name, state, str(error) or type(error).__name__)
     return Verdict(name, "ok")
+
+
+def _code_verdicts(run: RunDir) -> list[Verdict]:
+    """Return a verdict on each copy of own code; who has removed one names the file again."""
+    try:
+        code = code_to_keep(run.spec())
+    except ConfigError:  # a damaged config.yaml has a verdict of its own
+        return []
+    return [
+        _verdict(f"{FOLDER}/{name}", partial(_check_code, run.path / FOLDER / name, digest))
+        for name, digest in code.items()
+        if (run.path / FOLDER / name).exists()
+    ]
+
+
+def _check_code(path: Path, digest: str) -> None:
+    if sha256(read_bounded(path, MAX_CODE)) != digest:
+        raise ValueError("it was changed after the run began")
 
 
 def _check_status(run: RunDir) -> None:

@@ -1,5 +1,6 @@
 """`vitcli experiments check`: what vitcli requires of own parts, tried on small trainings."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitcli.core.models.own import CLOSE
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
@@ -34,8 +36,6 @@ SMALL: dict[str, Any] = {
     "train": {"epochs": 2, "batch_size": 16, "limit_batches": 2, "precision": "fp32"},
 }
 """A training of a second."""
-CLOSE = 1e-4
-"""Largest difference of an image's output alone and in a batch, as a share of the largest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +112,9 @@ def _check_alone(built: BuiltTraining) -> None:
     if not torch.allclose(whole, alone, rtol=0, atol=CLOSE * float(whole.abs().max())):
         files = ", ".join(sorted(built.spec.code))
         raise OwnCodeError(
-            f"{files}: the output for an image depends on the other images of its batch; a batch"
-            " norm must use its stored statistics in evaluation"
+            f"{files}: the output for an image depends on the other images of its batch, or on"
+            " chance; in evaluation, a batch norm must use its stored statistics and a dropout must"
+            " do nothing (training=self.training)"
         )
 
 
@@ -124,9 +125,13 @@ def _check_resume(built: BuiltTraining) -> None:
     with TemporaryDirectory() as folder:
         calm, stopped = (Path(folder) / name for name in ("calm", "stopped"))
         experiment = Experiment("check", spec, Path("check"))
-        start(experiment, Request(output=calm, device=device))
-        start(experiment, Request(output=stopped, device=device, stop_after=1))
-        start(experiment, Request(output=stopped, device=device, resume=True))
+        try:
+            start(experiment, Request(output=calm, device=device))
+            start(experiment, Request(output=stopped, device=device, stop_after=1))
+            start(experiment, Request(output=stopped, device=device, resume=True))
+        except UserError as error:
+            problem = re.sub(rf"{re.escape(folder)}/\w+", "a small training", str(error))
+            raise OwnCodeError(problem) from error
         for name, (one, other) in _pairs(calm, stopped):
             if not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
                 raise OwnCodeError(

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
-from vitcli.core.models.own import OwnModel
+from vitcli.core.data.source import Images
+from vitcli.core.models.own import CLOSE, OwnModel
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.runner.errors import OwnCodeError
@@ -124,6 +125,19 @@ def tolerance_on(device: torch.device) -> float:
 
 
 @torch.no_grad()
+def are_same(task: Task, one: nn.Module, other: nn.Module, images: Images) -> bool:
+    """Return whether two modules give the same outputs for some images, but for rounding."""
+    passes = []
+    for module in (one, other):
+        seed_step(images.pixels.device, 0, 0)
+        passes.append([value.float() for value in task.outputs(module, images).values()])
+    return all(
+        torch.allclose(ours, theirs, rtol=0, atol=CLOSE * float(ours.abs().max()), equal_nan=True)
+        for ours, theirs in zip(*passes, strict=True)
+    )
+
+
+@torch.no_grad()
 def check_parts(task: Task, batch: Batch, seed: int) -> None:
     """Pass a batch through the module twice, in evaluation mode, and check each own part."""
     was_training = task.module.training
@@ -132,7 +146,16 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
     images = batch["images"]
     tolerance = tolerance_on(images.device)
     files = ", ".join(sorted(task.spec.code))
-    names = task.module.state_dict().keys()
+    state = task.module.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise OwnCodeError(f"{files}: {name} is a {kind}, not a tensor; keep state in buffers")
+        if value.is_complex():
+            raise OwnCodeError(
+                f"{files}: {name} is complex; keep it as real numbers, and take"
+                " torch.view_as_complex in forward"
+            )
 
     def reseed() -> None:
         seed_step(images.device, seed, 0)
@@ -149,7 +172,7 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
         passes.append([*seen, *(value.detach().float() for value in numbers.values())])
         _check_losses(task, numbers)
     task.module.train(was_training)
-    if built := sorted(task.module.state_dict().keys() - names):
+    if built := sorted(task.module.state_dict().keys() - state.keys()):
         raise OwnCodeError(
             f"{files}: {built[0]} is built in the first forward, so that no optimiser knows it;"
             " build it in __init__"

@@ -13,12 +13,14 @@ from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.evaluate.weights import start_sha256
+from vitcli.runner.evaluate.weights import load_module, start_sha256
+from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
+from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_flops, count_forward_flops
 from vitcli.runner.train.trainer import NO_BEST, Trainer
@@ -40,6 +42,8 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     outputs, measured = measure(trainer)
     if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
+    if trainer.spec.code:
+        warn_of_lost_state(trainer)
     if outputs:
         save_outputs(run.path / "predictions.npz", outputs)
     with contextlib.closing(trainer.open_board()) as board:
@@ -51,6 +55,18 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)
     return run.read("result.json")
+
+
+def warn_of_lost_state(trainer: Trainer) -> None:
+    """Warn if the saved weights alone are not the model that was measured."""
+    saved = load_module(trainer.run, trainer.spec).to(trainer.device)
+    trained, images = trainer.training.evaluated_module, trainer.data.train[:8]
+    if not are_same(trainer.task, trained, saved, images):
+        files = ", ".join(sorted(trainer.spec.code))
+        trainer.on_message(
+            f"warning: {files}: the saved weights alone are not the model that was trained, so"
+            " vitcli eval will measure other numbers; keep state in parameters or buffers"
+        )
 
 
 def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
@@ -105,6 +121,13 @@ def first_batch(trainer: Trainer) -> Batch:
         return next(trainer.training.batches(0))
 
 
+def count_operations(trainer: Trainer, batch: Batch, steps: int) -> tuple[int, int, int]:
+    """Return those of an image's forward pass, of the first steps, and of the teacher in these."""
+    spec = trainer.spec
+    with arithmetic(trainer.built.precision), without_memory(spec):
+        return count_forward_flops(spec), *count_flops(spec, batch, steps, len(trainer.data.train))
+
+
 def build_result(
     trainer: Trainer, outputs: Outputs, measured: dict[str, float], batch: Batch
 ) -> dict[str, Any]:
@@ -123,8 +146,7 @@ def build_result(
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
-    with arithmetic(trainer.built.precision):
-        flops, taught = count_flops(spec, batch, taken, len(trainer.data.train))
+    forward_flops, flops, taught = count_operations(trainer, batch, taken)
     meta = trainer.run.read("meta.json")
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
@@ -135,7 +157,7 @@ def build_result(
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
         "parameters": trainer.built.parameters,
-        "forward_flops": count_forward_flops(spec),
+        "forward_flops": forward_flops,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_first(meta.get("pretrained") or {}),

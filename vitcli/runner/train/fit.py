@@ -13,14 +13,16 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
 from vitcli.runner.errors import ConfigError, DivergedError
+from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.device import environment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.run.record import run_metadata
 from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import configuration_record
-from vitcli.runner.train.finish import finish
+from vitcli.runner.train.finish import count_operations, finish, first_batch
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
 
@@ -95,6 +97,7 @@ def saved_epochs(
             "fit: save needs a model that can be built again; register its class with"
             " @vitcli.parts.model and take build_model(family=...)"
         )
+    refuse_changed(built)
     if isinstance(built.data, FoldData) and built.data.seed != spec.seed:
         seed = built.data.seed
         raise ConfigError(
@@ -115,6 +118,8 @@ def saved_epochs(
         resume_command=run.command("train --resume"),
         on_message=on_message,
     )
+    if spec.code:  # what the end of the training needs, too
+        count_operations(trainer, first_batch(trainer), 1)
     experiment = Experiment(folder.name, spec, folder / "config.yaml")
     facts: dict[str, Any] = {"precision": built.precision, "kernels": built.kernels}
     facts |= {"compiled": False, **environment(built.device)}
@@ -132,6 +137,30 @@ def saved_epochs(
             yield {name: record[name] for name in names}
         with built.settings():
             finish(trainer)
+
+
+def refuse_changed(built: BuiltTraining) -> None:
+    """Refuse a model that is not what its configuration builds, because its run could not be read.
+
+    Both are compared as text, which has the settings of the layers, and on a few images.
+    """
+    model, new = built.task.module, new_module(built.spec).to(built.device)
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    has_hooks = any(getattr(part, name) for part in model.modules() for name in hooks)
+    is_same = repr(model) == repr(new) and not has_hooks
+    if is_same:
+        try:
+            new.load_state_dict(model.state_dict())
+            with built.settings():
+                is_same = are_same(built.task, model, new, built.data.test[:8])
+        except RuntimeError:  # of other shapes
+            is_same = False
+    if not is_same:
+        raise ConfigError(
+            "fit: save needs the model as build_model made it; this one has other layers, hooks or"
+            " settings, so that the run would hold another model. Register its class with"
+            " @vitcli.parts.model, or train without save"
+        )
 
 
 def _next(epochs: Iterator[int], built: BuiltTraining) -> int | None:
