@@ -20,7 +20,7 @@ def table(
     results: Annotated[Path, typer.Argument(metavar="FILE", help="CSV file, one trial a row.")],
     score: Annotated[str | None, Column(help="Column of the score, if it is not score.")] = None,
     variant: Annotated[str | None, Column(help="Column of the variant.")] = None,
-    pairs: Annotated[str | None, Column(help="Column of what pairs the trials: seed.")] = None,
+    pairs: Annotated[str | None, Column(help="Column that pairs trials, if not seed.")] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
     ] = None,

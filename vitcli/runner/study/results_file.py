@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
@@ -84,10 +84,7 @@ class Choices(Spec):
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            raise ConfigError(_mistake(error)) from error
+        return cast(Self, _checked(cls, given))
 
 
 class Row(BaseModel):
@@ -111,10 +108,14 @@ class Row(BaseModel):
 USES = (*Row.model_fields,)[1:]
 
 
-def _mistake(error: ValidationError) -> str:
-    first = error.errors()[0]
-    given = shorten(printable(repr(first["input"])), 40)
-    return f"{first['loc'][0]} {given}: {first['msg']}"
+def _checked(kind: type[BaseModel], fields: Mapping[str, Any], place: str = "") -> BaseModel:
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        given = shorten(printable(repr(first["input"])), 40)
+        text = f"{first['loc'][0]} {given}: {first['msg']}"
+        raise (InputError(f"{place}: {text}") if place else ConfigError(text)) from error
 
 
 def read_text(
@@ -126,7 +127,10 @@ def read_text(
         raise InputError(f"{name} must be CSV, not JSON, with a header and a row for each trial")
     uses = _uses(header, name, choices)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
-    rows = [_row(place, dict(zip(uses, cells, strict=True))) for place, cells in body]
+    rows = []
+    for place, cells in body:
+        filled = {use: x for use, x in zip(uses, cells, strict=True) if x or use in REQUIRED}
+        rows.append(cast(Row, _checked(Row, filled | {"place": place}, place)))
     numbers = _seeds(rows)
     trials: dict[tuple[str, int], Row] = {}
     for row in rows:
@@ -145,8 +149,8 @@ def read_text(
     folds = len(seeds) if not_seeds and not_seeds[1] in ("fold", "cv") else None
     if not_seeds and not folds:
         raise ConfigError(
-            f"{name}: rows with one variant and another {printable(pairs)} are no independent"
-            " trainings; keep one row a training, and pair them by --pairs seed or --pairs fold"
+            f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
+            " and pair them by --pairs seed or --pairs fold"
         )
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
@@ -154,8 +158,8 @@ def read_text(
     if metric is None:
         better = "Type --higher-is-better or --lower-is-better (lower_is_better in Python)"
         raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
-    is_share = bool(metric.unit or files)
     texts = {row.place: row.score for row in finished}
+    is_share = bool(metric.unit or files)
     scores, unit, digits = _scores(texts, choices.unit, delimiter_of(text), is_share=is_share)
     images = _images(Path(name).parent, files, scores)
     better = "higher" if metric.higher_is_better else "lower"
@@ -167,24 +171,23 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + f" The {folds} folds are those of one cross-validation." * bool(folds),
+        + f" The {folds} folds are of one cross-validation; predictions are not read."
+        * bool(folds),
     )
     plan = _plan(rows, numbers, choices)
-    values = {
-        place: assign_fields(TrialResult, {f"test_{metric.name}": float(score)})
-        for place, score in scores.items()
-    }
-    results, by_seed = [], []
+    field = f"test_{metric.name}"
+    values = {p: assign_fields(TrialResult, {field: float(x)}) for p, x in scores.items()}
+    results, per_image = [], []
     for variant in sorted(variants, key=lambda variant: variant != baseline):
         absent = Row(place="", variant=variant, seed="missing", state="missing")
-        row = {seed: trials.get((variant, seed), absent) for seed in seeds}
+        by_seed = {seed: trials.get((variant, seed), absent) for seed in seeds}
         entries = [
-            TrialResult(seed=seed, state=t.state, config_hash="", **values.get(t.place, {}))
-            for seed, t in row.items()
+            TrialResult(seed=s, state=t.state, config_hash="", **values.get(t.place, {}))
+            for s, t in by_seed.items()
         ]
         results.append(VariantResult(variant=variant, trials=tuple(entries)))
-        by_seed.append({s: images.get(t.place) for s, t in row.items() if t.place in scores})
-    done = sum(row.state in RESULT_STATES for row in trials.values())
+        per_image.append({s: images.get(t.place) for s, t in by_seed.items() if t.place in scores})
+    done = sum(row.state in RESULT_STATES for row in rows)
     margin = Margin(points=choices.margin, date=date.today().isoformat(), num_finished=done)
     document = StudyResult(
         name=Path(name).stem,
@@ -197,7 +200,7 @@ def read_text(
         margins=(margin,) if choices.margin else (),
         plan=plan,
         origin=origin,
-        rows=with_scores(results, by_seed, origin.metric, plan),
+        rows=with_scores(results, per_image, origin.metric, plan),
     )
     return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
 
@@ -208,10 +211,10 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     uses = [OTHER_NAMES.get(column, column) for column in plain]
     for use in REQUIRED:
         if chosen := getattr(choices, use):
-            exact = [i for i, column in enumerate(header) if column == chosen]
-            places = exact or [i for i, column in enumerate(plain) if column == chosen.casefold()]
-            uses = ["" if column == use else column for column in uses]
-            uses = [use if i in places else column for i, column in enumerate(uses)]
+            names = header if chosen in header else plain
+            wanted = chosen if chosen in header else chosen.casefold()
+            others = ["" if column == use else column for column in uses]
+            uses = [use if n == wanted else x for n, x in zip(names, others, strict=True)]
     rest = [i for i, use in enumerate(uses) if use not in USES]
     if "score" not in uses and not choices.score and len(rest) == 1:
         uses[rest[0]] = "score"
@@ -225,22 +228,15 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     return uses
 
 
-def _row(place: str, cells: Mapping[str, str]) -> Row:
-    try:
-        filled = {use: cell for use, cell in cells.items() if cell or use in REQUIRED}
-        return Row(**filled | {"place": place})
-    except ValidationError as error:
-        raise InputError(f"{place}: {_mistake(error)}") from error
-
-
 def _seeds(rows: Sequence[Row]) -> dict[str, int]:
     """Return the number of each seed. Texts are counted in their own order, not in that of rows."""
     matches = {row.seed: WHOLE.fullmatch(row.seed) for row in rows}
     texts = sorted((seed for seed, match in matches.items() if not match), key=natural_key)
     if 0 < len(texts) < len(matches):
+        place = next(row.place for row in rows if row.seed == texts[0])
         raise InputError(
-            f"the seed {printable(texts[0])!r} is no whole number, but others are; remove rows that"
-            " are no trials, such as means"
+            f"{place}: the seed {printable(texts[0])!r} is no whole number, but others are; remove"
+            " rows that are no trials, such as means"
         )
     counted = {seed: i for i, seed in enumerate(texts)}
     return counted | {seed: int(match[1]) for seed, match in matches.items() if match}
@@ -249,10 +245,8 @@ def _seeds(rows: Sequence[Row]) -> dict[str, int]:
 def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> Plan | None:
     plans = {plan for plan in (choices.plan, *(row.planned_seeds for row in rows)) if plan}
     if len(plans) > 1:
-        raise ConfigError(
-            "planned_seeds: a plan is one number, the same in each row and in --plan, not"
-            f" {' and '.join(map(str, sorted(plans)))}"
-        )
+        known = " and ".join(map(str, sorted(plans)))
+        raise ConfigError(f"planned_seeds, --plan: a plan is one number, not {known}")
     places = {(row.planned_order, numbers[row.seed]) for row in rows}
     asked = sorted((place, seed) for place, seed in places if place is not None)
     order = tuple(dict.fromkeys(seed for _, seed in asked))
@@ -265,7 +259,7 @@ def _scores(
     """Return the scores by place, their unit and their digits; shares become fractions of 1."""
     if delimiter != "," and not any("." in text for text in texts.values()):
         texts = {place: text.replace(",", ".") for place, text in texts.items()}
-    if chosen != "fraction" and all(text.endswith("%") for text in texts.values()):
+    if chosen != "fraction" and {text[-1:] for text in texts.values()} == {"%"}:
         texts = {place: text.rstrip("% ") for place, text in texts.items()}
         chosen = chosen or "percent"
     for place, text in texts.items():
@@ -276,8 +270,7 @@ def _scores(
             )
     scores = {place: Decimal(text) for place, text in texts.items()}
     largest = max(map(abs, scores.values()), default=Decimal(1))
-    guess = "none" if not is_share else "percent" if largest > 1 else "fraction"
-    unit = chosen or guess
+    unit = chosen or ("none" if not is_share else "percent" if largest > 1 else "fraction")
     for place, score in scores.items():
         is_unclear = unit == "percent" and not chosen and 0 < score <= 1
         if is_unclear or (unit != "none" and not 0 <= score <= (100 if unit == "percent" else 1)):
@@ -295,10 +288,7 @@ def _scores(
 def _images(
     folder: Path, files: Mapping[str, str], scores: Mapping[str, Decimal]
 ) -> dict[str, PerImage]:
-    """Return the score of each image and its label, by the place of the trial.
-
-    Other arrays, such as ``id``, name the images, to bring all into the order of the first file.
-    """
+    """Return what each file says of the images, by place, in the order of the first file."""
     images: dict[str, PerImage] = {}
     names: list[tuple[str, ...]] = []
     for place, text in files.items():
@@ -314,8 +304,8 @@ def _images(
             ) from error
         written = 10.0 ** int(scores[place].as_tuple().exponent)
         if abs(float(scores[place]) - image.mean) > written / 2 + 1e-6:
-            share = f"{image.mean:.6g}"
-            raise InputError(f"{place}: the score is {scores[place]}, but {path} gives {share}")
+            both = f"the score is {scores[place]}, but {path} gives {image.mean:.6g}"
+            raise InputError(f"{place}: {both}")
         names = names if images else own
         rows = {name: row for row, name in enumerate(own)}
         if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
@@ -354,18 +344,15 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
         scores, labels = correct(known | {"labels": labels})
     image = PerImage(scores, labels)
     if not image.is_sound:
-        raise ValueError
-    others = [known[name] for name in sorted(known.keys() - OF_IMAGES)]
-    same = [array.astype(str).tolist() for array in others if array.shape == scores.shape]
-    return image, [*zip(*same, strict=True)]
+        raise ValueError("no numbers, or not one for each image")
+    others = [known[name].astype(str) for name in sorted(known.keys() - OF_IMAGES)]
+    return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
 
 
 def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
-    """Return the trials of a study as a file that ``read_results_file`` takes.
-
-    That function reads predictions of classes only, so those of other tasks are not named.
-    """
+    """Return the trials of a study as a file that ``read_text`` takes."""
     order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
+    # Only predictions of classes can be read.
     trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
     files = {(t.config_hash, t.spec.seed): states[t.folder].predictions for t in trials}
     score = f"test_{doc.headline.name}"
