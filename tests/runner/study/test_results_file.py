@@ -333,8 +333,7 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score\na,0\n", {}, "line 2: 2 cells, but the header has 3"),
         ('variant,seed,score\na,0,"1\n', {}, "line 2: not a row of CSV"),
         ("variant,seed,score\n", {}, "a row for each trial"),
-        ('{"rows": [1]}', {}, "not JSON"),
-        ('[{"variant": "a"},\n{"variant": "b"}]', {}, "not JSON"),
+        *((text, {}, "not JSON") for text in ("{}", '{\n  "rows": "x"\n}', "[\n[1, 2],\n[3, 4]]")),
         *(
             (f"variant,seed,score\na,0,1\na,1,2\na,{summary},1.5\n", {}, "no whole number")
             for summary in ("Mean", "nan", "Mittelwert", "\u00d8", "mean (8)", "1.5", "M\u00e9dia")

@@ -122,9 +122,10 @@ def read_text(
     text: str, name: str, choices: Choices, command: str
 ) -> tuple[StudyResult, list[str]]:
     """Return the document of the text of a CSV file, and the columns that were not used."""
-    (_, header), *body = [*read_csv(text, name)] or [("", [])]
-    if not body or text.lstrip().startswith(("{", "[")):
+    table = [] if text.lstrip().startswith(("{", "[")) else [*read_csv(text, name)]
+    if len(table) < 2:
         raise InputError(f"{name} must be CSV, not JSON, with a header and a row for each trial")
+    (_, header), *body = table
     uses = _uses(header, name, choices)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = []
