@@ -397,6 +397,17 @@ def test_folds_have_the_corrected_variance():
     assert compare(document(with_files, seed="fold"))[1].p == row.p, "folds have other images"
 
 
+def test_notes_say_where_the_plan_is_from_and_which_interval_excludes_its_difference():
+    lines = [f"a,{k},{k % 3},8" for k in range(8)]
+    lines += [f"b,{k},{k % 3 + d},8" for k, d in enumerate((1, 1.01, 0.99, 1, 1.02, 5, 6, 7))]
+    doc = document("\n".join(["variant,seed,score,planned_seeds", *lines]))
+    row = compare(doc)[1]
+    assert not row.ci_low <= row.difference <= row.ci_high
+    notes = [note for note in build(doc).notes if note.startswith(("Difference:", "Planned:"))]
+    assert notes[0].endswith("difference of b.")
+    assert "assumed" not in notes[1]
+
+
 def test_a_name_is_the_same_in_both_forms_of_unicode():
     doc = document("variant,seed,score\ncaf\u00e9,0,1\nb,0,1\ncafe\u0301,1,2\nb,1,2\n")
     assert [row.variant for row in doc.rows] == ["caf\u00e9", "b"]
