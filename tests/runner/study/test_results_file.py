@@ -134,7 +134,7 @@ def trials(tmp_path):
             columns = {"Label": LABELS, "predicted": predicted}
             if kind in ("npy", "flags"):
                 columns = {"correct": predicted == LABELS}
-            columns |= {} if ids is None else {"id": ids}
+            columns |= {} if ids is None else {"id": ids, "confidence": np.arange(40) / (i + 1)}
             columns = last(columns) if i == 5 else columns
             file = tmp_path / f"{i}.{'csv' if kind == 'flags' else kind}"
             if kind == "npz":

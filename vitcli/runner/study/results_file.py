@@ -1,7 +1,4 @@
-"""Results of any program: a CSV file with one trial a row becomes the document of a study.
-
-Exports of W&B and MLflow have the same columns with prefixes. No torch.
-"""
+"""Results of any program: a CSV file with one trial a row becomes the document of a study."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -318,7 +315,7 @@ def _images(
         if not is_same or not np.array_equal(image.labels, first.labels):
             raise InputError(
                 f"{place}: {path} has other images or labels than the first file, or another order;"
-                " give all files the same images, and one more column, such as 'id', to name them"
+                " name the images in a column 'id'; without one, all further columns name them"
             )
         images[place] = image
     return images
@@ -346,14 +343,14 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     image = PerImage(scores, labels)
     if not image.is_sound:
         raise ValueError("no numbers, or not one for each image")
-    others = [known[name].astype(str) for name in sorted(known.keys() - OF_IMAGES)]
+    naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
+    others = [known[name].astype(str) for name in sorted(naming)]
     return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
 
 
 def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
-    """Return the trials of a study as a file that ``read_text`` takes."""
+    """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
     order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
-    # Only predictions of classes can be read.
     trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
     files = {(t.config_hash, t.spec.seed): states[t.folder].predictions for t in trials}
     score = f"test_{doc.headline.name}"
