@@ -34,9 +34,10 @@ from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
-from vitcli.runner.study.results_file import Arguments, read_results_file, read_text
+from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.text import did_you_mean, portable, printable
+from vitcli.runner.tables import csv_text
+from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.train.fit import fitting_model, keep_seed, saved_epochs
@@ -412,20 +413,15 @@ def table(
     Raises:
         UserError: The results are missing or damaged, or contradict themselves or a choice.
     """
-    if unknown := sorted(choices.keys() - vars(Arguments()).keys()):
-        hint = did_you_mean(unknown[0], vars(Arguments()))
-        raise ConfigError(f"vitcli.table: unknown choice {unknown[0]!r}{hint}")
-    chosen = Arguments(**choices)
+    chosen = Choices.of(**choices)
     is_frame = hasattr(results, "to_csv")
     if not is_frame and not isinstance(results, str | os.PathLike):
         kind = type(results).__name__
         raise ConfigError(f"vitcli.table: {kind}: must be a CSV file or a data frame of pandas")
     what = "frame" if is_frame else repr(portable(str(results)))
     call = f"vitcli.table({', '.join([what, *(f'{k}={v!r}' for k, v in choices.items())])})"
-    if is_frame:
-        document, unused = read_text(results.to_csv(index=False), "frame", chosen, call)
-    else:
-        document, unused = read_results_file(Path(results), chosen, call)
+    text = results.to_csv(index=False) if is_frame else csv_text(Path(results))
+    document, unused = read_text(text, "frame" if is_frame else str(results), chosen, call)
     if unused:
         on_message(f"not used: {', '.join(unused)}")
     return ResultTable(document, source=None if is_frame else Path(results))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import EnumType
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -96,7 +96,9 @@ def breaches_of(option: Any, kind: Any, path: str) -> Iterator[str]:
         yield f"required option: {path} {option.opts[0]}"
     if "-o" in option.opts and not {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}:
         yield f"neither file nor folder: {path} -o"
-    if "--format" in option.opts and not isinstance(kind, EnumType):
+    if "--format" in option.opts and not (
+        isinstance(kind, EnumType) or get_origin(kind) is Literal
+    ):
         yield f"no choice: {path} --format"
 
 

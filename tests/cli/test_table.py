@@ -7,7 +7,7 @@ import pytest
 from tests.cli.commands import printed, said, vitcli
 from vitcli import api
 from vitcli.runner.errors import UserError
-from vitcli.runner.study.results_file import Choices, read_results_file
+from vitcli.runner.study.results_file import Choices, read_text
 
 HEAD = "variant,seed,score,note\n"
 ROWS = "a,0,1,x\na,1,2,x\na,2,4,x\nb,0,3,x\nb,1,3,x\nb,2,7,x\n"
@@ -34,7 +34,9 @@ def test_options_reach_the_document(results):
     assert doc["plan"]["seeds"] == 5
     assert not doc["origin"]["higher_is_better"]
     choices = Choices(baseline="b", lower_is_better=True, margin=2.0, plan=5)
-    expected = read_results_file(results, choices, doc["command"])[0].model_dump(mode="json")
+    expected = read_text(HEAD + ROWS, "results.csv", choices, doc["command"])[0].model_dump(
+        mode="json"
+    )
     assert {**doc, "statistics": 0} == {**expected, "origin": {**doc["origin"]}, "statistics": 0}
 
 

@@ -376,6 +376,6 @@ def refuse_folds(study: "Study") -> None:
         from vitcli.runner.errors import ConfigError
 
         raise ConfigError(
-            "--format trials: 'vitcli table' knows no folds, so its intervals would be too narrow;"
-            " leave out data.folds or take another format"
+            "--format trials does not say which seeds are folds; leave out data.folds or take"
+            " another format"
         )

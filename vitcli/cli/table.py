@@ -2,9 +2,9 @@
 
 import shlex
 import sys
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,42 +13,19 @@ from vitcli.cli.options import Caption, Details, Json, refuse_caption
 from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.text import portable
 
-
-class Format(StrEnum):
-    """The formats of the output."""
-
-    text = "text"
-    md = "md"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
+Column = partial(typer.Option, metavar="COLUMN")
 
 
 def table(
-    results: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="CSV file with the columns variant, seed and score."),
-    ],
-    score: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the score, if it is not score.")
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of the variant.")
-    ] = None,
-    pairs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of what pairs the trials.",
-            show_default="seed",
-        ),
-    ] = None,
+    results: Annotated[Path, typer.Argument(metavar="FILE", help="CSV file, one trial a row.")],
+    score: Annotated[str | None, Column(help="Column of the score, if it is not score.")] = None,
+    variant: Annotated[str | None, Column(help="Column of the variant.")] = None,
+    pairs: Annotated[str | None, Column(help="Column that pairs trials, if not seed.")] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="VARIANT", help="Baseline, if it is not the first one.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(metavar="percent|fraction|none", help="How scores are written.")
+        Literal["percent", "fraction", "none"] | None, typer.Option(help="How scores are written.")
     ] = None,
     lower_is_better: Annotated[
         bool | None,
@@ -60,24 +37,17 @@ def table(
     margin: Annotated[
         float | None, typer.Option(help="Margin of equivalence, in the unit of the table.")
     ] = None,
-    plan: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Number of seeds that were planned before the first result.",
-            show_default="seeds in the file",
-        ),
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Format of the table.")] = Format.text,
+    plan: Annotated[int | None, typer.Option(metavar="N", help="Number of planned seeds.")] = None,
+    form: Annotated[
+        Literal["text", "md", "latex", "csv", "json", "html"],
+        typer.Option("--format", help="Format of the table."),
+    ] = "text",
     caption: Caption = None,
     details: Details = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Folder for tables, figure and report.html.",
+            "-o", "--output", metavar="FOLDER", help="Folder for tables, figure and report.html."
         ),
     ] = None,
     json: Json = False,
@@ -94,12 +64,13 @@ def table(
     """
     from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.page import publish_outside
-    from vitcli.runner.study.results_file import Choices, read_results_file
+    from vitcli.runner.study.results_file import Choices, read_text
     from vitcli.runner.study.table import render
+    from vitcli.runner.tables import csv_text
 
-    form = Format.json if json else form
+    form = "json" if json else form
     refuse_caption(caption, form)
-    choices = Choices(
+    choices = Choices.of(
         score=score,
         variant=variant,
         seed=pairs,
@@ -110,7 +81,7 @@ def table(
         plan=plan,
     )
     command = shlex.join(["vitcli", *map(portable, sys.argv[1:])])
-    doc, unused = read_results_file(results, choices, command)
+    doc, unused = read_text(csv_text(results), str(results), choices, command)
     if unused:
         say(f"not used: {', '.join(unused)}")
     if doc.origin:

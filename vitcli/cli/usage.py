@@ -2,7 +2,7 @@
 
 import re
 from enum import EnumType
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -83,6 +83,8 @@ def explain_value(parameter: Any, command: Any) -> str:
     if choices := next((kind for kind in kinds if isinstance(kind, EnumType)), None):
         names = [str(each.value) for each in cast(Any, choices)]
         return f"{name_of(parameter)} takes one of {', '.join(names)}"
+    if literal := next((kind for kind in kinds if get_origin(kind) is Literal), None):
+        return f"{name_of(parameter)} takes one of {', '.join(get_args(literal))}"
     value = "true or false" if bool in kinds else "text"
     return f"{option.envvar or name_of(parameter)} takes {value}"
 

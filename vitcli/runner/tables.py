@@ -8,9 +8,11 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import InputError
+from vitcli.runner.files import read_bounded
 from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
 PLUS_MINUS = "\u00b1"
@@ -20,9 +22,13 @@ TEXT_WIDTH = 120
 CELL_WIDTHS = {"l": 14, "r": 24}
 """Width of cells with words (l) and with numbers (r), in text. A row's first cell is not
 wrapped."""
+MAX_BYTES = 1 << 28
+"""Largest size of a CSV file."""
 DELIMITERS = ",;\t"
 UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
+PREAMBLE = re.compile(r"sep=|# ")
+"""How lines before the header begin that say nothing of the cells."""
 FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How text begins that a spreadsheet would compute, perhaps behind the signs that prevent it."""
 
@@ -178,12 +184,21 @@ def _without_formula(cell: Any) -> Any:
     return cell
 
 
-def csv_text(content: bytes, name: str) -> str:
+def csv_text(path: Path) -> str:
     """Return the text of a CSV file."""
+    name = printable(path)
     try:
-        return content.decode("utf-8-sig")
+        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text; save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{name}: cannot be read: {reason}") from error
+
+
+def delimiter_of(text: str) -> str:
+    lines = (match[0] for match in re.finditer(r"[^\r\n]+", text))
+    return max(DELIMITERS, key=next((x for x in lines if not PREAMBLE.match(x)), "").count)
 
 
 def read_csv(
@@ -192,14 +207,13 @@ def read_csv(
     """Yield the place, for messages, and the cells of the header and of each row with text.
 
     Commas, semicolons or tabs separate the cells. What other programs add is left out: blanks
-    around cells, columns without a name, and empty cells behind the last column. Without ``strip``,
-    blanks at the ends of cells stay, for a note about them. ``exact`` keeps the cells of a file
-    that vitcli has written for itself.
+    around cells, columns without a name, empty cells behind the last column, and Excel's ``sep=;``
+    or comments before the header. Without ``strip``, blanks at the ends of cells stay, for a note
+    about them. ``exact`` keeps all cells as they stand in the file.
     """
     if "\0" in text:
         raise InputError(f"{name} holds a zero byte; it is not a text file")
-    first = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
-    delimiter = max(DELIMITERS, key=first.count)
+    delimiter = delimiter_of(text)
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=delimiter,
@@ -212,11 +226,12 @@ def read_csv(
         for row in reader:
             place = f"{name}, line {reader.line_num}"
             cells = row if exact else [_plain_cell(cell, strip=strip or not header) for cell in row]
-            if not any(map(str.strip, cells)):
+            is_preamble = not header and not exact and PREAMBLE.match(cells[0] if cells else "")
+            if is_preamble or not any(map(str.strip, cells)):
                 continue
             if not header:
                 header = cells
-                named = [i for i, head in enumerate(cells) if not UNNAMED.fullmatch(head)]
+                named = [i for i, head in enumerate(cells) if exact or not UNNAMED.fullmatch(head)]
             if len(cells) <= max(named, default=0) or any(cells[len(header) :]):
                 raise InputError(
                     f"{place}: {len(cells)} cells, but the header has {len(header)}; put a text"

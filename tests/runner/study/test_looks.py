@@ -12,7 +12,7 @@ from scipy import stats
 from tests.fabricated_study import make_study
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import UserError
 from vitcli.runner.study.collect import read_recorded_plan, read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.looks import level, looks_at
@@ -284,20 +284,19 @@ TEXT = "variant,seed,score,planned_seeds\na,0,1,8\na,1,2,8\nb,0,3,8\nb,1,3,8\n"
     [
         (TEXT, None, 8),
         (TEXT, 8, 8),
-        (TEXT, 9, "8 seeds"),
+        (TEXT, 9, "8 and 9"),
         (TEXT.replace("3,8\n", "3,9\n"), None, "planned_seeds"),
         (TEXT.replace(",8", ",2"), None, "planned_seeds"),
         (TEXT.replace(",8", ",soon"), None, "planned_seeds"),
         (TEXT.replace(",8", "").replace(",planned_seeds", ""), None, None),
         (TEXT.replace(",8", "").replace(",planned_seeds", ""), 5, 5),
-        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 2, "--plan 2"),
+        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 2, "plan 2"),
     ],
 )
 def test_the_plan_of_a_table(text, plan, found):
-    choices = Choices(plan=plan, lower_is_better=False)
     if isinstance(found, str):
-        with pytest.raises(ConfigError, match=found):
-            read_text(text, "r.csv", choices, "")
+        with pytest.raises(UserError, match=found):
+            read_text(text, "r.csv", Choices.of(plan=plan), "")
         return
-    doc, unused = read_text(text, "r.csv", choices, "")
+    doc, unused = read_text(text, "r.csv", Choices.of(plan=plan), "")
     assert (doc.plan and doc.plan.seeds, unused) == (found, [])

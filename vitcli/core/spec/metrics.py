@@ -5,7 +5,7 @@ in its result and written by every command.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vitcli.core.spec.rows import Target
@@ -146,48 +146,41 @@ def metric_of(name: str) -> Metric | None:
     return METRICS.get(re.sub(r"^(best_)?(train|val|test)_", "", name))
 
 
-SHARES, GAINS, ERRORS, LOSSES, UNDECIDED = (
+SHARES, GAINS, ERRORS, LOSSES, SPLITS = (
     frozenset(words.split())
     for words in (
-        "acc accuracy top f1 auc auroc auprc ap map precision recall iou miou dice sensitivity"
-        " specificity jaccard",
-        "score fscore reward return psnr ssim bleu rouge meteor r2 likelihood kappa mcc ndcg mrr"
-        " elbo pearson spearman throughput fps",
-        "err error errors",
-        "loss losses nll logloss entropy crossentropy xent ce bce kl divergence mse rmse nrmse"
-        " rmsle mae mape smape perplexity ppl bpd bpc ece mce brier wer cer eer fid fvd kid lpips"
-        " epe fpr fnr hinge regret deviance misclassification seconds latency",
-        "drop gap decrease reduction improvement gain delta diff difference change ratio std stddev"
-        " var variance until to",
+        "acc accuracy acc1 top1 top1acc top1accuracy acc5 top5 top5acc top5accuracy f1 f1score"
+        " macrof1 microf1 auc auroc rocauc ap map precision recall iou miou dice",
+        "score r2 psnr ssim bleu reward",
+        "err error errorrate top1error top1err top5error top5err wer cer ece",
+        "loss nll logloss crossentropy ce bce kl mse rmse mae mape perplexity ppl fid brier",
+        "best final last train val valid validation test eval dev epoch",
     )
 )
-"""Words of the names of metrics. Higher shares and gains are better, and lower errors and losses.
-With one of the last words, such as in ``accuracy_drop``, a name does not say what is better."""
-NEGATED = re.compile(
-    r"\s*[-\u2212]|(.*(/|(?<!top)_))?\s*1\s*[-\u2212]|(.*_)?one_minus_", re.IGNORECASE
-)
-"""How names such as ``-loss`` or ``val/1-acc`` begin."""
+"""Names of metrics, without underscores. Higher shares and gains, lower errors and losses are
+better; shares and errors are shares of 1. ``SPLITS`` are words beside such a name."""
+PREFIX = re.compile(r"(params|metrics|config|summary)\.", re.IGNORECASE)
+"""What exports of W&B and MLflow write before the name of a column."""
 
 
-def metric_of_column(name: str) -> Metric | None:
+def metric_of_column(name: str, *, lower_is_better: bool | None = None) -> Metric | None:
     """Return what a column of another program measures, such as ``val/acc`` or ``top1_error``.
 
-    It is a row of ``METRICS``, or a metric whose direction the words of the name say. None if they
-    do not.
+    It is a row of ``METRICS`` or a metric whose whole name is known. Any other name does not say
+    which direction is better, so it is None unless ``lower_is_better`` says it.
     """
-    camel = re.sub(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    whole, parts = (re.findall(r"[^\W_]+", text.casefold()) for text in (name, camel))
-    key = re.sub(r"^(best_)?(train|val|test|eval|valid|validation|dev)_", "", "_".join(parts))
-    key = re.sub(r"_(epoch|step)$", "", key)
-    negative = key.startswith(("neg_", "negative_"))
-    flips = negative or bool(NEGATED.match(name))
-    key = re.sub(r"(?<![a-z])(acc(uracy)?(_?(top_?)?1)?|top_?1(_acc(uracy)?)?)$", "accuracy", key)
-    if key in METRICS and not flips:
-        return METRICS[key]
-    words = {*whole, *parts}
-    words |= {word.rstrip("0123456789") for word in words}
-    is_lower, is_share = bool(words & (ERRORS | LOSSES)), bool(words & SHARES)
-    if words & UNDECIDED or not (is_lower or words & (SHARES | GAINS)) or (negative and is_share):
-        return None
-    kind = _percent if is_share and not words & LOSSES else Metric
-    return kind(name=name, label=name, higher_is_better=is_lower == flips)
+    name = PREFIX.sub("", name)
+    words = re.findall(r"[^\W_]+", name.casefold())
+    key = "".join(word for word in words if word not in SPLITS)
+    if re.search(r"[^\w\s/.@%():-]|(?<!\w)-", name):  # -loss is no loss
+        key = ""
+    rows = {each.replace("_", ""): row for each, row in METRICS.items()}
+    aliases = dict.fromkeys(("acc", "acc1", "top1", "top1acc", "top1accuracy"), ACCURACY)
+    metric = rows.get(key) or aliases.get(key)
+    if metric is None and key in SHARES | GAINS | ERRORS | LOSSES:
+        kind = _percent if key in SHARES | ERRORS else Metric
+        metric = kind(name=name, label=name, higher_is_better=key in SHARES | GAINS)
+    if lower_is_better is not None:
+        metric = metric or Metric(name=name, label=name)
+        metric = replace(metric, higher_is_better=not lower_is_better)
+    return metric

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
 from vitcli.runner.tables import csv_text, read_csv
 from vitcli.runner.text import did_you_mean, ignore_message, printable
@@ -21,11 +20,10 @@ def csv_lines(
     """Yield the place of each line for messages, and its cells in the order of the columns.
 
     An optional column that the file lacks is empty; ``on_unused`` receives the other columns of the
-    file. See ``read_csv`` for what is read, and for ``exact`` and
-    ``strip``.
+    file. See ``read_csv`` for what is read, and for ``exact`` and ``strip``.
     """
     where = printable(path)
-    rows = read_csv(csv_text(picture_bytes(path), where), where, exact=exact, strip=strip)
+    rows = read_csv(csv_text(path), where, exact=exact, strip=strip)
     _, names = next(rows, ("", []))
     header = [name.casefold() for name in names]
     known = [*columns, *optional]

@@ -97,9 +97,18 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     chance = ", or ".join(text for text, is_shown in chances.items() if is_shown)
     if doc.folds:
         chance = "new images, corrected for folds that share training images"
+    apart = [
+        row.variant
+        for row in rows
+        if row.difference is not None and row.ci_low is not None and row.ci_high is not None
+        if not row.ci_low <= row.difference <= row.ci_high
+    ]
+    beside = (
+        f" Earlier looks place it beside the difference of {join_words(apart)}." if apart else ""
+    )
     return (
         f"{what}, paired by seed, with the 95 % t interval for {chance}; it holds at every look,"
-        " and is not adjusted for the rows."
+        f" and is not adjusted for the rows.{beside}"
     )
 
 
@@ -111,8 +120,10 @@ def plan_note(doc: StudyResult) -> str:
     assumed = ""
     if doc.plan and not doc.plan.date and not doc.origin:
         assumed = " (none was recorded before the first result; these are the seeds that had one)"
-    elif doc.origin or not doc.plan:
-        option = "; --plan N says otherwise" if doc.origin and not doc.plan else ""
+    elif doc.origin and doc.plan:
+        assumed = " (as the file or --plan says)"
+    elif not doc.plan:
+        option = "; --plan N says otherwise" if doc.origin else ""
         assumed = f" (assumed, from before the first result{option})"
     text = f"Planned: {quantity(planned, 'seed')}{assumed}."
     if left_out := _left_out(doc, seeds):
