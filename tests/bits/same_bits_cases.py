@@ -115,8 +115,8 @@ STUDY = {
     },
 }  # fmt: skip
 TRAIN = "json: train exp.yaml -o run --device cpu --json"
-MAP = "json: attn-map photo.png --run run --json"
-REFUSED_MAP = "none!: attn-map photo.png --run run"
+MAP = "json: attn-map run photo.png --json"
+REFUSED_MAP = "none!: attn-map run photo.png"
 COMMANDS = {
     "train/native": (f"{PLAIN} train.kernels=native train.precision=bf16",
         [TRAIN.replace(":", "?:", 1)]),
@@ -133,15 +133,15 @@ COMMANDS = {
     "eval": (f"{PLAIN} data.val_split=200", [TRAIN, "json: eval run --json",
         "json: eval run --tta --split val --json",
         "json: eval run --split train --limit-batches 2 --step 3 --predictions p.npz --json"]),
-    "predict": (f"{PLAIN} {FOLDER}", [TRAIN, "json: predict photo.png --run run --json",
-        "json: predict photo.png images/a/1.png --run run --top 2 --fit pad --json",
-        "json: predict photo.png --run cifar10-pocket --fit stretch --json"]),
+    "predict": (f"{PLAIN} {FOLDER}", [TRAIN, "json: predict run photo.png --json",
+        "json: predict run photo.png images/a/1.png --top 2 --fit pad --json",
+        "json: predict cifar10-pocket photo.png --fit stretch --json"]),
     "maps/vit": (f"{PLAIN} {FOLDER} reg_tokens=1", [TRAIN, f"{MAP} -o a.png",
         f"{MAP} --method cls --layer 1 --head 2 -o b.png", f"{MAP} --method raw -o c.npz",
         f"{MAP} --method grad-rollout --class b --smooth -o d.png",
         f"{MAP} --method gradcam -o e.json",
         f"{MAP} --method head --head mean --layer 1,2 --query 0.3,0.6 --fit pad -o f.png"]),
-    "maps/shipped": (PLAIN, ["json: attn-map photo.png --run cifar10-pocket --json -o a.npz"]),
+    "maps/shipped": (PLAIN, ["json: attn-map cifar10-pocket photo.png --json -o a.npz"]),
     "maps/linformer": (f"{PLAIN} {FOLDER} attention=linformer linformer_rank=8 pool=mean",
         [TRAIN, REFUSED_MAP, f"{MAP} --method gradcam -o b.npz"]),
     **{f"maps/{family.split()[0][7:]}": (f"{family} {FOLDER}",

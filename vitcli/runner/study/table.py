@@ -95,14 +95,18 @@ def build(doc: StudyResult) -> Table:
         return _build_search(doc)
     numbers = compare(doc)
     columns = _columns(doc, numbers)
-    question = f"{doc.name}: {doc.question}" if doc.question else doc.name
     return Table(
         name=doc.name,
-        caption=f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question,
+        caption=_caption(doc),
         columns=tuple(column for column, _ in columns),
         rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def _caption(doc: StudyResult) -> str:
+    question = f"{doc.name}: {doc.question}" if doc.question else doc.name
+    return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
 
 def _build_search(doc: StudyResult) -> Table:
@@ -130,8 +134,7 @@ def _build_search(doc: StudyResult) -> Table:
     header = ["trial", score, "parameters", "MFLOP", "front", *names]
     header += ["state"] * has_states + ["training time"]
     table = make_table(header, rows, (1, 2, 3, len(header) - 1))
-    caption = f"{doc.name}: {doc.question}" if doc.question else doc.name
-    return replace(table, name=doc.name, caption=caption, notes=tuple(search_notes(doc)))
+    return replace(table, name=doc.name, caption=_caption(doc), notes=tuple(search_notes(doc)))
 
 
 def _value(value: Any) -> str:
