@@ -202,7 +202,9 @@ def trained(here, workshop) -> Path:
 
 def test_every_command_can_be_typed():
     """With its options and their values; nothing is run."""
-    for words in (shlex.split(each.partition(" | ")[0]) for each in COMMANDS if each.startswith("vitcli ")):
+    for words in (
+        shlex.split(each.partition(" | ")[0]) for each in COMMANDS if each.startswith("vitcli ")
+    ):
         found, rest = root(), words[1:]
         while hasattr(found, "commands") and rest and rest[0] in found.commands:
             found = found.commands[rest.pop(0)]

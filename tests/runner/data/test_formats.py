@@ -288,20 +288,29 @@ def test_groups_are_not_divided(prefix, pictures, tmp_path):
     assert sorted(tested) == sorted(list_pictures(name).names)
 
 
-WRITTEN = [("5", "5.0"), ("p0", " p0\u00a0"), ("p0", "p0\u200b"), ("e\u0301", "\xe9")]
-"""A group as it is written for training pictures, and for the test pictures of the same person."""
+WRITTEN = [
+    ("5", "5.0", "nan"),
+    ("p0", " p0\u00a0", "NA"),
+    ("p0", "p0\u200b", "<NA>"),
+    ("e\u0301", "\xe9", "None"),
+]
+"""A group as training pictures have it, as test pictures of this person do, and no group."""
 
 
 @WITH_GROUPS
-@pytest.mark.parametrize(("trained", "tested"), WRITTEN)
-def test_a_group_is_the_same_however_it_is_written(prefix, trained, tested, pictures, tmp_path):
+@pytest.mark.parametrize(("trained", "tested", "empty"), WRITTEN)
+def test_a_group_is_the_same_however_it_is_written(
+    prefix, trained, tested, empty, pictures, tmp_path
+):
     torn = [
-        each._replace(group={"train": trained, "test": tested}.get(each.split, "nan"))
+        each._replace(group={"train": trained, "test": tested}.get(each.split, empty))
         for each in pictures
     ]
     name = WRITERS[prefix](tmp_path / "own", torn)
     groups = group_of(list_pictures(name), None)
-    assert {*groups.values()} == {"\xe9" if "e" in trained else trained}, "nan is no group"
+    assert {*groups.values()} == {"\xe9" if "e" in trained else trained}, (
+        "the others are in no group"
+    )
     assert len(groups) == 30
 
 

@@ -458,6 +458,45 @@ def test_a_byte_order_mark_is_read_and_other_encodings_are_named(tmp_path):
         csv_text(file)
 
 
+@pytest.mark.parametrize(
+    ("scores", "delimiter"),
+    [
+        (("987", "1,234", "1,100", "1,187"), "\t"),
+        (("987", "1.234", "1.100", "1.187"), ";"),
+        (("1,788", "1,802", "1,694", "1,701"), ";"),
+    ],
+)
+def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimiter):
+    rows = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    lines = [delimiter.join([v, str(s), x]) for (v, s), x in zip(rows, scores, strict=True)]
+    text = "\n".join([delimiter.join(["variant", "seed", "reward"]), *lines])
+    with pytest.raises(InputError, match="thousands"):
+        document(text)
+    assert document(text, unit="none").rows[0].trials[1].number("test_reward") < 2
+
+
+@pytest.mark.parametrize(
+    ("column", "seed", "message"),
+    [
+        ("kfold", "{}", None),
+        ("OuterFold", "{}", None),
+        ("run", "fold_{}", None),
+        ("fold", "rep{0}_fold{0}", "repeated"),
+        ("trainstep", "{}", "independent"),
+        ("variable", "split{}_test_score", "independent"),
+    ],
+)
+def test_folds_and_steps_are_known_by_any_name(column, seed, message):
+    scores = {"a": (2, 3, 5), "b": (1, 3, 2)}
+    lines = [f"{v},{seed.format(i)},{x}" for v, xs in scores.items() for i, x in enumerate(xs)]
+    text = "\n".join([f"variant,{column},reward", *lines])
+    if message:
+        with pytest.raises(ConfigError, match=message):
+            document(text, seed=column)
+    else:
+        assert document(text, seed=column).base_config == {"data.folds": 3}
+
+
 @in_a_folder
 def test_the_document_is_that_of_a_study_with_one_row():
     runs = [make_run(1, accuracy=0.75, meta={"dirty": True}), make_run(0, accuracy=0.5)]

@@ -18,7 +18,6 @@ MOST_TEXT = 400_000
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
-NO_GROUP = ("nan", "null", "none")
 Pairs = list[tuple[str, str]]
 
 
@@ -34,12 +33,12 @@ def same_class(label: str) -> str:
 
 
 def same_group(group: str) -> str:
-    """Return a group as every file writes it; '' for what pandas writes for no group.
+    """Return a group as every file writes it; '' for what programs write for no group.
 
     A column of whole numbers with a gap becomes one of floats, such as ``5.0``.
     """
     written = re.sub(r"^(\d+)\.0+$", r"\1", same_class(group))
-    return "" if written.casefold() in NO_GROUP else written
+    return "" if written.casefold() in NO_LABEL[1:] else written
 
 
 def without_blanks(labels: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -25,6 +25,8 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
         found = list_arrays(place, {key: np.asarray(found[key]) for key in found})
     groups = sorted({*map(same_group, found.groups)} - {""})
     notes = [*notes_on_names(found.class_names), *notes_on_pairs(groups, "groups", "group")]
+    if empty := sorted({group for group in found.groups if group and not same_group(group)}):
+        notes.append(f"note: pictures with the group {printable(empty[0])!r} are in no group")
     return replace(found, notes=(*found.notes, *notes))
 
 

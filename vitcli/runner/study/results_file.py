@@ -41,8 +41,8 @@ from vitcli.runner.text import composed, natural_key, printable, shorten
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
 """What W&B and MLflow call columns."""
-NOT_SEEDS = re.compile(r"(?<![a-z])(fold|cv(?![a-z])|epoch|step|iteration|split)")
-"""Names of columns whose rows are no independent trainings."""
+NOT_SEEDS = re.compile(r"(?<!scaf)(?<!mani)(fold|\bcv(?![a-z])|epoch|step|iteration|split)")
+"""Words of names of columns, or of seeds, whose rows are no independent trainings."""
 STATES = {
     **dict.fromkeys(("completed", "success", "succeeded", "done", "ok"), "finished"),
     **dict.fromkeys(("crashed", "error"), "failed"),
@@ -51,6 +51,8 @@ STATES = {
 }
 """States of W&B, MLflow and Slurm that have another name here."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?", re.ASCII | re.IGNORECASE)
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+", re.ASCII)
+"""A number with signs between thousands, or one with three decimals."""
 WHOLE = re.compile(r"(-?\d{1,40})([.,]0+)?", re.ASCII)
 """A whole number, perhaps as pandas writes it beside empty cells."""
 ARRAYS = {"labels": "label", "predictions": "prediction", "predicted": "prediction"}
@@ -140,12 +142,19 @@ def read_text(
         known = ", ".join(map(printable, variants))
         raise ConfigError(f"{name} has no variant {printable(baseline)}; choose one of {known}")
     seeds = sorted({*numbers.values()})
-    not_seeds = NOT_SEEDS.search(pairs.casefold())
+    names = [text.replace("_", " ").casefold() for text in (pairs, *numbers)]
+    not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
     folds = len(seeds) if not_seeds and not_seeds[1] in ("fold", "cv") else None
     if not_seeds and not folds:
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
             " and pair them by --pairs seed or --pairs fold"
+        )
+    repeated = next((seed for seed in numbers if len(re.findall(r"\d+", seed)) > 1), "")
+    if folds and repeated:
+        raise ConfigError(
+            f"{name}: {printable(repeated)} is a fold of a repeated cross-validation; keep one"
+            " repetition, or one row a repetition with the mean of its folds"
         )
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
@@ -250,6 +259,13 @@ def _scores(
     texts: Mapping[str, str], chosen: str | None, delimiter: str, *, is_share: bool
 ) -> tuple[dict[str, Decimal], str, int]:
     """Return the scores by place, their unit and their digits; shares become fractions of 1."""
+    marked = [text for text in texts.values() if "." in text or "," in text]
+    is_exact = delimiter == "," or is_share or chosen or not all(map(THOUSANDS.fullmatch, marked))
+    if marked and not is_exact and ("," in marked[0] or len(marked) < len(texts)):
+        raise InputError(
+            f"has the score {marked[0]!r} a sign between thousands? Write it without, or"
+            " type --unit none if all signs are decimal"
+        )
     if delimiter != "," and not any("." in text for text in texts.values()):
         texts = {place: text.replace(",", ".") for place, text in texts.items()}
     if chosen != "fraction" and {text[-1:] for text in texts.values()} == {"%"}:
