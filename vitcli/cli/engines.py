@@ -91,7 +91,7 @@ def read_options(
     from vitcli.runner.study.plan import Options
 
     if track:
-        from vitcli.runner.trackers.live import check_trackers
+        from vitcli.runner.trackers import check_trackers
 
         check_trackers(track)
     return Options(

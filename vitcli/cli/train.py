@@ -162,7 +162,7 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
-    from vitcli.runner.trackers.live import check_trackers
+    from vitcli.runner.trackers import check_trackers
     from vitcli.runner.train.start import Request
 
     check_trackers(track or ())

@@ -15,12 +15,12 @@ from tests.cli.commands import vitcli
 from tests.fabricated import make_run, record
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
+from vitcli.runner import trackers
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.plan import Options
-from vitcli.runner.trackers import live
-from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
+from vitcli.runner.trackers import find_runs, read_run, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -145,7 +145,7 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
     tiny, install, copy_of_run, monkeypatch, kind
 ):
     install("trackio", kind)
-    monkeypatch.setattr(live, "END_SECONDS", 0.5 if kind is Hangs else 60)
+    monkeypatch.setattr(trackers, "END_SECONDS", 0.5 if kind is Hangs else 60)
     messages: list[str] = []
     run = train(tiny, messages, track=("trackio",))
     assert sum("warning: trackio" in text for text in messages) == 1
@@ -155,11 +155,11 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
 
 def test_a_full_queue_costs_one_line(install, monkeypatch):
     install("trackio", Hangs)
-    monkeypatch.setattr(live, "MAX_WAITING", 2)
-    monkeypatch.setattr(live, "END_SECONDS", 0.1)
+    monkeypatch.setattr(trackers, "MAX_WAITING", 2)
+    monkeypatch.setattr(trackers, "END_SECONDS", 0.1)
     messages: list[str] = []
     words = "trackio", make_run(0), True, print, messages.append
-    with live.live_tracker(*words) as listen:
+    with trackers.live_tracker(*words) as listen:
         for epoch in range(1, 9):
             listen(SimpleNamespace(record=record(epoch, 0.5)))
     assert sum("warning: trackio" in text for text in messages) == 1
