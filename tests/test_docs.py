@@ -61,7 +61,7 @@ NOT_RUN = {
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
     r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/trackers",
+    r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/test_trackers.py",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")

@@ -73,10 +73,6 @@ def test_a_dry_run_refuses_the_pictures_that_the_trials_refuse(study, pictures):
     said(4, *words)
 
 
-def test_trials_that_share_images_are_not_exported(study):
-    typed("ablate mine.yaml --table-only --format trials -s data.folds=5", 2)
-
-
 def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(here):
     (here / "mine.yaml").write_text(PLAIN_STUDY)
     for variant in ("full", "no-norm"):

@@ -1,7 +1,6 @@
 """`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -69,34 +68,6 @@ def test_a_shortened_configuration_or_a_lost_result_is_damage_for_every_reader(d
     said(0, "runs", "rm", "-y", run.name)
 
 
-@pytest.mark.parametrize("wrong", [1, 0.5, "x", [], {"a": 1}, [{}], True])
-def test_a_value_of_another_type_in_meta_json_is_shown_as_it_is(wrong):
-    run = make_run(0)
-    meta = run.read("meta.json") | {"code": {}, "parameters": 1, "train_seconds": 1.0}
-    commit_json(run.path / "meta.json", dict.fromkeys(meta, wrong))
-    for words in (("show", run.name), ("ls",), ("diff", run.name, run.name)):
-        printed("runs", *words)
-
-
-@pytest.mark.parametrize("name", ["result.json", "status.json", "meta.json"])
-def test_a_file_without_permission_is_not_called_damaged(monkeypatch, name):
-    run, ordinary = make_run(0), os.open
-
-    def refuse(path, *rest, **others):
-        if Path(path) == run.path / name:
-            raise PermissionError(13, "Permission denied", str(path))
-        return ordinary(path, *rest, **others)
-
-    monkeypatch.setattr(os, "open", refuse)
-    verdicts = json.loads(vitcli("runs", "verify", run.name, "--json")[1])[run.name]
-    if name != "status.json":  # whose state decides what is checked
-        assert {each["state"] for each in verdicts if each["name"] == name} == {"unreadable"}
-    resume = ("train", "--resume", run.path)
-    for words in (("runs", "show", run.name), ("runs", "record", run.name), EXPORT, resume):
-        assert f"{name}: cannot be read: Permission denied" in said(4, *words)
-    assert "cannot be read" in document("runs", "ls")[0]["reason"]
-
-
 @pytest.mark.parametrize("json_option", [(), ("--json",)])
 def test_control_characters_in_names_are_shown_escaped(json_option):
     make_run(0, folder=Path("runs/evil\x1b[31m\nname"))
@@ -144,13 +115,6 @@ def test_rm_removes_the_run_and_the_folders_it_leaves_empty():
     removed = document("runs", "rm", "quickstart", "-y")
     assert removed == {"removed": ["quickstart/train/seed1"]}
     assert list(Path("runs").iterdir()) == []
-
-
-def test_rm_removes_a_run_outside_of_runs_and_nothing_around_it():
-    make_run(0, folder=Path("elsewhere/run"))
-    printed("runs", "rm", "elsewhere/run", "-y")
-    assert Path("elsewhere").is_dir()
-    assert not Path("elsewhere/run").exists()
 
 
 @pytest.mark.parametrize("folder", [".", "runs", "quickstart/train", "elsewhere"])
@@ -223,16 +187,6 @@ def test_another_file_is_never_replaced_and_rm_leaves_it():
 
 
 EXPORT = ("runs", "export", "--format", "csv", "-o", "table")
-
-
-def test_csv_is_written_and_named():
-    for seed in (0, 1):
-        make_run(seed)
-    assert printed(*EXPORT) == "table/runs.csv\ntable/curves.csv\n"
-    files = ["table/runs.csv", "table/curves.csv"]
-    names = ["quickstart/train/seed1"]
-    assert document(*EXPORT, *names) == {"files": files, "runs": names}
-    assert len(Path("table/runs.csv").read_text().splitlines()) == 2, "the file is replaced"
 
 
 @pytest.mark.parametrize(("healthy", "code"), [(1, 3), (0, 4)])
