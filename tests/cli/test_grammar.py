@@ -95,7 +95,7 @@ def breaches_of(option: Any, kind: Any, path: str) -> Iterator[str]:
         yield f"required option: {path} {option.opts[0]}"
     if "-o" in option.opts and not {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}:
         yield f"neither file nor folder: {path} -o"
-    if "--format" in option.opts and not hasattr(option.type, "choices"):
+    if "--format" in option.opts and kind is str:
         yield f"no choice: {path} --format"
 
 

@@ -11,7 +11,6 @@ from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.patience import HANG
 from vitcli.cli.main import app
-from vitcli.version import __version__
 
 PROBE = """
 import os, sys
@@ -63,16 +62,6 @@ def test_a_group_alone_shows_its_help(words):
     _, out, talk = vitcli(*words.split())
     assert (out + talk).startswith(f"Usage: vitcli {words}".rstrip())
     assert "error:" not in out + talk
-
-
-def test_the_version_names_the_commit_of_a_checkout(monkeypatch):
-    for found, end in (
-        (("0123456789abcdef", False), " (commit 012345678)"),
-        (("0123456789abcdef", True), " (commit 012345678, changed)"),
-        ((None, None), ""),
-    ):
-        monkeypatch.setattr("vitcli.cli.main.source_commit", lambda found=found: found)
-        assert vitcli("--version")[:2] == (0, f"vitcli {__version__}{end}\n")
 
 
 def test_a_wrong_variable_is_named():

@@ -18,7 +18,6 @@ from vitcli.cli.main import app
 from vitcli.runner.data import cache
 from vitcli.runner.run import folder
 
-MAPPING = "libtorch_cpu.so: failed to map segment from shared object"
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -53,15 +52,10 @@ def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
         assert (is_writable, len(messages)) == (False, 1)
 
 
-FAILURES: dict[str, Exception] = {"output error": OSError(errno.EIO, "Input/output error")}
-FAILURES |= {MAPPING: ImportError(MAPPING), "memory": MemoryError()}
-
-
-@pytest.mark.parametrize("words", FAILURES)
-def test_a_failed_machine_is_no_bug(monkeypatch, words):
-    fail(monkeypatch, folder, "list_runs", FAILURES[words])
-    talk = said(5, "runs", "ls")
-    assert (words in talk, talk.count("\n")) == (True, 1), talk
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_failed_machine_is_no_bug(monkeypatch, error):
+    fail(monkeypatch, folder, "list_runs", error)
+    assert said(5, "runs", "ls").count("\n") == 1
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), OSError(errno.ENOENT, "x")])

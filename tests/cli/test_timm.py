@@ -109,20 +109,6 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(pic
     assert not load_model(other).state_dict()["net.head.weight"].equal(own.head.weight)
 
 
-def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
-    words = ["train", "quickstart", "--data", f"imagefolder:{pictures}"]
-    words += ["--init", save(timm.create_model("test_vit", depth=3))]
-    assert "add -s model.family=timm" in said(2, *words)
-    words += family("test_vit", "data.resize=32")
-    for more in ([], ["--dry-run"]):
-        assert "is not timm:test_vit: " in said(4, *words, *more)
-    model = timm.create_model("test_vit", num_classes=2)
-    torch.nn.init.constant_(model.norm.bias, float("nan"))
-    save(model)
-    assert "values that are not finite" in said(4, *words)
-    assert not [*Path().rglob("config.yaml")]
-
-
 REFUSED = {
     ("hf-hub:timm/resnet18",): "has no model",
     ("test_vit", "model.depth=3"): "family 'timm' has no depth",

@@ -157,16 +157,10 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
 def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
     words = (run, "--what", "distance,faithfulness", "--num-images", 1)
     (first,) = documents(*words)
-    distance = first["distance"]
-    assert distance["claims"][1]["verdict"] in ("undecided", "cannot be asked"), "by one image"
-    assert distance["layers"][0]["distance_ci95"] is None
-    assert first["faithfulness"]["methods"][0]["gap_ci95"] is None
+    assert first["distance"]["layers"][0]["distance_ci95"] is None, "of one image"
     found = first["faithfulness"]["randomisation"]
     assert found["parts"] == ["head", "block 2", "block 1", "embedding"]
     assert (found["n"], found["seeds"]) == (1, [1, 2, 3, 4]), "the run's own seed is 0"
-    correlations = {row["method"]: row["correlation"] for row in found["methods"]}
-    assert list(correlations) == ["last layer", "rollout", "grad-rollout", "gradcam"]
-    assert correlations["rollout"][0][0] == pytest.approx(1), "no attention depends on the head"
     out = printed("visualize", *words)
     (path,) = Path("figures").glob("*/numbers.json")
     assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]

@@ -54,8 +54,6 @@ RESOURCES = (
     *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),
 )
 """Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
-MAPPING_MARKS = ("failed to map segment", "annot allocate memory")
-"""Words of the dynamic linker about a library for which there is no memory."""
 
 
 class Commands(TyperGroup):
@@ -106,9 +104,6 @@ def as_user_error(error: BaseException) -> UserError | None:
         return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):
         return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)
-    if isinstance(error, ImportError):
-        is_memory = any(mark in str(error) for mark in MAPPING_MARKS)
-        return ResourceError(f"out of memory: {error}") if is_memory else None
     if not isinstance(error, MemoryError | RuntimeError):
         return None
     if "torch" in sys.modules:
@@ -141,7 +136,7 @@ def refuse(error: Any, context: typer.Context) -> NoReturn:
     """Print what is wrong in a command line, and exit with code 2."""
     if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands was named alone
         raise error
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
     command = (error.ctx or context).command_path
     say(f"error: {message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error

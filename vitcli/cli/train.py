@@ -183,7 +183,7 @@ def train(
         "data.name": data,
         "data.skip_bad": skip_bad or None,
         "data.allow_leaks": allow_leaks or None,
-        "data.fit": fit and fit.value,
+        "data.fit": fit,
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output, first = choose_experiment(
