@@ -4,13 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.cli.commands import started, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.patience import HANG
-from vitcli.cli.main import app
 
 PROBE = """
 import os, sys
@@ -62,8 +60,3 @@ def test_a_group_alone_shows_its_help(words):
     _, out, talk = vitcli(*words.split())
     assert (out + talk).startswith(f"Usage: vitcli {words}".rstrip())
     assert "error:" not in out + talk
-
-
-def test_a_wrong_variable_is_named():
-    done = CliRunner().invoke(app, ["train"], prog_name="vitcli", env={"VITCLI_OFFLINE": "maybe"})
-    assert (done.exit_code, "VITCLI_OFFLINE" in done.stderr) == (2, True)

@@ -152,10 +152,8 @@ CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
         "teacher": prefixed("backbone.", ema) | OTHERS,
         "args": OPTIONS,
     },
-    "one dict": lambda raw, ema: prefixed("student.", raw) | prefixed("teacher.", ema),
     "no average": lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS},
     "metrics": lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
-    "a wrapper": lambda raw, ema: prefixed("vit.", ema),
 }
 
 

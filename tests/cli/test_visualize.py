@@ -15,7 +15,6 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from tests.cli import commands
 from tests.cli.commands import document, printed, said
 from tests.conftest import TINY, draw_pictures
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
@@ -117,16 +116,6 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
         assert (pixels == tested.picture(row["index"])).all()
 
 
-def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run):
-    found = []
-    for _ in range(2):
-        said(0, "visualize", run, "--what", "heads", "--num-images", 4, "--format", "svg")
-        files = [path for path in Path("figures").rglob("*.*") if path.is_file()]
-        found.append({path.name: path.read_bytes() for path in files})
-    assert found[0] == found[1]
-    assert "heads.svg" in found[0]
-
-
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
     said(0, "visualize", path, "--what", "pos-embed,distance", "--num-images", 4)
@@ -166,12 +155,3 @@ def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
     assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]
     assert found["sentence"] in out
     assert found["sentence"] in unescape(Path("figures/index.html").read_text())
-
-
-def test_a_page_of_somebody_else_is_not_replaced(run):
-    page = Path("figures/index.html")
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0, "its own page is"
-    page.write_text("mine")
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 2
-    assert page.read_text() == "mine"
