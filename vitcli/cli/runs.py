@@ -219,29 +219,29 @@ def show(run: Run, json: Json = False) -> None:
     from vitcli.runner.run.listing import shown_state
     from vitcli.runner.run.record import readable_metrics, refuse_unreadable
 
-    found = find_run(run)
-    refuse_unreadable(found)
-    state, reason = shown_state(found)
-    status = found.status() | {"state": state, "reason": reason}
-    records = readable_metrics(found)
-    config, meta = changed_fields(found.spec()), found.read("meta.json")
+    folder = find_run(run)
+    refuse_unreadable(folder)
+    state, reason = shown_state(folder)
+    status = folder.status() | {"state": state, "reason": reason}
+    records = readable_metrics(folder)
+    config, meta = changed_fields(folder.spec()), folder.read("meta.json")
     meta.pop("config", None)  # the complete configuration at the start
-    parts = {"config": config, "result": found.read("result.json"), "meta": meta}
+    parts = {"config": config, "result": folder.read("result.json"), "meta": meta}
     if json:
-        head = {"name": found.name, "path": str(found.path), "status": status}
+        head = {"name": folder.name, "path": str(folder.path), "status": status}
         emit_json({**head, **parts, "metrics": records})
         return
-    emit(f"run     {found.name}\nfolder  {found.path}")
+    emit(f"run     {folder.name}\nfolder  {folder.path}")
     emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
     titles = {"config": "config (only fields that differ from the defaults)"}
-    if reached := found.reached():
+    if reached := folder.reached():
         parts = parts | {"result": reached}
         titles["result"] = f"result so far ({reason})"
     for name, values in parts.items():
         known = {key: format_value(key, v) for key, v in values.items() if v is not None}
         emit(f"\n{section(titles.get(name, name), known)}")
     emit(epochs(records))
-    say(f"next: {next_command(found, state)}")
+    say(f"next: {next_command(folder, state)}")
 
 
 def epochs(records: list[dict[str, Any]]) -> str:
@@ -319,19 +319,19 @@ def diff(
     from vitcli.runner.run.folder import find_run
 
     left, right = find_run(one), find_run(other)
-    found = compare_runs(left, right)
+    comparison = compare_runs(left, right)
     if json:
-        emit_json({"a": left.name, "b": right.name, **asdict(found)})
+        emit_json({"a": left.name, "b": right.name, **asdict(comparison)})
         return
     names = [left.name, right.name]
-    for title, pairs in (("config", found.config), ("environment", found.facts)):
+    for title, pairs in (("config", comparison.config), ("environment", comparison.facts)):
         rows = [
             [name, format_value(name, a), format_value(name, b)] for name, (a, b) in pairs.items()
         ]
         emit(f"{table([title, *names], rows)}\n" if rows else f"{title}: the same\n")
     rows = [
         [name, format_value(name, a), format_value(name, b), format_difference(name, a, b)]
-        for name, (a, b) in found.measures.items()
+        for name, (a, b) in comparison.measures.items()
     ]
     emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
     say("note: these are single runs; a different random seed also changes the numbers")
@@ -362,14 +362,19 @@ def verify(runs: Runs, json: Json = False) -> None:
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
 
-    found = {run: verify_run(run) for run in map(find_run, runs)}
+    verdicts_of = {run: verify_run(run) for run in map(find_run, runs)}
     if json:
-        emit_json({run.name: [asdict(verdict) for verdict in found[run]] for run in found})
+        emit_json(
+            {run.name: [asdict(verdict) for verdict in verdicts_of[run]] for run in verdicts_of}
+        )
     else:
-        for run, verdicts in found.items():
+        for run, verdicts in verdicts_of.items():
             rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
             emit(f"run {run.name}\n{table(['state', 'file', 'reason'], rows)}")
-    states = {run.name: {each.state for each in found[run] if each.is_bad} for run in found}
+    states = {
+        run.name: {verdict.state for verdict in verdicts_of[run] if verdict.is_bad}
+        for run in verdicts_of
+    }
     damaged = [name for name in states if states[name] - {"unreadable"}]
     unread = [name for name in states if states[name] == {"unreadable"}]
     if damaged or unread:
@@ -400,16 +405,16 @@ def rm(
     """
     from vitcli.runner.study.remove import find_removal, remove
 
-    found = [find_removal(run) for run in runs]
-    if not yes and not confirmed("runs rm", [each.describe() for each in found]):
+    removals = [find_removal(run) for run in runs]
+    if not yes and not confirmed("runs rm", [removal.describe() for removal in removals]):
         say("nothing was removed")
         return
-    for path in remove(found):
+    for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
     if json:
-        emit_json({"removed": [each.name for each in found]})
+        emit_json({"removed": [removal.name for removal in removals]})
     else:
-        emit("\n".join(f"removed {each.name}" for each in found))
+        emit("\n".join(f"removed {removal.name}" for removal in removals))
 
 
 @commands.command()

@@ -62,8 +62,8 @@ def visualize(
 
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
-    found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    searched = searched_in_folders(found)
+    chosen = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
+    searched = searched_in_folders(chosen)
 
     def load(run: "RunDir") -> TrainedRun:
         tested = load_trained_run(
@@ -78,7 +78,7 @@ def visualize(
         return tested
 
     done, failed = visualize_runs(
-        found,
+        chosen,
         names,
         output,
         form,
@@ -91,7 +91,7 @@ def visualize(
     elif done:
         emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
     if failed:
-        raise summarize_failures(failed, len(found), "runs could not be drawn")
+        raise summarize_failures(failed, len(chosen), "runs could not be drawn")
 
 
 def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
@@ -104,8 +104,8 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     from vitcli.runner.data.listing import own_path
 
     names = {run: str(run.read("meta.json").get("data")) for run in runs}
-    found = [run for run in runs if names[run] in CATALOGUE]
-    return found or [run for run in runs if own_path(names[run])]
+    searched = [run for run in runs if names[run] in CATALOGUE]
+    return searched or [run for run in runs if own_path(names[run])]
 
 
 def document(run: "VisualizedRun") -> dict[str, Any]:
