@@ -198,10 +198,9 @@ def tiny_data(in_chans: int, size: tuple[int, int]) -> DataSet:
     return DataSet(train=images, test=images, **facts)
 
 
-@pytest.mark.parametrize(("in_chans", "size"), [(1, (28, 28)), (3, (32, 16)), (3, (100, 80))])
+@pytest.mark.parametrize(("in_chans", "size"), [(1, (28, 28)), (3, (100, 80))])
 def test_each_row_shows_the_first_ten_of_its_class(in_chans, size):
-    data = tiny_data(in_chans=in_chans, size=size)
-    sheet = contact_sheet(data)
+    sheet = contact_sheet(tiny_data(in_chans=in_chans, size=size))
     pixels = np.asarray(sheet)
     width, height = tile_size(*size)
     for row in range(3):
