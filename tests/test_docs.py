@@ -61,7 +61,7 @@ NOT_RUN = {
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",
     r"vitcli export .*--format (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli (.*--code|ablate \./cosine)": "needs the files of the page; tests/test_own_parts.py",
-    r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/trackers",
+    r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/test_trackers.py",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
@@ -202,14 +202,12 @@ def trained(here, workshop) -> Path:
 
 def test_every_command_can_be_typed():
     """With its options and their values; nothing is run."""
-    for words in (
-        shlex.split(each.partition(" | ")[0]) for each in COMMANDS if each.startswith("vitcli ")
-    ):
-        found, rest = root(), words[1:]
-        while hasattr(found, "commands") and rest and rest[0] in found.commands:
-            found = found.commands[rest.pop(0)]
-        if rest and not hasattr(found, "commands"):
-            found.make_context("vitcli", rest)
+    for line in (line for line in COMMANDS if line.startswith("vitcli ")):
+        command, words = root(), shlex.split(line.partition(" | ")[0])[1:]
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        if words and not hasattr(command, "commands"):
+            command.make_context("vitcli", words)
     assert [each for command in COMMANDS for each in problems(command)] == []
 
 

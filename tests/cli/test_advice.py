@@ -7,9 +7,9 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from tests.cli.commands import root
-from vitcli.cli.usage import options_of
 from vitcli.runner.text import closest
 from vitcli.version import PACKAGE
 
@@ -52,6 +52,11 @@ def texts(source: str) -> Iterator[str]:
                 yield " ".join(map(text_of, words))
             case ast.Call(func=ast.Attribute(attr="command"), args=[first, *_]):
                 yield f"vitcli {text_of(first)}"
+
+
+def options_of(command: Any) -> list[str]:
+    options = [each for each in command.params if each.param_type_name == "option"]
+    return [name for option in options for name in (*option.opts, *option.secondary_opts)]
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,7 @@ import torch.nn.functional as F
 from torch.autograd import DeviceType
 
 from tests.cli import commands
-from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
-from vitcli.runner.speed import attention
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.speed.attention import fit_exponent
 from vitcli.runner.speed.clock import turns
 from vitcli.runner.speed.profile import costliest
@@ -73,20 +71,6 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert [point["tokens"] for point in found["rows"][0]["points"]] == [512, 1024, 2048]
     commands.said(0, "bench", *words, "8,16", "-o", "growth.svg")
     assert all(name in Path("growth.svg").read_text() for name in ATTENTIONS)
-
-
-def test_attention_leaves_out_what_does_not_fit(monkeypatch):
-    monkeypatch.setattr(attention, "available_memory", lambda: 10_000)
-    own = replace(ATTENTIONS["softmax"], memory=UNSTATED, has_kernels=False)
-    monkeypatch.setitem(ATTENTIONS, "own", own)
-    sizes = ("--embed-dim", "8", "--num-heads", "1", "--batch-size", "1", "--precision", "fp32")
-    lengths = {
-        (row["attention"], row["kernels"]): [point["tokens"] for point in row["points"]]
-        for row in document("attention", *sizes, *QUICK, "--lengths", "8,64")["rows"]
-    }
-    assert lengths.pop(("softmax", "plain")) == [8]
-    assert lengths.pop(("own", "plain")) == [8], "from what it kept at 8 tokens"
-    assert all(found == [8, 64] for found in lengths.values())
 
 
 def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):

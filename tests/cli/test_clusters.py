@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import said, typed
+from tests.cli.commands import typed
 from tests.patience import HANG
 from tests.runner.engines.studies import ablate, table_of, wait_for, write_study
 from tests.runner.study.trials import STUDY, fabricate
@@ -33,27 +33,6 @@ def scontrol(here) -> str:
     program.write_text('#!/bin/sh\necho "$@" >> queued\n')
     program.chmod(0o755)
     return f"{program.parent}:{os.environ['PATH']}"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("--engine slurm", "-j"),
-        ("--engine ray", "-j"),
-        ("--gpus 1", "--gpus"),
-        ("--engine slurm -j 2 --gpus 1", "--gpus"),
-        ("--engine ray -j 2 --rerun", "--rerun"),
-        ("--engine sge", "ray"),
-    ],
-)
-def test_a_mistake_in_the_options_is_named(here, words, text):
-    Path("mine.yaml").write_text(STUDY)
-    assert text in said(2, "ablate", "mine.yaml", *words.split())
-
-
-def test_without_ray_its_package_is_named(here, monkeypatch):
-    monkeypatch.setattr("vitcli.cli.engines.find_spec", lambda name: None)
-    assert "pip install ray" in said(2, "ablate", "--engine", "ray", "-j", "2")
 
 
 def test_a_driver_has_the_words_of_the_command_without_those_of_its_engine():

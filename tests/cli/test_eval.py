@@ -13,7 +13,6 @@ from tests.cli.commands import printed, said, vitcli
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.metrics.knn import knn_logits
-from vitcli.core.objectives.clip.clip import ContrastiveTask
 from vitcli.runner.data.load import load_data
 from vitcli.runner.evaluate.probe import PROBES, probe_run
 from vitcli.runner.evaluate.weights import load_model
@@ -125,10 +124,3 @@ def test_classes_are_given_by_name_alone(captioned):
     said(2, "eval", *words, "photo,image", "--min-accuracy", 0.5)
     for names, is_told in (("dark,red hot bright", True), ("dark,bright", False)):
         assert ("has them: red, hot\n" in said(0, "eval", *words, names)) == is_told
-
-
-def test_a_least_zero_shot_accuracy_is_checked(captioned, monkeypatch):
-    always = torch.tensor([[1.0, 0.0]] * 24)
-    monkeypatch.setattr(ContrastiveTask, "zero_shot", lambda *_: (always, []))
-    for least, code in ((0.5, 0), (0.6, 6)):
-        said(code, "eval", captioned, "--zero-shot", "--min-accuracy", least)

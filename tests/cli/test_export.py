@@ -228,13 +228,6 @@ def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, fa
     said(0, "export", "run", "--format", "safetensors", "--no-check")
 
 
-def test_a_missing_package_is_named(here, monkeypatch):
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
-    for to, extra in (("onnx", "export"), ("card", "hub")):
-        talk = said(2, "export", "cifar10-pocket", "--format", to)
-        assert f".[{extra}]" in talk
-
-
 def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network"))
     found = document("export", "cifar10-pocket", "--format", "safetensors")
@@ -247,18 +240,6 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
     low, high = stated["accuracy_interval_95"]
     assert f"{100 * low:.2f} % to {100 * high:.2f} %" in card.text
-
-
-@pytest.mark.parametrize(
-    ("number", "value"), [("test_accuracy", "many"), ("num_test", "many"), ("test_accuracy", 7)]
-)
-def test_a_damaged_result_gives_no_card(here, number, value):
-    run = untrained_run(here / "run", changed())
-    result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: value}
-    (run.path / "result.json").write_bytes(to_hashed_json(result))
-    talk = said(4, "export", "run", "--format", "card")
-    assert ("run/result.json" in talk, talk.count("\n")) == (True, 1), talk
-    assert not Path("run.md").exists()
 
 
 def test_a_card_has_no_folder_and_no_markup_of_names(here):

@@ -4,10 +4,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from enum import EnumType
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -34,7 +33,7 @@ def place(here) -> None:
     [
         *(("x.png", None), ("photos", None), ("-", None), ("both", None), ("absent", None)),
         *(("x.png photos", None), ("photos x.png", None), ("absent.jpg x.png", None)),
-        *(("- x.png", None), ("~/y.png x.png", None), ("./both x.png", None)),
+        *(("- x.png", None), ("./both x.png", None)),
         *(("pets x.png", "pets"), ("runs/pets x.png", "runs/pets"), ("pets -", "pets")),
         *(("elsewhere x.png", "elsewhere"), ("cifar10-pocket photos", "cifar10-pocket")),
         *(("runs/both x.png", "runs/both"), ("vit.pt x.png", None), ("pest x.png", "pest")),
@@ -96,9 +95,7 @@ def breaches_of(option: Any, kind: Any, path: str) -> Iterator[str]:
         yield f"required option: {path} {option.opts[0]}"
     if "-o" in option.opts and not {"FILE", "FOLDER"} & {*re.split(r"[|.]", option.metavar or "")}:
         yield f"neither file nor folder: {path} -o"
-    if "--format" in option.opts and not (
-        isinstance(kind, EnumType) or get_origin(kind) is Literal
-    ):
+    if "--format" in option.opts and kind is str:
         yield f"no choice: {path} --format"
 
 
@@ -144,10 +141,3 @@ def test_the_folder_of_runs_can_be_elsewhere(here, environment):
     make_run(0, folder=here / "elsewhere/pets")
     done = started("runs", "ls", "--json", env=environment | {"VITCLI_RUNS": "elsewhere"})
     assert [run["name"] for run in json.loads(done.stdout)] == ["pets"]
-
-
-@pytest.mark.parametrize("command", ["ablate -o", "ablate --save", "search search-quickstart -o"])
-def test_a_folder_without_a_name_is_refused(here, command):
-    code, out, talk = vitcli(*command.split(), "")
-    option = command.split()[-1]
-    assert (code, out, talk.startswith(f"error: {option} needs")) == (2, "", True), talk

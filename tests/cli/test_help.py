@@ -4,16 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.cli.commands import commands_of, root, started, vitcli
+from tests.cli.commands import started, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import make_study_folder
 from tests.patience import HANG
-from tests.terminal import run_in_terminal
-from vitcli.cli.main import app
-from vitcli.cli.usage import explain_value
-from vitcli.version import __version__
 
 PROBE = """
 import os, sys
@@ -53,11 +48,6 @@ def test_what_only_reads_files_does_not_load_torch(here, environment):
     assert "model.norm=" in done.stdout
 
 
-def test_help_is_whole_where_python_removes_docstrings(environment):
-    done = started("runs", "page", "--help", env=environment | {"PYTHONOPTIMIZE": "2"})
-    assert done.stdout == vitcli("runs", "page", "--help")[1]
-
-
 def test_what_goes_into_a_pipe_is_plain(environment):
     asked = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "true"}
     for words, code in (("explain", 0), ("trian", 2)):
@@ -65,37 +55,8 @@ def test_what_goes_into_a_pipe_is_plain(environment):
         assert (done.returncode, {"\x1b", "\r"} & {*done.stdout, *done.stderr}) == (code, set())
 
 
-def test_a_terminal_that_wants_it_plain_gets_it_plain(environment):
-    plain = environment | {"NO_COLOR": "1"}
-    code, screen = run_in_terminal("explain", environment=plain, width=80)
-    assert (code, "attention" in screen, "\x1b" in screen) == (0, True, False)
-
-
 @pytest.mark.parametrize("words", ["", "runs"])
 def test_a_group_alone_shows_its_help(words):
     _, out, talk = vitcli(*words.split())
     assert (out + talk).startswith(f"Usage: vitcli {words}".rstrip())
     assert "error:" not in out + talk
-
-
-def test_the_version_names_the_commit_of_a_checkout(monkeypatch):
-    for found, end in (
-        (("0123456789abcdef", False), " (commit 012345678)"),
-        (("0123456789abcdef", True), " (commit 012345678, changed)"),
-        ((None, None), ""),
-    ):
-        monkeypatch.setattr("vitcli.cli.main.source_commit", lambda found=found: found)
-        assert vitcli("--version")[:2] == (0, f"vitcli {__version__}{end}\n")
-
-
-def test_a_wrong_variable_is_named():
-    done = CliRunner().invoke(app, ["train"], prog_name="vitcli", env={"VITCLI_OFFLINE": "maybe"})
-    assert (done.exit_code, done.stderr.startswith("error: VITCLI_OFFLINE ")) == (2, True)
-
-
-def test_every_wrong_value_can_be_explained():
-    """Typer reports a wrong value for numbers, choices and flags; each has its own words."""
-    commands = [command for _, command in commands_of(root()) if not hasattr(command, "commands")]
-    for command in commands:
-        for parameter in command.params:
-            assert not parameter.expose_value or explain_value(parameter, command.callback)

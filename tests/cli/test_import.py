@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import safetensors.torch
-import timm
 import torch
 
 from tests.cli.commands import printed, said, save_picture, vitcli
@@ -48,30 +47,20 @@ def test_our_own_names_in_safetensors(tiny, here):
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("fields", "tensor"),
     [
-        ("VisionTransformer", {"depth": 1}, "blocks.1.norm1.weight is missing"),
-        ("VisionTransformer", {"mlp_ratio": 1.0}, "mlp.fc1.weight is (16, 16), the model needs"),
-        ("VisionTransformer", {"num_classes": 7}, "head.weight is (7, 16), the model needs"),
-        ("VisionTransformer", {"num_classes": 0}, "head.weight is missing"),
-        ("VisionTransformer", {"patch_size": 2}, "patch_embed.proj.weight is (16, 3, 2, 2)"),
-        ("VisionTransformer", {"global_pool": "avg"}, "fc_norm"),
-        ("VisionTransformer", {"qk_norm": True}, "q_norm"),
-        ("VisionTransformerDistilled", {}, "dist_token has no place"),
+        ({"depth": 1}, "blocks.1.norm1.weight"),
+        ({"mlp_ratio": 1.0}, "mlp.fc1.weight"),
+        ({"num_classes": 0}, "head.weight"),
+        ({"qk_norm": True}, "q_norm"),
     ],
 )
-def test_another_model_is_refused_by_its_differences(tiny, here, kind, fields, told):
+def test_another_model_is_refused_by_its_differences(tiny, here, fields, tensor):
     """They would change the logits. CIFAR-10 is not here, so no image was read."""
-    file = save(theirs(getattr(timm.models.deit, kind), **fields))
+    file = save(theirs(**fields))
     words = ("-s", "data.name=cifar10") if "depth" in fields else ()
     talk = said(4, "import", file, tiny, "-o", "mine", *FIELDS, *words)
-    assert (told in talk, talk.count("\n"), Path("mine").exists()) == (True, 1, False), talk
-
-
-def test_an_experiment_that_trains_more_than_an_image_model_is_refused(here):
-    for name in ("pretrain-mae", "clip"):
-        assert f"error: {name} " in said(2, "import", save(theirs()), name, "-o", "mine")
-        assert not Path("mine").exists()
+    assert (tensor in talk, talk.count("\n"), Path("mine").exists()) == (True, 1, False), talk
 
 
 def test_an_export_of_vitcli_states_its_settings(tiny, here):
@@ -109,20 +98,6 @@ def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
     said(2, "import", file, tiny, "-o", "no", *FIELDS, "--class-order", "2,2")
 
 
-def test_the_classes_that_an_export_states_are_ordered_and_others_told(tiny, here, pictures):
-    said(0, "import", save(theirs()), tiny, "-o", "first", *FIELDS)
-    said(0, "export", "first", "--format", "safetensors")
-    file = safetensors.safe_open("first.safetensors", "pt")
-    metadata = file.metadata() | {"class_names": '["dark", "bright"]'}
-    state = safetensors.torch.load_file("first.safetensors")
-    safetensors.torch.save_file(state, "turned.safetensors", metadata)
-    said(0, "import", "turned.safetensors", tiny, *FIELDS, "-o", "second")
-    wanted, images = load_model("first"), torch.randn(3, 3, 8, 8)
-    assert load_model("second")(images).equal(wanted(images)[:, [1, 0]])
-    rename(pictures, bright="light")
-    assert "--class-order" in said(0, "import", "first.safetensors", tiny, *FIELDS, "-o", "third")
-
-
 class Canary:
     """Would make a file, were it unpickled."""
 
@@ -136,19 +111,14 @@ def saved(value: object, **options: Any) -> bytes:
     return out.getvalue()
 
 
-DEEP = {"model": {"model": {"model": {"model": {"model": {"x": torch.ones(1)}}}}}}
 REFUSED = {
     "hostile.pt": saved({"weight": Canary()}),
     "hostile old.pt": saved({"weight": Canary()}, _use_new_zipfile_serialization=False),
     "bare pickle.pt": pickle.dumps({"weight": Canary()}),
-    "deep pickle.pt": b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b".",
     "model.pt": saved(theirs()),
     "empty.pt": b"",
     "cut.pt": saved({"weight": torch.zeros(100)})[:-40],
-    "text.pt": b"name: tiny\n",
     "list.pt": saved([torch.zeros(2)]),
-    "epoch.pt": saved({"epoch": 3}),
-    "deep.pt": saved(DEEP),
     "sparse.pt": saved({"weight": torch.eye(2).to_sparse()}),
     "meta.pt": saved({"head.weight": torch.zeros(2, 16, device="meta")}),
     "cut.safetensors": safetensors.torch.save({"x": torch.ones(9)})[:-4],
@@ -180,10 +150,8 @@ CHECKPOINTS: dict[str, Callable[[State, State], Any]] = {
         "teacher": prefixed("backbone.", ema) | OTHERS,
         "args": OPTIONS,
     },
-    "one dict": lambda raw, ema: prefixed("student.", raw) | prefixed("teacher.", ema),
     "no average": lambda raw, ema: {"model": ema, "ema": {"decay": 0.9}, "args": OPTIONS},
     "metrics": lambda raw, ema: {"state_dict": OTHERS | prefixed("model.", ema), "loops": {}},
-    "a wrapper": lambda raw, ema: prefixed("vit.", ema),
 }
 
 
@@ -196,33 +164,16 @@ def test_averaged_weights_of_a_checkpoint_are_read(tiny, here, name):
     same_logits("mine", model)
 
 
-@pytest.mark.parametrize(
-    ("told", "change"),
-    [
-        ("head.bias has numbers of the type", {"head.bias": torch.ones(2, dtype=torch.int8)}),
-        ("head.bias has numbers of the type", {"head.bias": torch.ones(2, dtype=torch.complex64)}),
-        ("head.bias has values", {"head.bias": torch.tensor([1e300, 0]).double()}),
-        ("several models", {}),
-    ],
-)
-def test_tensors_that_the_model_cannot_have_are_refused(tiny, here, told, change):
+def test_tensors_that_the_model_cannot_have_are_refused(tiny, here):
     state = theirs().state_dict()
-    state = state | change if change else prefixed("left.", state) | prefixed("right.", state)
-    torch.save(state, "vit.pt")
-    assert told in said(4, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)
-    assert not Path("mine").exists()
+    wrong = [{"head.bias": torch.ones(2).char()}, {"head.bias": torch.tensor([1e300, 0]).double()}]
+    for given in (*(state | w for w in wrong), prefixed("a.", state) | prefixed("b.", state)):
+        torch.save(given, "vit.pt")
+        said(4, "import", "vit.pt", tiny, "-o", "mine", *FIELDS)
+        assert not Path("mine").exists()
 
 
-@pytest.mark.parametrize("mean", ["[1, 2", '"abc"', "[1e999, 0, 0]"])
-def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean):
-    metadata = {"vitcli": "1", "model": "{}", "mean": mean, "std": "[1, 1, 1]"}
-    safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
-    assert "metadata" in said(4, "import", "vit.safetensors", tiny, "-o", "mine", *FIELDS)
-
-
-@pytest.mark.parametrize(
-    "words", ["eval mine", "predict mine x.png", "attn-map mine x.png -o map.png"]
-)
+@pytest.mark.parametrize("words", ["eval mine", "attn-map mine x.png -o map.png"])
 def test_logits_that_are_not_finite_are_an_error_in_one_line(tiny, here, words):
     """The weights of the run are finite."""
     model = theirs()
@@ -232,13 +183,6 @@ def test_logits_that_are_not_finite_are_an_error_in_one_line(tiny, here, words):
     code, out, talk = vitcli(*words.split())
     assert (code, out, talk.endswith(": a logit is infinite or NaN\n")) == (4, "", True), talk
     assert not Path("map.png").exists()
-
-
-def test_features_that_are_not_finite_are_not_explained(tiny, here):
-    model = theirs()
-    torch.nn.init.constant_(model.blocks[1].mlp.fc2.weight, 3e38)
-    said(0, "import", save(model), tiny, "-o", "mine", *FIELDS)
-    said(4, "explain", "scale", "mine")
 
 
 def test_a_disk_that_is_full_leaves_no_run_and_does_not_block_the_next_import(

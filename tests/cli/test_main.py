@@ -10,16 +10,14 @@ from pathlib import Path
 
 import filelock
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
-from tests.cli.commands import said, started
+from tests.cli.commands import said
 from tests.fabricated import make_run
 from vitcli.cli.main import app
 from vitcli.runner.data import cache
 from vitcli.runner.run import folder
 
-MAPPING = "libtorch_cpu.so: failed to map segment from shared object"
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -54,15 +52,10 @@ def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
         assert (is_writable, len(messages)) == (False, 1)
 
 
-FAILURES: dict[str, Exception] = {"output error": OSError(errno.EIO, "Input/output error")}
-FAILURES |= {MAPPING: ImportError(MAPPING), "memory": MemoryError()}
-
-
-@pytest.mark.parametrize("words", FAILURES)
-def test_a_failed_machine_is_no_bug(monkeypatch, words):
-    fail(monkeypatch, folder, "list_runs", FAILURES[words])
-    talk = said(5, "runs", "ls")
-    assert (words in talk, talk.count("\n")) == (True, 1), talk
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_failed_machine_is_no_bug(monkeypatch, error):
+    fail(monkeypatch, folder, "list_runs", error)
+    assert said(5, "runs", "ls").count("\n") == 1
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), OSError(errno.ENOENT, "x")])
@@ -99,19 +92,3 @@ def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
     code = SWALLOW.format(*project["scripts"]["vitcli"].split(":"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"stopped immediately\n")
-
-
-def test_names_of_any_script_can_be_shown_in_any_locale(here):
-    Path("größer_蝶.yaml").write_text("question: is 蝶 größer?\nbase: quickstart\n", "utf-8")
-    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    done = started("experiments", "show", "größer_蝶.yaml", env=os.environ | own)
-    assert done.returncode == 0, done.stderr
-    assert "question: is" in done.stdout
-
-
-def test_a_matplotlibrc_that_is_not_utf8_is_named(here):
-    Path("matplotlibrc").write_bytes(b"font.size: 10 # \xe9\n")
-    Image.new("RGB", (32, 32)).save("x.png")
-    done = started("attn-map", "cifar10-pocket", "x.png")
-    *_, talk = done.stderr.splitlines()
-    assert (done.returncode, "Traceback" in done.stderr, "matplotlibrc" in talk) == (2, False, True)

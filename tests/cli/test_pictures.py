@@ -164,27 +164,3 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
     for share, told in ((0.9, "data.val_split=9"), (0.7, "0.8, 0.9, 0.95")):
         code, out, talk = predict(run, photos, "--coverage", share)
         assert (code, out, told in talk) == (2, "", True), talk
-
-
-def test_a_class_whose_probability_equals_the_threshold_is_in_the_set(run, photos):
-    predictor = Predictor(RunDir(Path(run)), "cpu")
-    torch.nn.init.zeros_(predictor.model.head.weight)
-    torch.nn.init.zeros_(predictor.model.head.bias)
-    (found,) = predictor.predict_each(IN_ORDER[:1], threshold=0.5)
-    assert {*found.prediction_set} == {"bright", "dark"}
-
-
-def test_without_a_readable_picture_predict_ends_with_4(run, photos, monkeypatch):
-    for name in ("a.png", "b.png"):
-        Path(name).write_text("words")
-    code, out, _ = predict(run, "a.png", "b.png", "--json")
-    assert (code, json.loads(out)[1]["top"]) == (4, [])
-
-    def scandir(folder: str, scan=os.scandir):
-        if Path(folder).name == "old":
-            raise PermissionError(13, "Permission denied", folder)
-        return scan(folder)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    code, out, talk = predict(run, photos)
-    assert (code, out, "error: photos/old: " in talk) == (4, "", True)

@@ -12,7 +12,6 @@ from tests.stopping import stop_after
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import StoppedError
-from vitcli.runner.evaluate import review
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
@@ -125,39 +124,3 @@ def test_the_errors_are_those_of_the_run_the_most_confident_first(run):
     Path("run/result.json").write_bytes(to_hashed_json(result))
     calm = reviewed("run")["errors"]
     assert max(each["predicted_probability"] for each in calm) < max(shares)
-
-
-def test_a_class_of_three_pictures_is_not_checked_the_others_are(tiny, pictures, planted):
-    for number, source in enumerate([*(pictures / "test" / "dark").iterdir()][:3]):
-        for split in ("train", "test"):
-            (pictures / split / "rare").mkdir(exist_ok=True)
-            (pictures / split / "rare" / f"{number}.png").write_bytes(source.read_bytes())
-    (pictures / "train" / "rare" / "copy.png").write_bytes(
-        (pictures / "train" / "dark" / "1.png").read_bytes()
-    )
-    found = reviewed(train(tiny, changes={"data.allow_leaks": True}))
-    assert {each["name"] for each in found["suspects"][: len(planted)]} == {*planted}
-    assert not [each for each in found["suspects"] if "rare" in each["name"]]
-    assert (found["num_checked"], "rare" in found["notes"][0]) == (80, True)
-    (pair,) = found["copies"]
-    shares = {each["given"]: each["given_probability"] for each in pair}
-    assert (shares["rare"], shares["dark"] is None) == (None, False)
-
-
-def test_what_cannot_be_checked_is_said(run, pictures, monkeypatch):
-    monkeypatch.setattr(review, "MOST_PAIRS", 10)
-    for path in [*(pictures / "train" / "dark").iterdir()][4:]:
-        path.unlink()
-    found = reviewed(run, "--data-dir", pictures)
-    assert (found["num_checked"], found["num_copies"]) == (0, None)
-    monkeypatch.setattr(review, "MOST_LABELS", 30)
-    assert "30 of 44" in reviewed(run, "--data-dir", pictures)["notes"][0]
-
-
-def test_runs_and_options_that_do_not_fit_are_refused(run, copy_of_run):
-    copy_of_run(Path("mae"), {"task.name": "mae", "data.augment.mixup": 0, "train.epochs": 1})
-    for words in (["mae"], ["run", "--probe", "knn"], ["run", "--split", "train"]):
-        said(2, "eval", *words, "--review")
-    said(4, "eval", "run", "--review", "--data-dir", "nowhere")
-    Path("run/review.html").mkdir()
-    said(2, "eval", "run", "--review")

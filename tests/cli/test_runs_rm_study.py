@@ -6,7 +6,6 @@ import pytest
 
 from tests.cli.commands import document, said
 from tests.fabricated import make_run
-from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.run.folder import RunDir, hold_folder
 
@@ -33,13 +32,6 @@ def test_a_study_is_removed_with_its_trials_and_its_report(study, name):
     words = ("runs", "rm", name, "parts/full/seed0", run.name, run.path, "--yes")
     assert {"parts", run.name} <= {*document(*words)["removed"]}
     assert list(Path("runs").iterdir()) == []
-
-
-def test_the_question_names_the_trials_and_the_size(study, environment):
-    words = ("runs", "rm", "parts")
-    code, screen = run_in_terminal(*words, environment=environment, width=80, typed=b"n\n")
-    assert (code, study.exists()) == (0, True)
-    assert "remove study parts (3 trials, 0.5 MB)? [y/N]" in screen
 
 
 @pytest.mark.parametrize("held", ["", "no-ffn/seed0"])
@@ -77,39 +69,6 @@ def test_files_that_vitcli_did_not_write_stay(study):
     left = {path for path in Path("runs").rglob("*") if path.is_file() and path.name != ".lock"}
     assert left == {*own}
     assert talk.count("not removed, because vitcli did not write it") == len(own)
-
-
-OWN = ("best/manifest.json", "800.bak/tensors.safetensors", "0800/manifest.json")
-"""Copies of checkpoints, which a person made."""
-
-
-def test_copies_of_checkpoints_stay():
-    run = make_run(4)
-    kept = [*(run.checkpoints / name for name in OWN)]
-    written = [run.checkpoints / "800" / "tensors.safetensors"]
-    for path in kept + written:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    talk = said(0, "runs", "rm", run.name, "--yes")
-    left = {path for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
-    assert left == {*kept}
-    assert talk.count("not removed, because vitcli did not write it") == len(kept)
-
-
-@pytest.mark.parametrize("name", ["result.json", "status.json", "checkpoints/800/manifest.json"])
-@pytest.mark.parametrize(
-    "words", [("runs", "rm", "-y"), ("train", "quickstart", "--rerun", "-o"), ()]
-)
-def test_a_folder_in_place_of_a_file_is_refused_before_a_file_is_deleted(name, words):
-    run = make_run(4)
-    (run.path / name).unlink()
-    (run.path / name / "mine").mkdir(parents=True)
-    before = sorted(run.path.rglob("*"))
-    words = words or ("train", "quickstart", "--rerun", "--dry-run", "-o")
-    assert f"{run.path / name} is a folder" in said(4, *words, run.path)
-    assert [path for path in sorted(run.path.rglob("*")) if path.name != ".lock"] == [
-        path for path in before if path.name != ".lock"
-    ]
 
 
 def record_code(folder: Path, name: str) -> None:

@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import vitcli
-from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
 
 verify = partial(vitcli, "runs", "verify")
 
@@ -93,30 +90,6 @@ def test_the_newest_checkpoint_is_missed_even_where_an_older_one_is_whole(run):
     messages: list[str] = []
     load_model(run, on_message=messages.append)
     assert messages == ["the checkpoint of step 20 is missing; step 15 is used"]
-
-
-def test_a_state_that_does_not_exist_and_an_encrypted_archive(run):
-    path = run.path / "status.json"
-    path.write_text(path.read_text().replace("finished", "finishee"))
-    assert states(run)["status.json"] == "damaged"
-    path.write_text(path.read_text().replace("finishee", "finished"))
-    content = bytearray((run.path / "predictions.npz").read_bytes())
-    content[content.rindex(b"PK\x01\x02") + 8] |= 1
-    (run.path / "predictions.npz").write_bytes(content)
-    assert states(run)["predictions.npz"] == "damaged"
-
-
-def test_a_history_that_is_no_text_is_not_thrown_away(run, workshop):
-    path = run.path / "metrics.jsonl"
-    content = bytearray(path.read_bytes())
-    content[10] |= 128
-    path.write_bytes(content)
-    run.set_status("interrupted", 20)
-    assert states(run)["metrics.jsonl"] == "damaged"
-    before = path.read_bytes()
-    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
-        start(load_experiment(str(workshop / "tiny.yaml")), Request(output=run.path, resume=True))
-    assert path.read_bytes() == before
 
 
 def test_the_hash_of_a_result_cannot_be_taken_off(run):

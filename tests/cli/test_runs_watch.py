@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.cli.commands import document, started, vitcli
+from tests.cli.commands import document, vitcli
 from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
@@ -70,9 +70,3 @@ def test_a_terminal_is_redrawn_until_ctrl_c(environment):
         assert process.wait(HANG) == 130
     assert b"full/seed0" in seen
     assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l"), "the cursor is shown"
-
-
-def test_a_pipe_gets_plain_lines(environment):
-    make_study_folder(STATES)
-    done = started("runs", "watch", "parts", env=environment)
-    assert (done.returncode, {"\x1b", "\r"} & {*done.stdout}) == (0, set())

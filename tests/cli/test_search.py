@@ -52,12 +52,6 @@ def test_a_dry_run_trains_nothing(search):
     assert not ROOT.exists()
 
 
-def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    _, talk = typed("search mine.yaml", 2)
-    assert (talk.count("\n"), talk.endswith("pip install '.[search]'\n")) == (1, True)
-
-
 def test_a_space_without_a_valid_point_is_refused(search):
     Path("mine.yaml").write_text(SEARCH.replace("[1, 3]", "[3, 5]"))
     assert "mine.yaml" in typed("search mine.yaml -j 1", 2)[1].splitlines()[-1]

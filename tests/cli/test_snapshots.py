@@ -9,30 +9,22 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
-from tests.cli.commands import vitcli
-from vitcli.cli.main import ORDER, app
+from tests.cli.commands import root, vitcli
+from vitcli.cli.main import ORDER
 from vitcli.runner.experiment.config import load_experiment
 
 FOLDER = Path(__file__).parent / "snapshots"
-OLDEST = 29
 IS_WRITTEN = os.environ.get("VITCLI_SNAPSHOTS") == "write"
-IS_OLD_TYPER = int(typer.__version__.split(".")[1]) < OLDEST
-"""An older Typer has other words around the texts of a help, so its helps are not compared."""
 CODES = {2, 3, 4, 5}
 """Exit codes of mistakes; the others are tested where they occur."""
 
 
 def helps(command: str) -> list[str]:
-    found: Any = typer.main.get_command(app)
-    for word in command.split():
-        found = found.commands[word]
-    below = [f"{command} {name}" for name, each in getattr(found, "commands", {}).items()]
-    return [f"$ vitcli {each} --help" for each in [command, *below]]
+    below = [f"{command} {name}" for name in getattr(root().commands[command], "commands", ())]
+    return [f"$ vitcli {words} --help" for words in [command, *below]]
 
 
 def shown(line: str, here: Path) -> str:
@@ -66,12 +58,7 @@ def test_a_command_prints_what_its_snapshot_shows(stage, command):
     path = FOLDER / f"{command}.txt"
     text = path.read_text() if path.exists() else ""
     asked = [line for line in text.splitlines() if line.startswith("$ ")]
-    own = [] if command == "vitcli" or IS_OLD_TYPER else helps(command)
-    if IS_OLD_TYPER:
-        text = "\n\n".join(
-            e for e in text.split("\n\n") if not e.partition("\n")[0].endswith("--help")
-        )
-        asked = [line for line in asked if not line.endswith("--help")]
+    own = [] if command == "vitcli" else helps(command)
     before = files(stage)
     found = "\n\n".join(shown(line, stage) for line in [*own, *(e for e in asked if e not in own)])
     assert files(stage) == before, "what only prints, or is refused, writes nothing"

@@ -109,20 +109,6 @@ def test_pretrained_weights_bring_size_and_normalisation_and_need_no_network(pic
     assert not load_model(other).state_dict()["net.head.weight"].equal(own.head.weight)
 
 
-def test_weights_of_another_model_or_damaged_ones_are_refused(pictures, here):
-    words = ["train", "quickstart", "--data", f"imagefolder:{pictures}"]
-    words += ["--init", save(timm.create_model("test_vit", depth=3))]
-    assert "add -s model.family=timm" in said(2, *words)
-    words += family("test_vit", "data.resize=32")
-    for more in ([], ["--dry-run"]):
-        assert "is not timm:test_vit: " in said(4, *words, *more)
-    model = timm.create_model("test_vit", num_classes=2)
-    torch.nn.init.constant_(model.norm.bias, float("nan"))
-    save(model)
-    assert "values that are not finite" in said(4, *words)
-    assert not [*Path().rglob("config.yaml")]
-
-
 REFUSED = {
     ("hf-hub:timm/resnet18",): "has no model",
     ("test_vit", "model.depth=3"): "family 'timm' has no depth",
@@ -139,12 +125,6 @@ def test_a_wrong_name_or_field_is_one_line_before_any_picture_is_read(given, her
     assert (REFUSED[given] in talk, talk.count("error:")) == (True, 1), talk
 
 
-def test_without_timm_a_line_says_what_to_install(here, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.experiment.family.find_spec", lambda name: None)
-    talk = said(2, "train", "quickstart", *family("test_vit"))
-    assert "pip install '.[timm]'" in talk
-
-
 def test_init_takes_a_model_of_timm_with_size_and_normalisation(pictures, hub):
     model = timm.create_model("test_vit")
     publish(model, hub)
@@ -157,13 +137,6 @@ def test_init_takes_a_model_of_timm_with_size_and_normalisation(pictures, hub):
     assert run.spec().model.img_size == (160, 160)
     kept = load_model(run).state_dict()
     assert kept["net.blocks.3.mlp.fc1.weight"].equal(model.blocks[3].mlp.fc1.weight)
-
-
-def test_a_download_that_fails_is_one_line(here, monkeypatch, hub):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("VITCLI_OFFLINE", "0")
-    talk = said(4, "attn-map", "timm:test_vit", save_picture("x.png", (8, 8)))
-    assert ("its weights cannot be downloaded" in talk, talk.count("\n")) == (True, 1), talk
 
 
 def weights_of_first_block(model: Any, images: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-from base64 import b64encode
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -16,10 +15,8 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from tests.cli import commands
 from tests.cli.commands import document, printed, said
 from tests.conftest import TINY, draw_pictures
-from tests.core.specs import rows
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.trained_run import load_trained_run
@@ -119,16 +116,6 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
         assert (pixels == tested.picture(row["index"])).all()
 
 
-def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run):
-    found = []
-    for _ in range(2):
-        said(0, "visualize", run, "--what", "heads", "--num-images", 4, "--format", "svg")
-        files = [path for path in Path("figures").rglob("*.*") if path.is_file()]
-        found.append({path.name: path.read_bytes() for path in files})
-    assert found[0] == found[1]
-    assert "heads.svg" in found[0]
-
-
 def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "train.epochs": 0})
     said(0, "visualize", path, "--what", "pos-embed,distance", "--num-images", 4)
@@ -141,15 +128,6 @@ def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, 
     said(0, "visualize", path, "--what", "curves,confusion,heads,filters,embeddings")
     drawn = sorted(path.stem for path in Path("figures/net").glob("*.png"))
     assert drawn == ["confusion", "curves", "filters"]
-
-
-@pytest.mark.parametrize("embed", rows("patch_embed"))
-def test_every_patch_embedding_and_position_can_be_seen(tiny, here, embed):
-    positions = "sincos2d" if embed == "conv" else "relative"
-    changes = {"model.patch_embed": embed, "model.pos_embed": positions, "train.epochs": 0}
-    path = make(tiny, "slots", **changes)
-    words = ("--what", "filters,pos-embed,embeddings", "--num-images", 6)
-    assert "none:" not in said(0, "visualize", path, *words)
 
 
 def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, copy_of_run):
@@ -165,48 +143,15 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
     assert "cifar10 is not in nowhere" in said(3, "visualize", run, *words)
 
 
-def test_runs_of_the_same_name_keep_apart_and_a_hostile_name_stays_text(tiny, here):
-    tail = "b/<img src=x onerror=alert(1)>"
-    paths = [make(tiny, f"{seed}/a/{tail}", **{"seed": seed, "train.epochs": 0}) for seed in (0, 1)]
-    said(0, "visualize", *paths, paths[0], "--what", "filters")
-    one, two = sorted(path.read_bytes() for path in Path("figures").rglob("filters.png"))
-    assert one != two
-    page = Path("figures/index.html").read_text()
-    assert page.count("<h1>") == 2
-    assert all(b64encode(content).decode() in page for content in (one, two))
-    assert ("<img src=x" in page, "&lt;img src=x" in page) == (False, True)
-
-
 def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
     words = (run, "--what", "distance,faithfulness", "--num-images", 1)
     (first,) = documents(*words)
-    distance = first["distance"]
-    assert distance["claims"][1]["verdict"] in ("undecided", "cannot be asked"), "by one image"
-    assert distance["layers"][0]["distance_ci95"] is None
-    assert first["faithfulness"]["methods"][0]["gap_ci95"] is None
+    assert first["distance"]["layers"][0]["distance_ci95"] is None, "of one image"
     found = first["faithfulness"]["randomisation"]
     assert found["parts"] == ["head", "block 2", "block 1", "embedding"]
     assert (found["n"], found["seeds"]) == (1, [1, 2, 3, 4]), "the run's own seed is 0"
-    correlations = {row["method"]: row["correlation"] for row in found["methods"]}
-    assert list(correlations) == ["last layer", "rollout", "grad-rollout", "gradcam"]
-    assert correlations["rollout"][0][0] == pytest.approx(1), "no attention depends on the head"
     out = printed("visualize", *words)
     (path,) = Path("figures").glob("*/numbers.json")
     assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]
     assert found["sentence"] in out
     assert found["sentence"] in unescape(Path("figures/index.html").read_text())
-
-
-def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, monkeypatch):
-    monkeypatch.setattr("vitcli.core.data.batches.LIMITED", 5)
-    path = make(tiny, "short", **{"train.limit_batches": 1})
-    assert documents(path, "--what", "confusion")[0]["confusion"]["num_test"] == 24
-
-
-def test_a_page_of_somebody_else_is_not_replaced(run):
-    page = Path("figures/index.html")
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 0, "its own page is"
-    page.write_text("mine")
-    assert commands.vitcli("visualize", run, "--what", "filters")[0] == 2
-    assert page.read_text() == "mine"

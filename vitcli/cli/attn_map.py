@@ -3,10 +3,9 @@
 import json as json_text
 import re
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
@@ -27,33 +26,14 @@ if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Predictor
 
 
-class Method(StrEnum):
-    """The methods that make a map."""
-
-    cls = "cls"
-    rollout = "rollout"
-    grad_rollout = "grad-rollout"
-    gradcam = "gradcam"
-    head = "head"
-    raw = "raw"
-
-
-class Format(StrEnum):
-    """The formats of the output."""
-
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
-    npz = "npz"
-    json = "json"
-    html = "html"
-
+Method = Literal["cls", "rollout", "grad-rollout", "gradcam", "head", "raw"]
+Format = Literal["png", "svg", "pdf", "npz", "json", "html"]
 
 MethodOption = Annotated[
     Method | None,
     typer.Option(
         metavar="METHOD",
-        help=f"Method: {', '.join(Method)}.",
+        help=f"Method: {', '.join(get_args(Method))}.",
         show_default="one that fits",
     ),
 ]
@@ -83,7 +63,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help=f"Format: {', '.join(Format)}.",
+        help=f"Format: {', '.join(get_args(Format))}.",
         show_default="suffix of -o, or png",
     ),
 ]
@@ -140,19 +120,19 @@ def attn_map(
     from vitcli.runner.errors import ConfigError
 
     run, images = run_and_pictures("attn-map", [run, *(pictures or ())])
-    form = format_of(form, output)
-    if live and form is not Format.html:
+    kind = format_of(form, output)
+    if live and kind != "html":
         raise ConfigError("--live needs --format html")
     explainer = Explainer(
         choose_model(run, device, offline),
-        method=method and method.value,
+        method=method,
         layers=parse_numbers("--layer", layer),
         heads=None if head == "mean" else parse_numbers("--head", head),
         average_heads=head == "mean",
         query=parse_point(query),
         class_name=about,
-        fit=fit and fit.value,
-        by_class=form is not Format.html,
+        fit=fit,
+        by_class=kind != "html",
     )
     if live and explainer.fit != "crop":
         raise ConfigError(
@@ -164,8 +144,12 @@ def attn_map(
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
     all_layers = parse_numbers("--layer", layer) is None
-    encode = encoder(form, explainer, smooth=smooth, all_layers=all_layers, live=live)
-    draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
+    encode = encoder(kind, explainer, smooth=smooth, all_layers=all_layers, live=live)
+    if kind == "html":
+        ending = f"live.{kind}" if live else f"explorer.{kind}"
+    else:
+        ending = f"{explainer.method}.{kind}"
+    draw_all(files, explainer, encode, output, ending, json)
 
 
 def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
@@ -185,19 +169,19 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
 
 
 def encoder(
-    form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
+    form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
     """Return the function that encodes an explanation."""
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 
-    if form is Format.npz:
+    if form == "npz":
         return to_npz
-    if form is Format.json:
+    if form == "json":
         return lambda explanation: json_text.dumps(
             map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
-    if form is Format.html:
+    if form == "html":
         from vitcli.runner.visualize.explorer.explore import Explorer
 
         if smooth:
@@ -209,29 +193,24 @@ def encoder(
         return Explorer(explainer, all_layers=all_layers).page
     from vitcli.runner.attn_map.overlay import draw
 
-    return partial(draw, form=form.value, run=explainer.predictor.run.name, smooth=smooth)
+    return partial(draw, form=form, run=explainer.predictor.run.name, smooth=smooth)
 
 
 def draw_all(
     files: list[str],
     explainer: "Explainer",
-    form: Format,
     encode: "Callable[[Explanation], bytes]",
     output: Path | None,
+    ending: str,
     json: bool,
-    *,
-    kind: str | None,
 ) -> None:
-    """Write the map of each picture. A picture that cannot be read does not stop the others.
-
-    ``kind`` stands in the names of the files. Default: the method, or ``explorer`` for HTML.
-    """
+    """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.runner.attn_map.explain import map_metadata
-    from vitcli.runner.errors import InputError, summarize_failures
+    from vitcli.runner.errors import ConfigError, InputError, summarize_failures
     from vitcli.runner.files import commit, make_output_folder
     from vitcli.runner.text import printable
 
-    run = explainer.predictor.run
+    pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
     failures: list[InputError] = []
     taken: set[Path] = set()
@@ -245,33 +224,21 @@ def draw_all(
             say(f"error: {error}")
             failures.append(error)
             continue
-        target = target_of(explanation, form, output, taken, kind)
-        refuse_to_replace(files, target)
+        target = target_of(file, output, ending, taken)
+        if target.exists() and any(map(target.samefile, pictures)):
+            raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
         make_output_folder(target.parent)
         commit(target, content)
-        done.append(map_metadata(explanation) | {"run": str(run.path), "file": str(target)})
+        run = {"run": str(explainer.predictor.run.path)}
+        done.append(map_metadata(explanation) | run | {"file": str(target)})
         if not json:
-            emit(f"{printable(file)}: {predicted(explanation)}{target}")
+            label, share = explanation.label, explanation.probability
+            answer = "" if label is None or share is None else f"{label} {percent(share, 1)}  "
+            emit(f"{printable(file)}: {answer}{target}")
     if json:
         emit_json(done)
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
-
-
-def predicted(explanation: "Explanation") -> str:
-    """Return the most likely class and its probability; empty if the model does not classify."""
-    if explanation.label is None or explanation.probability is None:
-        return ""
-    return f"{explanation.label} {percent(explanation.probability, 1)}  "
-
-
-def refuse_to_replace(files: list[str], target: Path) -> None:
-    """Raise ConfigError if the map would overwrite one of the pictures."""
-    from vitcli.runner.errors import ConfigError
-
-    for file in files:
-        if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
-            raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
 
 
 def parse_numbers(option: str, text: str) -> list[int] | None:
@@ -291,10 +258,10 @@ def parse_point(text: str) -> tuple[float, float] | None:
 
     if not text:
         return None
-    found = re.fullmatch(r"(\d(?:\.\d+)?),(\d(?:\.\d+)?)", text)
-    if found is None:
+    point = re.fullmatch(r"(\d(?:\.\d+)?),(\d(?:\.\d+)?)", text)
+    if point is None:
         raise ConfigError(f"--query takes x and y between 0 and 1, such as 0.5,0.25, got {text!r}")
-    return float(found[1]), float(found[2])
+    return float(point[1]), float(point[2])
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
@@ -302,38 +269,29 @@ def format_of(form: Format | None, output: Path | None) -> Format:
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
-        return form or Format.png
+        return form or "png"
     suffix = output.suffix.lower().removeprefix(".")
-    if suffix not in [*Format] or form not in (None, suffix):
-        raise ConfigError(
-            f"-o {output}: the name does not fit {form or 'any format'}; use"
-            f" {', '.join(f'.{each}' for each in ([form] if form else Format))}"
-        )
-    return Format(suffix)
+    formats = (form,) if form else get_args(Format)
+    if suffix not in formats:
+        raise ConfigError(f"-o {output}: the name does not end in .{', .'.join(formats)}")
+    return cast(Format, suffix)
 
 
 def is_file_name(output: Path) -> bool:
     return bool(output.suffix) and not output.is_dir()
 
 
-def target_of(
-    explanation: "Explanation",
-    form: Format,
-    output: Path | None,
-    taken: set[Path],
-    kind: str | None,
-) -> Path:
-    """Return the file to write: ``-o``, or a file named after the picture and ``kind``.
+def target_of(picture: str, output: Path | None, ending: str, taken: set[Path]) -> Path:
+    """Return the file to write: ``-o``, or a file named after the picture and the kind of map.
 
     If two pictures are called ``x.png``, the name of the second map starts with ``x-2``.
     """
     if output is not None and is_file_name(output):
         return output
-    stem = "stdin" if explanation.path == "-" else Path(explanation.path).stem
-    kind = kind or ("explorer" if form is Format.html else explanation.method)
-    target, number = (output or Path()) / f"{stem}-{kind}.{form}", 1
+    stem = "stdin" if picture == "-" else Path(picture).stem
+    target, number = (output or Path()) / f"{stem}-{ending}", 1
     while target in taken:
         number += 1
-        target = target.with_name(f"{stem}-{number}-{kind}.{form}")
+        target = target.with_name(f"{stem}-{number}-{ending}")
     taken.add(target)
     return target

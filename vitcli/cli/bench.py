@@ -1,7 +1,5 @@
 """`vitcli bench`: speed and memory on this machine."""
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +68,7 @@ def train(
         emit_json(result)
         return
     show_training(result)
-    show_profile(result, trace_command("train", experiment, sets, device, precision))
+    show_profile(result)
 
 
 @bench_app.command()
@@ -111,7 +109,7 @@ def data(
         f" {result['copy_bandwidth'] / 1e6:,.0f} MB/s of a large copy"
     )
     emit(f"first batch    {duration(result['first_batch_seconds'])}")
-    show_profile(result, trace_command("data", experiment, sets, device))
+    show_profile(result)
 
 
 @bench_app.command()
@@ -140,10 +138,8 @@ def inference(
         return
     rows = [
         [
-            row["precision"],
-            str(row["batch_size"]),
-            f"{1e3 * row['seconds']:.2f}",
-            f"{row['images_per_second']:,.0f}",
+            *(row["precision"], str(row["batch_size"])),
+            *(f"{1e3 * row['seconds']:.2f}", f"{row['images_per_second']:,.0f}"),
         ]
         for row in result["rows"]
     ]
@@ -281,27 +277,9 @@ def show_training(result: dict[str, Any]) -> None:
     )
 
 
-def trace_command(
-    what: str,
-    experiment: str | None,
-    sets: Sequence[str] | None,
-    device: str,
-    precision: str | None = None,
-) -> str:
-    """Return the command that measures the same with a trace."""
-    from vitcli.runner.experiment import own_code
-
-    words = ["vitcli", "bench", what, *([experiment] if experiment else []), *own_code.options()]
-    words += [word for text in sets or () for word in ("-s", text)]
-    words += ["--device", device] if device != "auto" else []
-    words += ["--precision", precision] if precision else []
-    return shlex.join([*words, "--trace"])
-
-
-def show_profile(result: dict[str, Any], command: str) -> None:
-    """Print the slowest operators, or the command that shows them."""
+def show_profile(result: dict[str, Any]) -> None:
+    """Print the slowest operators, if they were measured."""
     if "profile" not in result:
-        emit(f"next           {command}")
         return
     rows = [
         [percent(row["share"], 1), f"{1e3 * row['seconds']:.2f}", f"{row['calls']:g}", row["words"]]
@@ -316,13 +294,10 @@ def parse_lengths(text: str | None) -> tuple[int, ...]:
     """Return the sequence lengths in a text such as ``64,256``, sorted."""
     from vitcli.runner.errors import ConfigError
 
-    try:
-        lengths = tuple(int(part) for part in (text or "").split(",") if text)
-    except ValueError as error:
-        raise ConfigError(f"--lengths {text}: write whole numbers, such as 64,256") from error
-    if any(length < 1 for length in lengths):
-        raise ConfigError(f"--lengths {text}: a sequence has at least 1 token")
-    return tuple(sorted(set(lengths)))
+    parts = text.split(",") if text else []
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise ConfigError(f"--lengths {text}: write whole numbers, such as 64,256")
+    return tuple(sorted(set(map(int, parts))))
 
 
 def show_lengths(rows: list[dict[str, Any]]) -> None:
@@ -336,8 +311,8 @@ def show_lengths(rows: list[dict[str, Any]]) -> None:
         emit(f"\n{name}, by number of tokens N")
         lines = []
         for row in rows:
-            found = {point["tokens"]: point[key] for point in row["points"]}
-            cells = [f"{unit * found[n]:.1f}" if n in found else "" for n in lengths]
+            measured = {point["tokens"]: point[key] for point in row["points"]}
+            cells = [f"{unit * measured[n]:.1f}" if n in measured else "" for n in lengths]
             lines.append(
                 [
                     *(row["attention"], row["kernels"], *cells),

@@ -11,24 +11,11 @@ if TYPE_CHECKING:
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
 
-SHORTCUTS = (
-    *("seed", "train.epochs", "train.batch_size", "optim.lr", "train.precision"),
-    *("train.limit_batches", "train.init", "data.name", "data.skip_bad"),
-    *("data.allow_leaks", "data.fit"),
-)
-"""Fields that an option of 'vitcli train' sets."""
-SHORTENING = ("epochs", "limit_batches")
-"""Fields of a training whose options shorten its pre-training, too."""
-NAMES = {"data.name": "--data"}
-"""Field -> the option that sets it, where the option is not called like the field."""
-
 
 def option_names(fields: Iterable[str]) -> dict[str, str]:
     """Return field -> the option that sets it, such as ``--epochs`` for ``train.epochs``."""
-    return {
-        field: NAMES.get(field) or f"--{field.rpartition('.')[2].replace('_', '-')}"
-        for field in fields
-    }
+    names = {field: f"--{field.rpartition('.')[2].replace('_', '-')}" for field in fields}
+    return names | {field: "--data" for field in names if field == "data.name"}
 
 
 def collect_changes(
@@ -108,10 +95,10 @@ def shorten_pretraining(
     if experiment.spec.pretrain is None or "train.limit_batches" not in options:
         return {}
     train, lowered = experiment.spec.pretrain.train, {}
-    for name in SHORTENING:
-        limit, own = changes.get(f"train.{name}"), getattr(train, name)
+    for name in ("epochs", "limit_batches"):
+        limit, planned = changes.get(f"train.{name}"), getattr(train, name)
         is_asked = f"train.{name}" in options and f"pretrain.train.{name}" not in changes
-        if is_asked and limit is not None and (own is None or limit < own):
+        if is_asked and limit is not None and (planned is None or limit < planned):
             lowered[f"pretrain.train.{name}"] = limit
     if lowered:
         given = " and ".join(options[field.removeprefix("pretrain.")] for field in lowered)

@@ -8,35 +8,23 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit, emit_json, say, table
-from vitcli.cli.options import (
-    DATA_HELP,
-    DataDir,
-    Json,
-    Offline,
-    SkipBad,
-    Yes,
-    group,
-    with_code,
-)
+from vitcli.cli.options import DATA_HELP, DataDir, Json, Offline, SkipBad, Yes, group, with_code
 from vitcli.runner.text import listed, percent, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
     from vitcli.runner.data.check import FolderCheck
-    from vitcli.runner.data.load import DataInfo, DataStatus
+    from vitcli.runner.data.load import DataStatus
 
+KNOWN = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
+"""What is known of a data set without reading images."""
 NUM_LISTED = 10
 """Number of files or pairs of a kind that a check names."""
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATASET",
-        help=DATA_HELP,
-        autocompletion=complete.data_set,
-    ),
+    str, typer.Argument(metavar="DATASET", help=DATA_HELP, autocompletion=complete.data_set)
 ]
 
 
@@ -51,26 +39,21 @@ def ls(json: Json = False) -> None:
     from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
-    found = [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
+    facts, rows = [], []
+    for name in DATA_SETS:
+        info, status = describe_data(DataSpec(name=name)), data_status(name)
+        known = {field: getattr(info, field) for field in KNOWN}
+        facts.append(known | status_document(status))
+        height, width = info.img_size
+        counts = [f"{count:,}" for count in (info.num_classes, info.num_train, info.num_test)]
+        place = "not here" if status.kind == "missing" else describe_place(status)
+        rows.append([name, f"{height}x{width}x{info.in_chans}", *counts, place])
     if json:
-        emit_json([info_document(info) | status_document(status) for info, status in found])
+        emit_json(facts)
         return
-    header = ["name", "size", "classes", "train", "test", "where"]
-    emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
+    emit(table(["name", "size", "classes", "train", "test", "where"], rows, numeric=[2, 3, 4]))
     say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
     say("next: vitcli data get DATASET, vitcli data info DATASET")
-
-
-def info_document(info: "DataInfo") -> dict[str, Any]:
-    """Return what is known without reading images, as JSON values."""
-    return {
-        "name": info.name,
-        "img_size": list(info.img_size),
-        "in_chans": info.in_chans,
-        "num_classes": info.num_classes,
-        "num_train": info.num_train,
-        "num_test": info.num_test,
-    }
 
 
 def status_document(status: "DataStatus") -> dict[str, Any]:
@@ -80,14 +63,6 @@ def status_document(status: "DataStatus") -> dict[str, Any]:
         "place": None if status.place is None else str(status.place),
         "decoded": [str(path) for path in status.decoded],
     }
-
-
-def table_row(info: "DataInfo", status: "DataStatus") -> list[str]:
-    """Return one row of the table."""
-    height, width = info.img_size
-    counts = [f"{count:,}" for count in (info.num_classes, info.num_train, info.num_test)]
-    place = "not here" if status.kind == "missing" else describe_place(status)
-    return [info.name, f"{height}x{width}x{info.in_chans}", *counts, place]
 
 
 def describe_place(status: "DataStatus") -> str:
@@ -138,11 +113,11 @@ def info(
     if picture is not None:
         write_contact_sheet(data, picture)
         say(f"wrote {picture}")
-    found = document(status, data)
+    facts = document(status, data)
     if json:
-        emit_json(found | {"picture": picture})
+        emit_json(facts | {"picture": picture})
         return
-    emit(format_report(status, found))
+    emit(format_report(status, facts))
     words = ["vitcli", "train", *own_code.options(), "--data", name]
     words += ["--data-dir", str(data_dir)] if data_dir else []
     say(f"next: {shlex.join(words + ['--skip-bad'] * skip_bad)}")
@@ -173,26 +148,22 @@ def document(status: "DataStatus", data: "DataSet") -> dict[str, Any]:
     }
 
 
-def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
-    """Return the document of a data set as text."""
-    height, width = found["img_size"]
-    mean, std = (", ".join(f"{value:.4f}" for value in found[name]) for name in ("mean", "std"))
+def format_report(status: "DataStatus", facts: dict[str, Any]) -> str:
+    height, width = facts["img_size"]
+    mean, std = (", ".join(f"{value:.4f}" for value in facts[name]) for name in ("mean", "std"))
     lines = [
-        f"name      {found['name']}",
+        f"name      {facts['name']}",
         f"where     {describe_place(status)}",
-        f"images    {found['num_train']:,} for training, {found['num_test']:,} for testing",
-        f"size      {height}x{width}, {quantity(found['in_chans'], 'channel')}",
+        f"images    {facts['num_train']:,} for training, {facts['num_test']:,} for testing",
+        f"size      {height}x{width}, {quantity(facts['in_chans'], 'channel')}",
         f"mean      {mean}   (of the training images, pixels from 0 to 1)",
         f"std       {std}",
-        f"hash      {found['data_hash']}",
+        f"hash      {facts['data_hash']}",
     ]
-    counts = found["images_per_class"].values()
-    rows = [
-        [name, f"{train:,}", f"{test:,}"]
-        for name, train, test in zip(found["class_names"], *counts, strict=True)
-    ]
+    columns = [facts["class_names"], *facts["images_per_class"].values()]
+    rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in zip(*columns, strict=True)]
     lines += ["", table(["class", "train", "test"], rows, numeric=[1, 2])]
-    return "\n".join([*lines, *(["", found["note"]] if found["note"] else [])])
+    return "\n".join([*lines, *(["", facts["note"]] if facts["note"] else [])])
 
 
 @commands.command()

@@ -50,12 +50,7 @@ Gpus = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "-j",
-        "--jobs",
-        min=1,
-        max=256,
-        help="Number of trials at once.",
-        show_default=False,
+        "-j", "--jobs", min=1, max=256, help="Number of trials at once.", show_default=False
     ),
 ]
 Pin = Annotated[
@@ -89,11 +84,9 @@ def read_options(
 ) -> "Options":
     """Return how trials are trained."""
     from vitcli.runner.study.plan import Options
+    from vitcli.runner.trackers import check_trackers
 
-    if track:
-        from vitcli.runner.trackers.live import check_trackers
-
-        check_trackers(track)
+    check_trackers(track or ())
     return Options(
         jobs=jobs,
         pin=pin,
@@ -111,13 +104,13 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The keyword-only ones come last.
     """
-    own = inspect.signature(command)
+    signature = inspect.signature(command)
     added = inspect.signature(read_options).parameters
-    last = [each for each in added.values() if each.kind is each.KEYWORD_ONLY]
+    last = [option for option in added.values() if option.kind is option.KEYWORD_ONLY]
+    first = [option for option in added.values() if option not in last]
     parameters: list[inspect.Parameter] = []
-    for each in own.parameters.values():
-        is_place = each.name == "options"
-        parameters += [e for e in added.values() if e not in last] if is_place else [each]
+    for parameter in signature.parameters.values():
+        parameters += first if parameter.name == "options" else [parameter]
     parameters += last
 
     @functools.wraps(command)
@@ -126,8 +119,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, options=options)
 
     changed: Any = with_options  # typer reads both attributes
-    changed.__signature__ = own.replace(parameters=parameters)
-    changed.__annotations__ = {each.name: each.annotation for each in parameters}
+    changed.__signature__ = signature.replace(parameters=parameters)
+    changed.__annotations__ = {option.name: option.annotation for option in parameters}
     return with_options
 
 

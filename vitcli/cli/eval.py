@@ -1,50 +1,30 @@
 """`vitcli eval`: the measurement of a trained run."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from enum import StrEnum
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vitcli.cli.console import emit_measured, line_width, say
-from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
+from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run, exclude
 from vitcli.runner.tables import Table, make_table, narrowest
-from vitcli.runner.text import percent
+from vitcli.runner.text import percent, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.metrics.classification import Scores
+    from vitcli.runner.evaluate.probe import Probe
+    from vitcli.runner.evaluate.review import Doubt, Review
     from vitcli.runner.evaluate.scores import Evaluation
-
-
-class Format(StrEnum):
-    """The formats of the output."""
-
-    text = "text"
-    md = "md"
-    csv = "csv"
-    json = "json"
-
+    from vitcli.runner.evaluate.zero_shot import ZeroShot
 
 KNOWN = ("class", "accuracy", "precision")
 """The first columns of the table of classes. The accuracy of a class is its recall."""
-
-
-class Probe(StrEnum):
-    """The classifiers on frozen features."""
-
-    linear = "linear"
-    knn = "knn"
-
-
-class Split(StrEnum):
-    """The splits of a data set."""
-
-    test = "test"
-    val = "val"
-    train = "train"
-
+PROBES = {"linear": "linear probe", "knn": "k-NN probe"}
+ASSIGNED = ("class", "images", "accuracy", "assigned")
+DOUBT = ("name", "given", "given_probability", "predicted", "predicted_probability")
 
 MinAccuracy = Annotated[
     float | None,
@@ -53,7 +33,7 @@ MinAccuracy = Annotated[
     ),
 ]
 ProbeKind = Annotated[
-    Probe | None,
+    Literal["linear", "knn"] | None,
     typer.Option(
         help="Measure a classifier on the frozen encoder's features: logistic regression, or"
         " the 20 nearest neighbours.",
@@ -97,7 +77,9 @@ ClassNames = Annotated[
 
 def evaluate(
     run: Run,
-    split: Annotated[Split, typer.Option(help="Images to measure.")] = Split.test,
+    split: Annotated[
+        Literal["test", "val", "train"], typer.Option(help="Images to measure.")
+    ] = "test",
     tta: Annotated[
         bool,
         typer.Option("--tta", help="Average over each image and its mirror image.", hidden=True),
@@ -106,7 +88,10 @@ def evaluate(
         int | None,
         typer.Option(help="Step of the checkpoint.", show_default="last", hidden=True),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
+    form: Annotated[
+        Literal["text", "md", "csv", "json"],
+        typer.Option("--format", help="Format of the output."),
+    ] = "text",
     predictions: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", help="File for logits and labels.", hidden=True),
@@ -131,9 +116,9 @@ def evaluate(
       vitcli eval quickstart --probe linear
       vitcli eval quickstart --review
     """
-    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.errors import CheckError, ConfigError
 
-    form = Format.json if json else form
+    form = "json" if json else form
     common: dict[str, Any] = {
         "split": split,
         "step": step,
@@ -142,47 +127,56 @@ def evaluate(
         "limit_batches": limit_batches,
         "offline": offline,
     }
-    accuracy: float | None
-    given = {
-        "--review": review,
-        "--probe": probe,
-        "--zero-shot": zero_shot,
-        "--tta": tta,
-        "--predictions": predictions,
-    }
+    ways = {"--review": review, "--probe": probe, "--zero-shot": zero_shot}
+    exclude(ways | {"--tta": tta})
+    exclude(ways | {"--predictions": predictions})
     if classes is not None and not zero_shot:
         raise ConfigError("--classes names the classes for --zero-shot; add --zero-shot")
-    if probe is None:
-        refuse_labels(labels)
+    if labels is not None and probe is None:
+        raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
+    accuracy: float | None
     if review:
-        refuse_other_options("--review", given)
-        from vitcli.cli.review import print_review
-
         accuracy = print_review(run, form, common)
     elif zero_shot:
-        refuse_other_options("--zero-shot", given)
         accuracy = print_zero_shot(run, classes, form, common)
     elif probe is not None:
-        refuse_other_options("--probe", given)
         accuracy = print_probe(run, probe, labels, form, common)
     else:
         accuracy = print_evaluation(run, tta, predictions, form, common)
-    if min_accuracy is not None:
-        check_accuracy(run, accuracy, min_accuracy)
+    if min_accuracy is None:
+        return
+    if accuracy is None:
+        raise ConfigError(
+            f"--min-accuracy: {run} is not a classifier, or no image has one of the classes;"
+            " add --probe linear"
+        )
+    if accuracy < min_accuracy:
+        raise CheckError(
+            f"{run}: accuracy {percent(accuracy)} is below --min-accuracy {min_accuracy}"
+        )
+
+
+def interval_row(interval: Sequence[float], split: str) -> tuple[str, str]:
+    low, high = map(percent, interval)
+    return "95 % interval", f"{low} to {high} (sampling error of the {split} images only)"
 
 
 def print_evaluation(
-    run: str, tta: bool, predictions: Path | None, form: Format, common: dict[str, Any]
+    run: str, tta: bool, predictions: Path | None, form: str, common: dict[str, Any]
 ) -> float | None:
     """Measure and print what the task measures; return the accuracy if it classifies."""
     from vitcli.runner.evaluate.scores import evaluate_run
 
-    found = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
-    emit_measured(form, document(found), tables(found, form), csv_rows(found))
-    if found.scores is None:
+    evaluation = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
+    main = make_table(["run", evaluation.run.name], measures(evaluation))
+    rows = csv_rows(evaluation)
+    scores, names = evaluation.scores, evaluation.class_names
+    if scores is None:
+        emit_measured(form, document(evaluation), [main], rows)
         return None
-    warn_if_no_better(found.scores, found.class_names)
-    return found.scores.accuracy
+    emit_measured(form, document(evaluation), [main, class_table(rows[1:], names, form)], rows)
+    warn_if_no_better(scores, names)
+    return scores.accuracy
 
 
 def warn_if_no_better(scores: "Scores", names: Sequence[str]) -> None:
@@ -206,88 +200,29 @@ def balance(scores: "Scores", names: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def print_probe(
-    run: str, kind: Probe, labels: int | None, form: Format, common: dict[str, Any]
-) -> float:
-    """Measure and print a probe; return its accuracy."""
-    from vitcli.cli import probe
-    from vitcli.cli.live import stages
-    from vitcli.runner.evaluate.probe import probe_run
-
-    with stages() as on_stage:
-        found = probe_run(
-            run, kind.value, labels=labels, on_message=say, on_stage=on_stage, **common
-        )
-    emit_measured(form, probe.document(found), probe.tables(found), probe.csv_rows(found))
-    return found.trained.accuracy
-
-
-def print_zero_shot(
-    run: str, classes: str | None, form: Format, common: dict[str, Any]
-) -> float | None:
-    """Measure and print zero-shot classification; return its accuracy, if images have labels."""
-    from vitcli.cli import zero_shot
-    from vitcli.runner.evaluate.zero_shot import zero_shot_run
-
-    names = None if classes is None else classes.split(",")
-    found = zero_shot_run(run, names, on_message=say, **common)
-    tables = zero_shot.tables(found)
-    emit_measured(form, zero_shot.document(found), tables, zero_shot.csv_rows(found))
-    return found.accuracy
-
-
-def refuse_other_options(option: str, given: dict[str, Any]) -> None:
-    """Raise ConfigError for options that ``option`` does not take."""
-    from vitcli.runner.errors import ConfigError
-
-    for name, value in given.items():
-        if value and name != option:
-            raise ConfigError(f"{option} does not take {name}; leave out one of them")
-
-
-def refuse_labels(labels: int | None) -> None:
-    """Raise ConfigError for ``--labels`` without a probe."""
-    from vitcli.runner.errors import ConfigError
-
-    if labels is not None:
-        raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
-
-
-def check_accuracy(run: str, accuracy: float | None, least: float) -> None:
-    """Raise CheckError if the accuracy is lower than ``--min-accuracy``."""
-    from vitcli.runner.errors import CheckError, ConfigError
-
-    if accuracy is None:
-        raise ConfigError(
-            f"--min-accuracy: {run} is not a classifier, or no image has one of the classes;"
-            " add --probe linear"
-        )
-    if accuracy < least:
-        raise CheckError(f"{run}: accuracy {percent(accuracy)} is below --min-accuracy {least}")
-
-
-def document(found: "Evaluation") -> dict[str, Any]:
+def document(evaluation: "Evaluation") -> dict[str, Any]:
     """Return the measurement as JSON values; docs/how-to/runs.md states their names."""
-    about = {"run": str(found.run.path), "split": found.split, "tta": found.tta}
-    size = {"num_images": found.num_images, "parameters": found.parameters}
+    run, split = evaluation.run, evaluation.split
+    about = {"run": str(run.path), "split": split, "tta": evaluation.tta}
+    size = {"num_images": evaluation.num_images, "parameters": evaluation.parameters}
     trained = {
         key: value
-        for key, value in (found.run.read("result.json") or found.run.reached()).items()
+        for key, value in (run.read("result.json") or run.reached()).items()
         if key in ("epochs", "train_seconds", "images_per_second")
     }
-    if (scores := found.scores) is None:
-        numbers = {f"{found.split}_{name}": value for name, value in found.measured.items()}
+    if (scores := evaluation.scores) is None:
+        numbers = {f"{split}_{name}": value for name, value in evaluation.measured.items()}
         return about | numbers | size | trained
     return {
         **about,
-        f"{found.split}_accuracy": scores.accuracy,
+        f"{split}_accuracy": scores.accuracy,
         "accuracy_interval_95": list(scores.accuracy_interval),
         "balanced_accuracy": scores.balanced_accuracy,
-        "largest_class": found.class_names[scores.majority[0]],
+        "largest_class": evaluation.class_names[scores.majority[0]],
         "largest_class_share": scores.majority[1],
-        **further(found),
+        **further(evaluation),
         **size,
-        "class_names": list(found.class_names),
+        "class_names": list(evaluation.class_names),
         "per_class_accuracy": list(scores.per_class),
         "per_class_precision": list(scores.precision),
         "confusion": [list(row) for row in scores.confusion],
@@ -295,77 +230,71 @@ def document(found: "Evaluation") -> dict[str, Any]:
     }
 
 
-def measures(found: "Evaluation") -> list[tuple[str, str]]:
+def measures(evaluation: "Evaluation") -> list[tuple[str, str]]:
     """Return the main numbers as rows of text."""
     from vitcli.core.spec.metrics import METRICS
 
-    images = f"of {found.num_images:,} {found.split} images"
-    parameters = ("parameters", f"{found.parameters:,}")
-    if (scores := found.scores) is None:
-        value = found.headline.text(found.measured[found.headline.name])
-        others = {n: v for n, v in found.measured.items() if n != found.headline.name}
-        rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in others.items()]
-        return [(found.headline.label, f"{value} {images}"), *rows, parameters]
-    low, high = (percent(bound) for bound in scores.accuracy_interval)
+    headline, measured = evaluation.headline, evaluation.measured
+    images = f"of {evaluation.num_images:,} {evaluation.split} images"
+    parameters = ("parameters", f"{evaluation.parameters:,}")
+    if (scores := evaluation.scores) is None:
+        first = (headline.label, f"{headline.text(measured[headline.name])} {images}")
+        others = [(name, value) for name, value in measured.items() if name != headline.name]
+        rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in others]
+        return [first, *rows, parameters]
     return [
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
-        ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
-        *balance(scores, found.class_names),
+        interval_row(scores.accuracy_interval, evaluation.split),
+        *balance(scores, evaluation.class_names),
         *[
-            (METRICS[name].label, METRICS[name].text(n))
-            for name, n in further(found).items()
+            (METRICS[name].label, METRICS[name].text(value))
+            for name, value in further(evaluation).items()
             if name != "balanced_accuracy"
         ],
         parameters,
     ]
 
 
-def further(found: "Evaluation") -> dict[str, float]:
+def further(evaluation: "Evaluation") -> dict[str, float]:
     """Return what the table of metrics has of a classification beside the accuracy."""
     from vitcli.core.spec.metrics import METRICS
 
     names = [n for n, metric in METRICS.items() if metric.of_logits and n != "accuracy"]
     names.sort(key=lambda name: name != "top5_accuracy")
-    return {name: found.measured[name] for name in names if name in found.measured}
+    return {name: evaluation.measured[name] for name in names if name in evaluation.measured}
 
 
-PerClass = tuple[str, float | None, float | None, tuple[int, ...]]
-"""Name, accuracy, precision, and how often each class was predicted."""
+def csv_rows(evaluation: "Evaluation") -> list[Sequence[Any]]:
+    """Return a header and a row per class: accuracy, precision and the counts of the predictions.
 
-
-def per_class(found: "Evaluation") -> list[PerClass]:
-    """Return what is known of each class; nothing without a classifier."""
-    if found.scores is None:
-        return []
-    scores = found.scores
-    numbers = found.class_names, scores.per_class, scores.precision, scores.confusion
-    return list(zip(*numbers, strict=True))
-
-
-def classes(found: "Evaluation") -> list[list[str]]:
-    """Return one row per class: name, accuracy, precision, and counts of the predicted classes."""
-    rows = []
-    for name, share, precision, counts in per_class(found):
-        accuracy = "no images" if share is None else percent(share, 1)
-        share_right = "not predicted" if precision is None else percent(precision, 1)
-        rows.append([name, accuracy, share_right, *[str(count) for count in counts]])
-    return rows
-
-
-def tables(found: "Evaluation", form: str) -> list[Table]:
-    """Return the table of the main numbers and, for a classifier, the confusion matrix.
-
-    As text, the matrix of more than 20 classes has only the columns ``KNOWN``.
+    Without a classifier there is a row per number: its name as in JSON, and its value.
     """
-    main = make_table(["run", found.run.name], measures(found))
-    if found.scores is None:
-        return [main]
-    head, rows = [*KNOWN, *found.class_names], classes(found)
-    if form != "text":
-        return [main, make_table(head, rows, range(1, len(head)))]
-    if len(rows) > 20:
-        return [main, make_table(KNOWN, [row[: len(KNOWN)] for row in rows], [1, 2])]
-    return [main, matrix(found.class_names, rows)]
+    if (scores := evaluation.scores) is None:
+        numbers = evaluation.measured.items()
+        return [["name", "value"], *[(f"{evaluation.split}_{name}", n) for name, n in numbers]]
+    names = evaluation.class_names
+    columns = zip(names, scores.per_class, scores.precision, scores.confusion, strict=True)
+    return [[*KNOWN, *names], *[[*cells, *counts] for *cells, counts in columns]]
+
+
+def class_table(rows: Sequence[Sequence[Any]], names: Sequence[str], form: str) -> Table:
+    """Return the table of classes with the confusion matrix.
+
+    As text, more than 20 classes have only the columns ``KNOWN``.
+    """
+    cells = [
+        [
+            name,
+            "no images" if share is None else percent(share, 1),
+            "not predicted" if precision is None else percent(precision, 1),
+            *map(str, counts),
+        ]
+        for name, share, precision, *counts in rows
+    ]
+    if form == "text" and len(cells) <= 20:
+        return matrix(names, cells)
+    head = [*KNOWN, *names] if form != "text" else KNOWN
+    return make_table(head, [row[: len(head)] for row in cells], range(1, len(head)))
 
 
 def matrix(names: Sequence[str], rows: list[list[str]]) -> Table:
@@ -380,20 +309,160 @@ def matrix(names: Sequence[str], rows: list[list[str]]) -> Table:
     wide = [*KNOWN, *names], rows
     short = [*KNOWN, *numbers], numbered
     least = [*KNOWN[:-1], *numbers], [row[: size - 1] + row[size:] for row in numbered]
-    found = [make_table(head, cells, range(1, len(head))) for head, cells in (wide, short, least)]
-    fits = (each for each in found if width is None or narrowest(each) <= width)
-    return replace(next(fits, found[-1]), caption="rows: true class, columns: predicted")
+    tables = [make_table(head, cells, range(1, len(head))) for head, cells in (wide, short, least)]
+    fits = (table for table in tables if width is None or narrowest(table) <= width)
+    return replace(next(fits, tables[-1]), caption="rows: true class, columns: predicted")
 
 
-def csv_rows(found: "Evaluation") -> Iterator[Sequence[Any]]:
-    """Yield a header and a row per class: accuracy and confusion matrix.
+def print_probe(
+    run: str, kind: str, labels: int | None, form: str, common: dict[str, Any]
+) -> float:
+    from vitcli.cli.live import stages
+    from vitcli.runner.evaluate.probe import probe_run
 
-    Without a classifier there is a row per number: its name as in JSON, and its value.
-    """
-    if found.scores is None:
-        yield ["name", "value"]
-        yield from ((f"{found.split}_{name}", value) for name, value in found.measured.items())
-        return
-    yield [*KNOWN, *found.class_names]
-    for name, share, precision, counts in per_class(found):
-        yield [name, share, precision, *counts]
+    with stages() as on_stage:
+        probe = probe_run(run, kind, labels=labels, on_message=say, on_stage=on_stage, **common)
+    numbers = []
+    rows: list[list[Any]] = [["encoder", "accuracy", "low", "high", "labels", "images"]]
+    for name, score in (("trained", probe.trained), ("random-init", probe.untrained)):
+        strength = {} if score.strength is None else {"l2_strength": score.strength}
+        interval = {"accuracy_interval_95": list(score.interval)}
+        numbers.append({"accuracy": score.accuracy, **interval, **strength})
+        rows.append([name, score.accuracy, *score.interval, probe.num_labels, probe.num_images])
+    document = {
+        "run": str(probe.run.path),
+        "probe": probe.kind,
+        "split": probe.split,
+        **numbers[0],
+        "random_init": numbers[1],
+        "num_labels": probe.num_labels,
+        "num_images": probe.num_images,
+        "num_features": probe.num_features,
+    }
+    table = make_table(["run", probe.run.name], probe_measures(probe))
+    emit_measured(form, document, [table], rows)
+    return probe.trained.accuracy
+
+
+def probe_measures(probe: "Probe") -> list[tuple[str, str]]:
+    accuracy, untrained = percent(probe.trained.accuracy), percent(probe.untrained.accuracy)
+    first, last = map(percent, probe.untrained.interval)
+    rows = [
+        (PROBES[probe.kind], f"{accuracy} of {probe.num_images:,} {probe.split} images"),
+        interval_row(probe.trained.interval, probe.split),
+        ("random-init encoder", f"{untrained} ({first} to {last}), the same probe"),
+        ("labels", f"{probe.num_labels:,} training images"),
+        ("features", f"{probe.num_features:,} of the frozen encoder"),
+    ]
+    if (strength := probe.trained.strength) is not None:
+        how = "chosen on held-out training images"
+        why = how if probe.trained.is_chosen else "too few labels to choose one"
+        rows.append(("L2 strength", f"{strength:g} ({why})"))
+    return rows
+
+
+def print_zero_shot(run: str, names: str | None, form: str, common: dict[str, Any]) -> float | None:
+    """Measure and print zero-shot classification; return its accuracy, if images have labels."""
+    from vitcli.runner.evaluate.zero_shot import zero_shot_run
+
+    classes = None if names is None else names.split(",")
+    result = zero_shot_run(run, classes, on_message=say, **common)
+    document = {
+        "run": str(result.run.path),
+        "split": result.split,
+        "zero_shot_accuracy": result.accuracy,
+        "accuracy_interval_95": result.interval and list(result.interval),
+        "num_images": result.num_images,
+        "num_labelled": result.num_labelled,
+        "classes": [asdict(row) for row in result.classes],
+    }
+    cells = [
+        [
+            row.name,
+            "-" if row.num_images is None else f"{row.num_images:,}",
+            "-" if row.accuracy is None else percent(row.accuracy, 1),
+            f"{row.num_assigned:,}",
+        ]
+        for row in result.classes
+    ]
+    main = make_table(["run", result.run.name], zero_shot_measures(result))
+    rows = [(row.name, row.num_images, row.accuracy, row.num_assigned) for row in result.classes]
+    tables = [main, make_table(ASSIGNED, cells, numeric=[1, 2, 3])]
+    emit_measured(form, document, tables, [ASSIGNED, *rows])
+    return result.accuracy
+
+
+def zero_shot_measures(result: "ZeroShot") -> list[tuple[str, str]]:
+    images = f"{result.num_images:,} {result.split} images"
+    if result.accuracy is None or result.interval is None:
+        return [("zero-shot accuracy", f"none: the data set has no class of these; {images}")]
+    rows = [
+        ("zero-shot accuracy", f"{percent(result.accuracy)} of {result.num_labelled:,} images"),
+        interval_row(result.interval, result.split),
+    ]
+    if others := result.num_images - result.num_labelled:
+        rows.append(("other classes", f"{others:,} of {images}, not in the accuracy"))
+    return rows
+
+
+def print_review(run: str, form: str, common: dict[str, Any]) -> float:
+    """Write the page of a review and print what is on it; return the accuracy."""
+    from vitcli.cli.live import stages
+    from vitcli.runner.data.listing import own_path, split_of
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.evaluate.review import review_run
+    from vitcli.runner.visualize.review_page import write_review
+
+    if common["split"] != "test":
+        raise ConfigError("--review shows the test and the training images; leave out --split")
+    options = {name: value for name, value in common.items() if name != "split"}
+    with stages() as on_stage:
+        review = review_run(run, on_message=say, on_stage=on_stage, **options)
+    page = write_review(review, common["data_dir"])
+    copies = [doubt for pair in review.copies for doubt in pair]
+    lists = {"errors": review.errors, "suspects": review.suspects, "copies": copies}
+    rows = [[name, *_fields(doubt).values()] for name, doubts in lists.items() for doubt in doubts]
+    table = make_table(["run", review.found.run.name], [*review_rows(review), ("page", str(page))])
+    emit_measured(form, review_document(review, page), [table], [["list", *DOUBT], *rows])
+    say(f"next: open {page} in a browser")
+    name = review.found.spec.data.name
+    if name.startswith("imagefolder:") and (root := own_path(name, common["data_dir"])):
+        splits = [path for path in sorted(root.iterdir()) if split_of(path.name) == "test"]
+        pictures = shlex.quote(str(next((path for path in splits if path.is_dir()), root)))
+        say(f"next: {review.found.run.command('predict')} {pictures} --reject 0.8 --format csv")
+    return review.accuracy
+
+
+def review_document(review: "Review", page: Path) -> dict[str, Any]:
+    return {
+        "run": str(review.found.run.path),
+        "page": str(page),
+        "num_test": review.num_test,
+        "num_errors": review.num_errors,
+        "temperature": review.temperature,
+        "errors": [_fields(doubt) for doubt in review.errors],
+        "num_checked": review.num_checked,
+        "num_suspects": review.num_suspects,
+        "suspects": [_fields(doubt) for doubt in review.suspects],
+        "num_copies": review.num_copies,
+        "copies": [[_fields(doubt) for doubt in pair] for pair in review.copies],
+        "notes": review.notes,
+    }
+
+
+def _fields(doubt: "Doubt") -> dict[str, Any]:
+    return {field: getattr(doubt, field) for field in DOUBT}
+
+
+def review_rows(review: "Review") -> list[tuple[str, str]]:
+    copies = "not compared" if review.num_copies is None else quantity(review.num_copies, "pair")
+    suspects = "not checked"
+    if review.num_checked:
+        total = quantity(review.num_checked, "training image")
+        suspects = f"{review.num_suspects:,} of {total}, by probes that have not seen them"
+    return [
+        ("errors", f"{review.num_errors:,} of {quantity(review.num_test, 'test image')}"),
+        ("suspect labels", suspects),
+        ("copies with two labels", copies),
+        *[("note", note) for note in review.notes],
+    ]

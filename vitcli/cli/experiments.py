@@ -44,11 +44,11 @@ def ls(json: Json = False) -> None:
     """
     from vitcli.runner.experiment.listing import list_experiments
 
-    found = list_experiments()
+    files = list_experiments()
     if json:
-        emit_json([asdict(each) for each in found])
+        emit_json([asdict(file) for file in files])
         return
-    rows = [[each.name, each.kind, " ".join(each.question.split())] for each in found]
+    rows = [[file.name, file.kind, " ".join(file.question.split())] for file in files]
     emit(table(["name", "kind", "question"], rows))
     say("next: vitcli experiments show NAME, vitcli train NAME, vitcli ablate STUDY")
 

@@ -1,26 +1,15 @@
 """`vitcli export`: a trained model in the formats of other programs."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from vitcli.cli.console import emit, emit_json
 from vitcli.cli.options import Json, Run, refuse_empty
 
-
-class Format(StrEnum):
-    """The formats of an exported model."""
-
-    onnx = "onnx"
-    safetensors = "safetensors"
-    pt2 = "pt2"
-    card = "card"
-
-
 FormatOption = Annotated[
-    Format,
+    Literal["onnx", "safetensors", "pt2", "card"],
     typer.Option(
         "--format",
         help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
@@ -43,7 +32,7 @@ Check = Annotated[
 
 def export(
     run: Run,
-    form: FormatOption = Format.safetensors,
+    form: FormatOption = "safetensors",
     output: Output = None,
     check: Check = True,
     json: Json = False,
@@ -63,7 +52,7 @@ def export(
 
     refuse_empty("-o", output and output.name)
     exported = find_run(run)
-    done = export_run(exported, form.value, output, check=check)
+    done = export_run(exported, form, output, check=check)
     if json:
         emit_json({"run": str(exported.path), **done})
         return
@@ -72,5 +61,5 @@ def export(
     shown = done | {"bytes": f"{done['bytes']:,}", "difference": measured or "not measured"}
     for label, value in shown.items():
         emit(f"{label:<15}{value}")
-    following = Format.safetensors if form is Format.card else Format.card
+    following = "safetensors" if form == "card" else "card"
     emit(f"next           {exported.command(f'export --format {following}')}")

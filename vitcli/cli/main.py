@@ -4,8 +4,7 @@ import errno
 import logging
 import os
 import sys
-from traceback import walk_tb
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
@@ -28,15 +27,15 @@ from vitcli.cli import (
     search,
     table,
     train,
-    usage,
     visualize,
 )
 from vitcli.cli.console import escape_unprintable, say, silence_stdout
-from vitcli.cli.options import Quiet, Verbose, group, restore_docstrings, set_talk, with_code
-from vitcli.cli.usage import UsageError, is_help
+from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__, source_commit
 
+UsageError = cast(type[Exception], typer.BadParameter.__base__)
+"""The error that Typer raises for a wrong command line. Typer exports only a subclass of it."""
 SPIN_COUNT = "20000"
 """Number of iterations for which a waiting thread of libgomp spins. libgomp's default of 300,000 is
 faster on idle cores, but much slower if another program runs. 1,000 is slower on idle cores, but
@@ -55,8 +54,6 @@ RESOURCES = (
     *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),
 )
 """Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
-MAPPING_MARKS = ("failed to map segment", "annot allocate memory")
-"""Words of the dynamic linker about a library for which there is no memory."""
 
 
 class Commands(TyperGroup):
@@ -85,11 +82,11 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             stop(error)
         except BaseException as error:  # SystemExit of own code, too
-            found = error if isinstance(error, UserError) else as_user_error(error)
-            if found is None:
+            mistake = error if isinstance(error, UserError) else as_user_error(error)
+            if mistake is None:
                 raise
-            say(f"error: {found}")
-            raise typer.Exit(found.exit_code) from error
+            say(f"error: {mistake}")
+            raise typer.Exit(mistake.exit_code) from error
 
 
 def require_working_folder() -> None:
@@ -107,11 +104,6 @@ def as_user_error(error: BaseException) -> UserError | None:
         return ConfigError(f"{text} (VITCLI_TRACEBACK=1 shows where)")
     if isinstance(error, OSError):
         return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)
-    if isinstance(error, ImportError):
-        is_memory = any(mark in str(error) for mark in MAPPING_MARKS)
-        return ResourceError(f"out of memory: {error}") if is_memory else None
-    if isinstance(error, UnicodeDecodeError):
-        return _as_matplotlibrc_error(error)
     if not isinstance(error, MemoryError | RuntimeError):
         return None
     if "torch" in sys.modules:
@@ -119,14 +111,6 @@ def as_user_error(error: BaseException) -> UserError | None:
 
         return as_resource_error(error)
     return ResourceError("out of memory") if isinstance(error, MemoryError) else None
-
-
-def _as_matplotlibrc_error(error: UnicodeDecodeError) -> UserError | None:
-    for frame, _ in walk_tb(error.__traceback__):
-        if frame.f_globals.get("__name__") == "matplotlib" and "fname" in frame.f_locals:
-            name = frame.f_locals["fname"]
-            return ConfigError(f"{name}: not UTF-8; save it as UTF-8, or rename it")
-    return None
 
 
 def _as_file_error(error: OSError) -> UserError | None:
@@ -148,11 +132,13 @@ def stop(error: KeyboardInterrupt) -> NoReturn:
     raise typer.Exit(130) from error
 
 
-def refuse(error: Exception, context: typer.Context) -> NoReturn:
+def refuse(error: Any, context: typer.Context) -> NoReturn:
     """Print what is wrong in a command line, and exit with code 2."""
-    if is_help(error):
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands was named alone
         raise error
-    say(f"error: {usage.explain(error, context)}")
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    command = (error.ctx or context).command_path
+    say(f"error: {message[:1].lower()}{message[1:]} (see '{command} --help')")
     raise typer.Exit(2) from error
 
 
@@ -213,8 +199,6 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
-    if sys.flags.optimize > 1:
-        restore_docstrings(app)
     escape_unprintable()
     # Waiting threads must not spin for long: if another program needs a core, spinning makes a
     # training several times slower. libgomp reads this variable when torch is imported.

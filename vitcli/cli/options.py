@@ -1,59 +1,40 @@
 """Options that several commands share, and the Typer groups that hold commands."""
 
-import ast
 import inspect
 import os
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import QUIET, only_results
 
-
-class Fit(StrEnum):
-    """The ways to fit a picture to the input size of a model."""
-
-    crop = "crop"
-    pad = "pad"
-    stretch = "stretch"
-
-
 DATA_HELP = "Data set or your own pictures: 'vitcli data ls' lists both."
 TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the best results."
 # Each option is a type, so that it has the same name and help in every command.
 # ``hidden`` ones are shown by ``--help-all``.
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Show size and cost; train nothing."),
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show size and cost; train nothing.")]
 Status = Annotated[bool, typer.Option("--status", help="Show states and results; train nothing.")]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Train again what is finished.")]
-SAVE_HELP = (
-    "Also keep the results in this folder, in files that you can commit; what has a result there is"
-    " not trained again."
-)
 Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help=SAVE_HELP,
+        help="Also keep the results in this folder, in files that you can commit; what has a"
+        " result there is not trained again.",
         show_default="only read experiments/results/trials",
         hidden=True,
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")]
 Epochs = Annotated[
-    int | None,
-    typer.Option(min=0, help="Number of training epochs.", show_default=False),
+    int | None, typer.Option(min=0, help="Number of training epochs.", show_default=False)
 ]
 Caption = Annotated[
     str | None,
@@ -64,14 +45,13 @@ Caption = Annotated[
     ),
 ]
 Details = Annotated[
-    bool,
-    typer.Option("--details", help="Print a second table: how sure differences are."),
+    bool, typer.Option("--details", help="Print a second table: how sure differences are.")
 ]
 Device = Annotated[
     str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 or mps.", show_default=False)
 ]
 FitOption = Annotated[
-    Fit | None,
+    Literal["crop", "pad", "stretch"] | None,
     typer.Option(
         "--fit",
         help="How to fit pictures of another aspect ratio.",
@@ -81,11 +61,7 @@ FitOption = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
-        help=DATA_HELP,
-        show_default=False,
-        autocompletion=complete.data_set,
-    ),
+    typer.Option(help=DATA_HELP, show_default=False, autocompletion=complete.data_set),
 ]
 DataDir = Annotated[
     Path | None,
@@ -196,9 +172,9 @@ def show_whole_help(context: typer.Context, wanted: bool) -> None:
     """Print the help with the options that it does not show to newcomers, and exit."""
     if wanted:
         command = context.command = copy(context.command)
-        parameters: list[Any] = [copy(each) for each in command.params]
-        for each in parameters:
-            each.hidden = False
+        parameters: list[Any] = [copy(parameter) for parameter in command.params]
+        for parameter in parameters:
+            parameter.hidden = False
         command.params = parameters
         typer.echo(context.get_help())
         raise typer.Exit
@@ -217,7 +193,6 @@ RunName = Annotated[
 
 
 def refuse_empty(option: str, value: object) -> None:
-    """Refuse an empty value of an option."""
     if value == "":
         from vitcli.runner.errors import ConfigError
 
@@ -234,7 +209,7 @@ def exclude(given: Mapping[str, object]) -> None:
 
 
 def exclude_useless(given: Mapping[str, object], useless: Mapping[str, Sequence[str]]) -> None:
-    """Refuse options that another one makes useless: ``useless`` names them for each option."""
+    """Refuse the options that another one makes useless."""
     for option, others in useless.items():
         for other in others:
             exclude({option: given[option], other: given[other]})
@@ -246,17 +221,12 @@ def refuse_caption(caption: str | None, form: str) -> None:
 
 def run_folder(name: str | None, output: Path | None) -> Path | None:
     """Return the run folder that ``--name`` or ``-o`` names; None without both."""
-    from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_utf8
-
-    if name is None:
-        require_utf8(output or Path())
-        return output
     from vitcli.runner.run.folder import named_folder
 
-    if output is not None:
-        raise ConfigError("--name and -o both name the run folder; leave out one of them")
-    return named_folder(name)
+    exclude({"--name": name, "-o": output})
+    require_utf8(output or Path())
+    return output if name is None else named_folder(name)
 
 
 def typed_files(options: Mapping[str, Any]) -> set[str]:
@@ -264,22 +234,20 @@ def typed_files(options: Mapping[str, Any]) -> set[str]:
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import find_experiment
 
-    found = set()
-    for name in ("experiment", "study", "name", "names"):
-        value = options.get(name)
-        for each in [value] if isinstance(value, str) else value or ():
+    files = set()
+    for option in ("experiment", "study", "name", "names"):
+        value = options.get(option)
+        for name in [value] if isinstance(value, str) else value or ():
             with suppress(ConfigError):  # the command says what is wrong
-                found.add(str(find_experiment(each)))
-    return found
+                files.add(str(find_experiment(name)))
+    return files
 
 
 def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that also takes ``--code`` and ``--trust-code``."""
 
     @wraps(command)
-    def call(
-        *args: Any, code: list[Path] | None = None, trust_code: bool = False, **options: Any
-    ) -> Any:
+    def call(*args: Any, code: list[Path] | None, trust_code: bool, **options: Any) -> Any:
         from vitcli.runner.experiment import own_code
 
         own_code.state.trusts_copies = trust_code
@@ -295,13 +263,7 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that also takes the options that all commands have."""
 
     @wraps(command)
-    def call(
-        *args: Any,
-        quiet: bool = False,
-        verbose: bool = False,
-        help_all: bool = False,
-        **options: Any,
-    ) -> Any:
+    def call(*args: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> Any:
         set_talk(quiet=quiet, verbose=verbose)
         return command(*args, **options)
 
@@ -350,26 +312,3 @@ def group(*, example: str = "", **options: Any) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         **options,
     )
-
-
-def restore_docstrings(app: typer.Typer) -> None:
-    """Read the docstrings of the commands from their source, where Python has removed them.
-
-    ``python -OO`` and ``PYTHONOPTIMIZE=2`` remove all docstrings. Without the source, the help
-    keeps the options and lacks the descriptions.
-    """
-    for info in [app.registered_callback, *app.registered_commands]:
-        if info and info.callback and not info.callback.__doc__:
-            info.callback.__doc__ = _docstring(info.callback)
-    for part in app.registered_groups:
-        if part.typer_instance:
-            restore_docstrings(part.typer_instance)
-
-
-def _docstring(function: Callable[..., Any]) -> str | None:
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):  # there is no source
-        return None
-    (tree,) = ast.parse(source).body
-    return ast.get_docstring(tree) if isinstance(tree, ast.FunctionDef) else None

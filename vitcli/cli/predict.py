@@ -1,8 +1,7 @@
 """`vitcli predict`: classification of pictures."""
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,14 +13,6 @@ from vitcli.runner.text import percent, quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Prediction
-
-
-class Format(StrEnum):
-    """The formats of the output."""
-
-    text = "text"
-    csv = "csv"
-    json = "json"
 
 
 Top = Annotated[
@@ -54,7 +45,9 @@ def predict(
     reject: Reject = None,
     coverage: Coverage = None,
     fit: FitOption = None,
-    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
+    form: Annotated[
+        Literal["text", "csv", "json"], typer.Option("--format", help="Format of the output.")
+    ] = "text",
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -81,35 +74,35 @@ def predict(
     threshold = None if coverage is None else predictor.set_threshold(coverage)
     files = picture_files(images, say)
     shown = top or (5 if len(files) == 1 else 1)
-    found = predictor.predict_each(files, max(2, shown), fit and fit.value, reject or 0, threshold)
+    found = predictor.predict_each(files, max(2, shown), fit, reject or 0, threshold)
     done = list(counted(found, len(files), "predicting"))
-    failures = [each.error for each in done if each.error]
+    failures = [prediction.error for prediction in done if prediction.error]
     if failures and len(files) == 1:
         raise failures[0]
     for error in failures:
         say(f"error: {error}")
     judged = reject is not None or coverage is not None
-    documents = [document(each, str(chosen.path), shown, judged) for each in done]
+    documents = [document(prediction, str(chosen.path), shown, judged) for prediction in done]
     rows = csv_rows(done, judged)
-    emit_measured(Format.json if json else form, documents, [shown_table(done, shown)], rows)
+    emit_measured("json" if json else form, documents, [shown_table(done, shown)], rows)
     if judged:
         if reject is not None and (reason := why_uncalibrated(chosen)):
             say(f"note: the probabilities are not calibrated: {reason}")
-        accepted = sum(each.is_accepted for each in done)
+        accepted = sum(prediction.is_accepted for prediction in done)
         say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
 
 
-def document(found: "Prediction", run: str, num_top: int, judged: bool) -> dict[str, Any]:
+def document(prediction: "Prediction", run: str, num_top: int, judged: bool) -> dict[str, Any]:
     """Return a prediction as JSON values; ``accepted`` is null unless pictures are judged."""
     return {
-        "image": found.path,
+        "image": prediction.path,
         "run": run,
-        "top": [{"class": name, "probability": share} for name, share in found.top[:num_top]],
-        "accepted": found.is_accepted if judged else None,
-        "set": found.prediction_set,
-        "error": str(found.error) if found.error else None,
+        "top": [{"class": name, "probability": share} for name, share in prediction.top[:num_top]],
+        "accepted": prediction.is_accepted if judged else None,
+        "set": prediction.prediction_set,
+        "error": str(prediction.error) if prediction.error else None,
     }
 
 

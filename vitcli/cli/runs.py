@@ -1,23 +1,37 @@
 """`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import confirmed, emit, emit_exactly, emit_json, say, section, table
+from vitcli.cli.console import (
+    confirmed,
+    emit,
+    emit_exactly,
+    emit_json,
+    line_width,
+    say,
+    section,
+    table,
+    text_of,
+)
 from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, Yes, group
-from vitcli.cli.run_table import run_table
-from vitcli.runner.text import duration
+from vitcli.runner.tables import make_table, narrowest
+from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
+    from vitcli.runner.run.listing import RunSummary
 
 LAST_EPOCHS = 5
+MAX_SETTINGS = 6
+FLOPS = 5
+"""The column of the operations of a run."""
 
 commands = group(
     help="List, watch, compare, export and remove runs; make a page.",
@@ -34,25 +48,7 @@ Runs = Annotated[
 ]
 
 
-class RunState(StrEnum):
-    """The states of a run."""
-
-    running = "running"
-    interrupted = "interrupted"
-    finished = "finished"
-    diverged = "diverged"
-    failed = "failed"
-    damaged = "damaged"
-
-
-class Sort(StrEnum):
-    """The orders of a list of runs."""
-
-    date = "date"
-    accuracy = "accuracy"
-    name = "name"
-
-
+RunState = Literal["running", "interrupted", "finished", "diverged", "failed", "damaged"]
 Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -84,7 +80,7 @@ OfExperiment = Annotated[
     ),
 ]
 Order = Annotated[
-    Sort | None,
+    Literal["date", "accuracy", "name"] | None,
     typer.Option(
         help="Order: oldest first, best result first (a validation result where there is no test"
         " result), or by name.",
@@ -126,9 +122,9 @@ def ls(
         best = {run.path for run in rank(runs)[:top] if run.score is not None}
         runs = [run for run in runs if run.path in best]
     newest = runs[-1:]
-    if sort is Sort.name:
+    if sort == "name":
         runs = sorted(runs, key=lambda run: natural_key(run.name))
-    elif sort is Sort.accuracy or (top and sort is None):
+    elif sort == "accuracy" or (top and sort is None):
         runs = rank(runs)
         newest = runs[:1]
     if reverse:
@@ -147,6 +143,69 @@ def ls(
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
+def run_table(runs: Sequence["RunSummary"]) -> str:
+    """Return the table of runs. If any run does not classify, every result has a label.
+
+    The operations of a run are shown where the line has room for them.
+    """
+    from vitcli.core.spec.task import DEFAULT_TASK
+    from vitcli.runner.run.listing import short_data_name
+
+    one_task = all(run.task == DEFAULT_TASK for run in runs)
+    header = ["run", "data", "state", "accuracy" if one_task else "result"]
+    header += ["parameters", "TFLOP", "time", "settings"]
+    rows = [
+        [
+            run.name,
+            short_data_name(run.data or "-"),
+            state(run),
+            result(run, not one_task),
+            "-" if run.parameters is None else f"{run.parameters:,}",
+            tera(run.flops) or "-",
+            "-" if run.train_seconds is None else duration(run.train_seconds),
+            settings(run),
+        ]
+        for run in runs
+    ]
+    whole = make_table(header, rows, numeric=(3, 4, 5, 6))
+    head, *cells = [[*line[:FLOPS], *line[FLOPS + 1 :]] for line in (header, *rows)]
+    short, width = make_table(head, cells, numeric=(3, 4, 5)), line_width()
+    fits_only_short = width and narrowest(short) <= width < narrowest(whole)
+    return text_of(short if fits_only_short else whole)
+
+
+def state(run: "RunSummary") -> str:
+    """Return the state, with finished and planned epochs such as ``interrupted 3/6``."""
+    if run.state == "finished" or run.epochs_planned is None:
+        return run.state
+    return f"{run.state} {run.epochs}/{run.epochs_planned}"
+
+
+def result(run: "RunSummary", with_label: bool) -> str:
+    """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
+    if run.score is None:
+        return "-"
+    text = run.headline.text(run.score) + (" val" if run.is_validation else "")
+    return f"{run.headline.label} {text}" if with_label else text
+
+
+def settings(run: "RunSummary") -> str:
+    """Return what differs from the experiment, and what no name shows.
+
+    That is the experiment, the weights that the run started from, and the seed.
+    """
+    from vitcli.runner.run.compare import short_setting
+
+    words = [short_setting(field, value) for field, value in run.shown_settings.items()]
+    if len(words) > MAX_SETTINGS:
+        words[MAX_SETTINGS:] = [f"and {len(words) - MAX_SETTINGS} more"]
+    if run.seed and f"seed{run.seed}" not in run.name.split("/"):
+        words.append(f"seed={run.seed}")
+    if run.experiment and run.experiment not in run.name.split("/"):
+        words.insert(0, f"{run.experiment}:" if words else run.experiment)
+    return " ".join(words)
+
+
 @commands.command()
 def show(run: Run, json: Json = False) -> None:
     """Show the state, configuration, last epochs and result of a run.
@@ -160,29 +219,29 @@ def show(run: Run, json: Json = False) -> None:
     from vitcli.runner.run.listing import shown_state
     from vitcli.runner.run.record import readable_metrics, refuse_unreadable
 
-    found = find_run(run)
-    refuse_unreadable(found)
-    state, reason = shown_state(found)
-    status = found.status() | {"state": state, "reason": reason}
-    records = readable_metrics(found)
-    config, meta = changed_fields(found.spec()), found.read("meta.json")
+    folder = find_run(run)
+    refuse_unreadable(folder)
+    state, reason = shown_state(folder)
+    status = folder.status() | {"state": state, "reason": reason}
+    records = readable_metrics(folder)
+    config, meta = changed_fields(folder.spec()), folder.read("meta.json")
     meta.pop("config", None)  # the complete configuration at the start
-    parts = {"config": config, "result": found.read("result.json"), "meta": meta}
+    parts = {"config": config, "result": folder.read("result.json"), "meta": meta}
     if json:
-        head = {"name": found.name, "path": str(found.path), "status": status}
+        head = {"name": folder.name, "path": str(folder.path), "status": status}
         emit_json({**head, **parts, "metrics": records})
         return
-    emit(f"run     {found.name}\nfolder  {found.path}")
+    emit(f"run     {folder.name}\nfolder  {folder.path}")
     emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
     titles = {"config": "config (only fields that differ from the defaults)"}
-    if reached := found.reached():
+    if reached := folder.reached():
         parts = parts | {"result": reached}
         titles["result"] = f"result so far ({reason})"
     for name, values in parts.items():
         known = {key: format_value(key, v) for key, v in values.items() if v is not None}
         emit(f"\n{section(titles.get(name, name), known)}")
     emit(epochs(records))
-    say(f"next: {next_command(found, state)}")
+    say(f"next: {next_command(folder, state)}")
 
 
 def epochs(records: list[dict[str, Any]]) -> str:
@@ -260,19 +319,19 @@ def diff(
     from vitcli.runner.run.folder import find_run
 
     left, right = find_run(one), find_run(other)
-    found = compare_runs(left, right)
+    comparison = compare_runs(left, right)
     if json:
-        emit_json({"a": left.name, "b": right.name, **asdict(found)})
+        emit_json({"a": left.name, "b": right.name, **asdict(comparison)})
         return
     names = [left.name, right.name]
-    for title, pairs in (("config", found.config), ("environment", found.facts)):
+    for title, pairs in (("config", comparison.config), ("environment", comparison.facts)):
         rows = [
             [name, format_value(name, a), format_value(name, b)] for name, (a, b) in pairs.items()
         ]
         emit(f"{table([title, *names], rows)}\n" if rows else f"{title}: the same\n")
     rows = [
         [name, format_value(name, a), format_value(name, b), format_difference(name, a, b)]
-        for name, (a, b) in found.measures.items()
+        for name, (a, b) in comparison.measures.items()
     ]
     emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
     say("note: these are single runs; a different random seed also changes the numbers")
@@ -303,14 +362,19 @@ def verify(runs: Runs, json: Json = False) -> None:
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
 
-    found = {run: verify_run(run) for run in map(find_run, runs)}
+    verdicts_of = {run: verify_run(run) for run in map(find_run, runs)}
     if json:
-        emit_json({run.name: [asdict(verdict) for verdict in found[run]] for run in found})
+        emit_json(
+            {run.name: [asdict(verdict) for verdict in verdicts_of[run]] for run in verdicts_of}
+        )
     else:
-        for run, verdicts in found.items():
+        for run, verdicts in verdicts_of.items():
             rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
             emit(f"run {run.name}\n{table(['state', 'file', 'reason'], rows)}")
-    states = {run.name: {each.state for each in found[run] if each.is_bad} for run in found}
+    states = {
+        run.name: {verdict.state for verdict in verdicts_of[run] if verdict.is_bad}
+        for run in verdicts_of
+    }
     damaged = [name for name in states if states[name] - {"unreadable"}]
     unread = [name for name in states if states[name] == {"unreadable"}]
     if damaged or unread:
@@ -341,16 +405,16 @@ def rm(
     """
     from vitcli.runner.study.remove import find_removal, remove
 
-    found = [find_removal(run) for run in runs]
-    if not yes and not confirmed("runs rm", [each.describe() for each in found]):
+    removals = [find_removal(run) for run in runs]
+    if not yes and not confirmed("runs rm", [removal.describe() for removal in removals]):
         say("nothing was removed")
         return
-    for path in remove(found):
+    for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
     if json:
-        emit_json({"removed": [each.name for each in found]})
+        emit_json({"removed": [removal.name for removal in removals]})
     else:
-        emit("\n".join(f"removed {each.name}" for each in found))
+        emit("\n".join(f"removed {removal.name}" for removal in removals))
 
 
 @commands.command()

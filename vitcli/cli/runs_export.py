@@ -1,24 +1,14 @@
 """`vitcli runs export` and `vitcli runs page`: runs for other programs, and as one page."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import Json, Offline
+from vitcli.cli.options import Json, Offline, exclude
 from vitcli.runner.text import quantity
-
-
-class Format(StrEnum):
-    """The formats of an export, and the trackers that take one."""
-
-    csv = "csv"
-    wandb = "wandb"
-    mlflow = "mlflow"
-    trackio = "trackio"
 
 
 def export(
@@ -31,7 +21,10 @@ def export(
             autocompletion=complete.own_run,
         ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="CSV files or a tracker.")] = Format.csv,
+    form: Annotated[
+        Literal["csv", "wandb", "mlflow", "trackio"],
+        typer.Option("--format", help="CSV files or a tracker."),
+    ] = "csv",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -51,33 +44,28 @@ def export(
     Example:
       vitcli runs export --format csv -o table
     """
-    from vitcli.runner.errors import ConfigError, UserError, summarize_failures
-    from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
-    from vitcli.runner.trackers.live import check_trackers, replay
+    from vitcli.runner.errors import UserError, summarize_failures
+    from vitcli.runner.trackers import check_trackers, find_runs, read_run, replay, write_csv
 
-    if form is not Format.csv:
-        check_trackers([form])
-        if output:
-            raise ConfigError(f"-o is the folder of CSV files; --format {form} writes none")
-    found, read, failures = find_runs(runs or ()), [], []
-    for run in found:
+    exclude({"-o": output, f"--format {form}": form != "csv"})
+    check_trackers([form] if form != "csv" else [])
+    named, exported, failures = find_runs(runs or ()), [], []
+    for run in named:
         try:
-            read.append(read_run(run))
-            if form is not Format.csv:
+            exported.append(read_run(run))
+            if form != "csv":
                 replay(form, run, offline, say)
         except UserError as error:
             say(f"error: {error}")
             failures.append(error)
-    files = []
-    if form is Format.csv and read:
-        files = [str(path) for path in write_csv(read, output or Path("runs-csv"))]
+    files = write_csv(exported, output or Path("runs-csv")) if form == "csv" and exported else []
     if json:
-        emit_json({"files": files, "runs": [run.name for run in read]})
+        emit_json({"files": files, "runs": [run.name for run in exported]})
     elif files:
-        emit("\n".join(files))
+        emit("\n".join(map(str, files)))
     if failures:
-        raise summarize_failures(failures, len(found), "runs could not be exported")
-    say(f"exported {quantity(len(read), 'run')}")
+        raise summarize_failures(failures, len(named), "runs could not be exported")
+    say(f"exported {quantity(len(exported), 'run')}")
 
 
 def page(

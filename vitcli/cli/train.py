@@ -162,7 +162,7 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
-    from vitcli.runner.trackers.live import check_trackers
+    from vitcli.runner.trackers import check_trackers
     from vitcli.runner.train.start import Request
 
     check_trackers(track or ())
@@ -183,7 +183,7 @@ def train(
         "data.name": data,
         "data.skip_bad": skip_bad or None,
         "data.allow_leaks": allow_leaks or None,
-        "data.fit": fit and fit.value,
+        "data.fit": fit,
     }
     changes, options = collect_changes(sets, shortcuts)
     chosen, output, first = choose_experiment(

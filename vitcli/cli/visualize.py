@@ -1,8 +1,7 @@
 """`vitcli visualize`: figures of trained models on one page."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,14 +13,6 @@ from vitcli.runner.tables import ascii_signs
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
     from vitcli.runner.visualize.render import VisualizedRun
-
-
-class FigureFormat(StrEnum):
-    """The file formats of figures."""
-
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
 
 
 Runs = Annotated[
@@ -38,7 +29,9 @@ What = Annotated[
         metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
     ),
 ]
-Form = Annotated[FigureFormat, typer.Option("--format", help="File format of the figures.")]
+Form = Annotated[
+    Literal["png", "svg", "pdf"], typer.Option("--format", help="File format of the figures.")
+]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")]
 NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
 
@@ -46,7 +39,7 @@ NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to av
 def visualize(
     runs: Runs,
     what: What = None,
-    form: Form = FigureFormat.png,
+    form: Form = "png",
     output: Output = Path("figures"),
     num_images: NumImages = 500,
     device: Device = "auto",
@@ -69,8 +62,8 @@ def visualize(
 
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
-    found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    searched = searched_in_folders(found)
+    chosen = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
+    searched = searched_in_folders(chosen)
 
     def load(run: "RunDir") -> TrainedRun:
         tested = load_trained_run(
@@ -85,20 +78,20 @@ def visualize(
         return tested
 
     done, failed = visualize_runs(
-        found,
+        chosen,
         names,
         output,
-        form.value,
+        form,
         load=load,
-        on_figure=report_figure,
-        on_failure=report_failure,
+        on_figure=lambda name, outcome: say(f"  {name:<13} {outcome}"),
+        on_failure=lambda error: say(f"error: {error}"),
     )
     if json:
-        emit_json([document(each) for each in done])
+        emit_json([document(run) for run in done])
     elif done:
         emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
     if failed:
-        raise summarize_failures(failed, len(found), "runs could not be drawn")
+        raise summarize_failures(failed, len(chosen), "runs could not be drawn")
 
 
 def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
@@ -111,34 +104,25 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     from vitcli.runner.data.listing import own_path
 
     names = {run: str(run.read("meta.json").get("data")) for run in runs}
-    found = [run for run in runs if names[run] in CATALOGUE]
-    return found or [run for run in runs if own_path(names[run])]
+    searched = [run for run in runs if names[run] in CATALOGUE]
+    return searched or [run for run in runs if own_path(names[run])]
 
 
-def report_figure(name: str, outcome: str) -> None:
-    say(f"  {name:<13} {outcome}")
-
-
-def report_failure(error: Exception) -> None:
-    say(f"error: {error}")
-
-
-def document(each: "VisualizedRun") -> dict[str, Any]:
-    """Return the numbers and files of one run as JSON values."""
+def document(run: "VisualizedRun") -> dict[str, Any]:
     return {
-        **each.numbers,
-        "run": str(each.tested.run.path),
-        "files": {name: str(path) for name, path in each.files.items()},
-        "skipped": dict(each.skipped),
+        **run.numbers,
+        "run": str(run.tested.run.path),
+        "files": {name: str(path) for name, path in run.files.items()},
+        "skipped": dict(run.skipped),
     }
 
 
-def text(each: "VisualizedRun") -> str:
+def text(run: "VisualizedRun") -> str:
     """Return the main numbers as tables."""
     from vitcli.runner.visualize.tables import tables_of
 
-    blocks = [each.tested.name]
-    for name, numbers in each.numbers.items():
+    blocks = [run.tested.name]
+    for name, numbers in run.numbers.items():
         for table in tables_of(name, numbers):
             blocks += [text_of(table), ascii_signs("\n".join(table.notes))]
     return "\n\n".join(blocks) + "\n"

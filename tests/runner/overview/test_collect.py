@@ -10,9 +10,8 @@ import yaml
 
 from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.files import commit_json
-from vitcli.runner.overview.collect import MAX_POINTS, collect, split_config
+from vitcli.runner.overview.collect import MAX_POINTS, collect
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
 
@@ -41,14 +40,6 @@ def test_a_study_comes_with_its_baseline_first_and_its_progress():
     assert [(run["name"], run["rank"]) for run in data["runs"]] == ranks
     (study,) = data["studies"]
     assert study["progress"] == "3 trials: 2 finished, 1 missing"
-
-
-def test_the_weights_of_a_teacher_do_not_part_the_seeds_of_a_variant():
-    teacher = {"run": "one/train/seed{seed}", "sha256": "0" * 64}
-    fields = split_config(ExperimentSpec(task={"name": "distil", "teacher": teacher}))
-    shown = {name for part in fields for name in part}
-    assert "task.teacher.run" in shown
-    assert "task.teacher.sha256" not in shown
 
 
 def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
@@ -142,15 +133,6 @@ def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
     assert found["curves"]["lr"] == [[1], [0.1]]
 
 
-def test_one_wrong_value_damages_nothing_else_and_an_imported_run_needs_no_result():
-    wrong: list[tuple[str, Any]] = [("typed", 7), ("sessions", 7), ("sessions", [7]), ("data", [7])]
-    wrong += [("commit", {"a": 1}), ("experiment", "x" * 5000), ("experiment", "a\0.yaml")]
-    for i, (name, value) in enumerate(wrong):
-        make_run(0, folder=RUNS / f"x{i}", meta={name: value})
-    (make_run(0, folder=RUNS / "pt", meta={"imported": "x.pt"}).path / "result.json").unlink()
-    assert {(run["state"], run["score"]) for run in runs().values()} == {("finished", 0.5)}
-
-
 @pytest.mark.parametrize(
     "plan",
     [
@@ -162,14 +144,6 @@ def test_a_damaged_plan_is_no_study(plan):
     make_run(0, folder=RUNS / "x/full/seed0")
     commit_json(RUNS / "x/plan.json", plan)
     assert collected()["studies"] == []
-
-
-def test_the_commit_and_changed_code_are_told():
-    make_run(0, folder=RUNS / "clean")
-    make_run(0, folder=RUNS / "dirty", meta={"dirty": True})
-    make_run(0, folder=RUNS / "resumed", meta={"sessions": [{"commit": "d" * 40, "dirty": False}]})
-    found = {name: (run["commit"][:2], run["dirty"]) for name, run in runs().items()}
-    assert found == {"clean": ("cc", False), "dirty": ("cc", True), "resumed": ("cc", True)}
 
 
 def test_curves_hold_every_number_and_long_ones_keep_their_ends():

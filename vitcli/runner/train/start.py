@@ -37,7 +37,7 @@ from vitcli.runner.run.folder import (
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, refuse_unreadable, run_metadata
 from vitcli.runner.text import ignore_message, quantity
-from vitcli.runner.trackers.live import live_tracker
+from vitcli.runner.trackers import live_tracker
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (

@@ -1,39 +1,127 @@
-"""Trackers: other programs that show a run while it trains, or a finished run afterwards. No torch.
+"""Runs for other programs: as CSV files, and in trackers, live or afterwards. No torch.
 
 A thread calls the tracker's library. So a library that fails or hangs cannot stop the training.
 """
 
 import hashlib
+import json
 import os
 import queue
 import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import make_folder
-from vitcli.runner.run.folder import RUNS, RunDir
-from vitcli.runner.text import one_line
-from vitcli.runner.trackers.exported import ExportedRun, numbers_of, read_run
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.experiment.config import flatten
+from vitcli.runner.files import commit, make_folder, make_output_folder
+from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
+from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
+from vitcli.runner.run.listing import shown_state
+from vitcli.runner.run.record import is_number, last_measures
+from vitcli.runner.tables import to_csv
+from vitcli.runner.text import one_line, portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
 END_SECONDS = 5.0
 """Time that a tracker gets to send the last numbers, after the training has ended."""
 MAX_WAITING = 1000
 """Number of epochs that may wait for a slow tracker."""
-MAX_PARAMS = 100
-"""Largest number of parameters that MLflow takes at once."""
-STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "running": "RUNNING"}
-"""State -> the status of MLflow; that of the other states is FAILED."""
 
 
-def run_id(run: ExportedRun) -> str:
-    """Return the same text for a training and what continues it, and another after ``--rerun``."""
-    return hashlib.sha256(f"{run.name} {run.identity['started']}".encode()).hexdigest()[:16]
+@dataclass(frozen=True, kw_only=True)
+class ExportedRun:
+    """A run without its weights, predictions, pictures and folders of this machine."""
+
+    identity: dict[str, str]
+    facts: dict[str, Any]
+    config: dict[str, Any]
+    numbers: dict[str, float]
+    curve: tuple[dict[str, float], ...]
+
+    @property
+    def name(self) -> str:
+        return self.identity["run"]
+
+    @property
+    def id(self) -> str:
+        """The same text for a training and what continues it, and another after ``--rerun``."""
+        return hashlib.sha256(f"{self.name} {self.identity['started']}".encode()).hexdigest()[:16]
+
+
+def find_runs(texts: Sequence[str]) -> list[RunDir]:
+    """Return the runs that are named, and those below the folders that are named, each once.
+
+    Without a text, return all runs below runs/.
+    """
+    runs: dict[Path, RunDir] = {}
+    for text in texts or [str(RUNS)]:
+        inside = list_runs(Path(text)) or list_runs(RUNS / text) or [find_run(text)]
+        runs |= {run.path.resolve(): run for run in inside}
+    return sorted(runs.values(), key=lambda run: run.name)
+
+
+def read_run(run: RunDir) -> ExportedRun:
+    state, reason = shown_state(run)
+    if state == "damaged":
+        raise InputError(f"{run.path}: {reason}; check the run: {run.command('runs verify')}")
+    spec, meta, measured = run.spec(), run.read("meta.json"), last_measures(run)
+    row = spec.task.row
+    headline = f"test_{row.headline.name}"
+    names = dict.fromkeys([headline, *task_measures(row), *MEASURES, *measured])
+    identity = {
+        "run": run.name,
+        "experiment": meta.get("experiment") or "unknown",
+        "state": state,
+        "reason": without_folders(reason),
+        "started": meta.get("started") or "",
+    }
+    return ExportedRun(
+        identity={name: printable(text) for name, text in identity.items()},
+        facts={name: printable(_cell(meta.get(name))) for name in (*FACTS, "precision")},
+        config=portable_fields(flatten(spec.model_dump(mode="json"))),
+        numbers={name: measured[name] for name in names if is_number(measured.get(name))},
+        curve=tuple(map(_numbers_of, run.metrics())),
+    )
+
+
+def _numbers_of(record: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in record.items() if is_number(value)}
+
+
+def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
+    """Write ``runs.csv``, a row a run, and ``curves.csv``, a row a number of an epoch.
+
+    Empty cells are unknown values. Lists are JSON. Of the fields, those that differ are columns.
+    """
+    fields = dict.fromkeys(field for run in runs for field in run.config)
+    differing = [name for name in fields if len({_cell(run.config.get(name)) for run in runs}) > 1]
+    table: list[dict[str, Any]] = []
+    curves: list[list[Any]] = [["run", "step", "epoch", "metric", "value"]]
+    for run in runs:
+        config = {f"config.{name}": run.config.get(name) for name in differing}
+        table.append(run.identity | run.numbers | run.facts | config)
+        for point in run.curve:
+            place = [run.name, point["step"], point.get("epoch")]
+            metrics = [name for name in point if name not in ("step", "epoch")]
+            curves += [[*place, name, point[name]] for name in metrics]
+    columns = dict.fromkeys(name for row in table for name in row)
+    rows: list[list[Any]] = [[*columns], *([row.get(name) for name in columns] for row in table)]
+    make_output_folder(folder)
+    files = {folder / "runs.csv": rows, folder / "curves.csv": curves}
+    for path, lines in files.items():
+        commit(path, to_csv([_cell(value) for value in line] for line in lines).encode())
+    return list(files)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class WandbRun:
@@ -50,7 +138,7 @@ class WandbRun:
             name=run.name,
             group=run.identity["experiment"],
             config=run.config | run.facts,
-            id=run_id(run),
+            id=run.id,
             resume="allow",
             mode=mode,
             settings=wandb.Settings(console="off"),
@@ -98,15 +186,15 @@ class MlflowRun:
         self.where = shlex.join(["mlflow", "ui", "--backend-store-uri", store])
         mlflow.set_tracking_uri(store)
         place = mlflow.set_experiment(run.identity["experiment"]).experiment_id
-        same = f"tags.`vitcli.id` = '{run_id(run)}'"
+        same = f"tags.`vitcli.id` = '{run.id}'"
         begun = mlflow.search_runs([place], same, output_format="list")
         mlflow.start_run(begun[0].info.run_id if begun else None, run_name=run.name)
         if not begun:
-            facts = {"id": run_id(run)} | run.facts
+            facts = {"id": run.id} | run.facts
             mlflow.set_tags({f"vitcli.{name}": value for name, value in facts.items()})
             fields = [*run.config.items()]
-            for i in range(0, len(fields), MAX_PARAMS):
-                mlflow.log_params(dict(fields[i : i + MAX_PARAMS]))
+            for i in range(0, len(fields), 100):  # MLflow takes no more at once
+                mlflow.log_params(dict(fields[i : i + 100]))
         self._mlflow = mlflow
 
     def log(self, numbers: dict[str, float], step: int) -> None:
@@ -114,24 +202,19 @@ class MlflowRun:
 
     def finish(self, state: str) -> None:
         self._mlflow.set_tag("vitcli.state", state)
-        self._mlflow.end_run(STATUS.get(state, "FAILED"))
+        self._mlflow.end_run("FINISHED" if state == "finished" else "FAILED")
 
 
-Tracker = WandbRun | MlflowRun
-TRACKERS: dict[str, type[Tracker]] = {
-    "wandb": WandbRun,
-    "mlflow": MlflowRun,
-    "trackio": TrackioRun,
-}
-"""The table of trackers, each by the name of its package."""
+Tracker = type[WandbRun | MlflowRun]
+TRACKERS: dict[str, Tracker] = {"wandb": WandbRun, "mlflow": MlflowRun, "trackio": TrackioRun}
+"""The trackers, each by the name of its package."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse trackers that are unknown or not installed."""
     for name in names:
         if name not in TRACKERS:
-            choices = ", ".join(TRACKERS)
-            raise ConfigError(f"--track {name}: no such tracker; choose one of {choices}")
+            raise ConfigError(f"--track takes {', '.join(TRACKERS)}, not {name}")
         if find_spec(name) is None:
             raise ConfigError(f"the tracker {name} is not installed; type: pip install {name}")
 
@@ -144,7 +227,7 @@ def send(
     on_message(f"{name}: {tracker.where}")
     for record in records:
         step = record["step"]
-        numbers = numbers_of(record)
+        numbers = _numbers_of(record)
         del numbers["step"]
         tracker.log(numbers, step)
     ended = read_run(run)
@@ -171,10 +254,9 @@ def live_tracker(
     def fail(reason: str) -> None:
         problems.append(reason)
         if len(problems) == 1:
-            again = f"{run.command('runs export')} --format {name}"
             on_message(
                 f"warning: {name} lacks numbers of this run ({reason}); metrics.jsonl has all;"
-                f" send them again: {again}"
+                f" send them again: {run.command('runs export')} --format {name}"
             )
 
     def work() -> None:

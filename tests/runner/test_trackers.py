@@ -6,8 +6,9 @@ import sys
 import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -15,94 +16,39 @@ from tests.cli.commands import vitcli
 from tests.fabricated import make_run, record
 from tests.runner.train import conftest
 from tests.same_run import assert_same_run
+from vitcli.runner import trackers
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.plan import Options
-from vitcli.runner.trackers import live
-from vitcli.runner.trackers.exported import find_runs, read_run, write_csv
+from vitcli.runner.trackers import find_runs, read_run, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-class Library(ModuleType):
-    """The calls of W&B, trackio and MLflow, noted in ``calls``."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__spec__ = ModuleSpec(name, None)
-        self.calls: list[tuple[str, Any]] = []
-        self.url, self.dir, self.experiment_id = "", "wandb/offline-run-1/files", "7"
-        self.Settings = SimpleNamespace
-
-    def login(self, prompt):
-        return False
-
-    def init(self, project, **words):
-        self.calls.append(("begin", words.get("id")))
-        return self
-
-    def log(self, numbers, step):
-        self.calls.append(("log", (step, numbers)))
-
-    log_metrics = log
-
-    def finish(self, exit_code=0):
-        self.calls.append(("end", exit_code))
-
-    def set_tracking_uri(self, store):
-        self.calls.append(("store", store))
-
-    def set_experiment(self, name):
-        return self
-
-    def search_runs(self, places, filter_string, output_format):
-        return []
-
-    def start_run(self, run_id, run_name): ...
-
-    def set_tags(self, tags): ...
-
-    def set_tag(self, name, value): ...
-
-    def log_params(self, params):
-        assert len(params) <= 100
-
-    def end_run(self, status):
-        self.calls.append(("end", status))
-
-    def logged(self) -> dict[int, dict[str, float]]:
-        numbers: dict[int, dict[str, float]] = {}
-        for step, values in (value for what, value in self.calls if what == "log"):
-            numbers.setdefault(step, {}).update(values)
-        return numbers
-
-
-class CannotBegin(Library):
-    def init(self, project, **words):
-        raise RuntimeError("no API key")
-
-
-class FailsLater(Library):
-    def log(self, numbers, step):
-        if step > 10:
-            raise ConnectionError("the server is gone")
-        super().log(numbers, step)
-
-
-class Hangs(Library):
-    def log(self, numbers, step):
-        time.sleep(600)
-
-
 @pytest.fixture
 def install(monkeypatch):
-    def put(name, kind=Library):
-        library = kind(name)
+    """Return a function that makes a library, which notes the calls of W&B, trackio and MLflow."""
+
+    def put(name: str) -> Any:
+        library = MagicMock()
+        library.__spec__ = ModuleSpec(name, None)
+        library.login.return_value = False
+        library.search_runs.return_value = []
+        library.init.return_value.configure_mock(url="", dir="wandb/offline-run-1/files")
         monkeypatch.setitem(sys.modules, name, library)
         return library
 
     return put
+
+
+def logged(library: Any) -> dict[int, dict[str, float]]:
+    """Return step -> the numbers that a library got."""
+    numbers: dict[int, dict[str, float]] = {}
+    logs = (library.init.return_value.log, library.log_metrics)
+    for made in (made for log in logs for made in log.call_args_list):
+        numbers.setdefault(made.kwargs["step"], {}).update(made.args[0])
+    return numbers
 
 
 def train(tiny, messages=None, **options):
@@ -110,11 +56,11 @@ def train(tiny, messages=None, **options):
     return conftest.train(tiny, "run", on_message=say, offline=True, **options).run
 
 
-@pytest.mark.parametrize(("name", "end"), [("wandb", 0), ("trackio", 0), ("mlflow", "FINISHED")])
-def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypatch, name, end):
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypatch, name):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # --offline does not use it
-    library, messages = install(name), list[str]()
-    run = read_run(train(tiny, messages, track=(name,)))
+    library = install(name)
+    run = read_run(train(tiny, track=(name,)))
     wanted = {
         int(point["step"]): {key: point[key] for key in point if key != "step"}
         for point in run.curve
@@ -122,30 +68,44 @@ def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypat
     assert [*wanted] == [5, 10, 15, 20]
     wanted[20] |= {f"result/{key}": value for key, value in run.numbers.items()}
     assert "result/test_accuracy" in wanted[20]
-    assert (library.logged(), library.calls[-1]) == (wanted, ("end", end))
-    assert not [call for call in library.calls if call[0] == "store" and "127.0.0.1" in call[1]]
-    assert any(text.startswith(f"{name}: ") for text in messages), "where the run is shown"
-    library.calls.clear()
+    assert logged(library) == wanted
+    end = library.end_run if name == "mlflow" else library.init.return_value.finish
+    ends = {"wandb": call(exit_code=0), "trackio": call(), "mlflow": call("FINISHED")}
+    assert end.call_args == ends[name]
+    assert "127.0.0.1" not in str(library.set_tracking_uri.call_args)
+    assert all(len(made.args[0]) <= 100 for made in library.log_params.call_args_list)
+    again = install(name)
     code, out, _ = vitcli("runs", "export", "run", "--format", name, "--json", "--offline")
-    assert (code, json.loads(out)["runs"], library.logged()) == (0, ["run"], wanted)
+    assert (code, json.loads(out)["runs"], logged(again)) == (0, ["run"], wanted)
 
 
 def test_a_resumed_training_continues_the_run_of_the_tracker(tiny, install):
     library = install("wandb")
     train(tiny, track=("wandb",), stop_after=2)
-    assert library.calls[-1] == ("end", 1)
+    assert library.init.return_value.finish.call_args == call(exit_code=1)
     train(tiny, track=("wandb",), resume=True)
-    first, second = [value for what, value in library.calls if what == "begin"]
-    assert first == second is not None
-    assert [*library.logged()] == [5, 10, 15, 20]
+    first, second = (made.kwargs["id"] for made in library.init.call_args_list)
+    assert first == second
+    assert [*logged(library)] == [5, 10, 15, 20]
 
 
-@pytest.mark.parametrize("kind", [CannotBegin, FailsLater, Hangs])
+def hang(*_: Any, **__: Any) -> None:
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(
+    ("place", "effect"),
+    [
+        ("init", RuntimeError("no API key")),
+        ("init.return_value.log", [None, None, ConnectionError("the server is gone")]),
+        ("init.return_value.log", hang),
+    ],
+)
 def test_a_tracker_that_fails_or_hangs_costs_one_line(
-    tiny, install, copy_of_run, monkeypatch, kind
+    tiny, install, copy_of_run, monkeypatch, place, effect
 ):
-    install("trackio", kind)
-    monkeypatch.setattr(live, "END_SECONDS", 0.5 if kind is Hangs else 60)
+    install("trackio").configure_mock(**{f"{place}.side_effect": effect})
+    monkeypatch.setattr(trackers, "END_SECONDS", 0.5 if effect is hang else 60)
     messages: list[str] = []
     run = train(tiny, messages, track=("trackio",))
     assert sum("warning: trackio" in text for text in messages) == 1
@@ -154,12 +114,12 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
 
 
 def test_a_full_queue_costs_one_line(install, monkeypatch):
-    install("trackio", Hangs)
-    monkeypatch.setattr(live, "MAX_WAITING", 2)
-    monkeypatch.setattr(live, "END_SECONDS", 0.1)
+    install("trackio").init.return_value.log.side_effect = hang
+    monkeypatch.setattr(trackers, "MAX_WAITING", 2)
+    monkeypatch.setattr(trackers, "END_SECONDS", 0.1)
     messages: list[str] = []
     words = "trackio", make_run(0), True, print, messages.append
-    with live.live_tracker(*words) as listen:
+    with trackers.live_tracker(*words) as listen:
         for epoch in range(1, 9):
             listen(SimpleNamespace(record=record(epoch, 0.5)))
     assert sum("warning: trackio" in text for text in messages) == 1
