@@ -73,11 +73,7 @@ def render(
     if caption is not None:
         tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
-        found = build_effects(doc)
-        if found.rows:
-            tables.append(found)
-        else:
-            tables[0] = replace(tables[0], notes=(*found.notes, *tables[0].notes))
+        tables.append(build_effects(doc))
     elif details and not doc.searched:
         tables.append(build_details(doc))
     if form == "text":
