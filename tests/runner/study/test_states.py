@@ -195,14 +195,6 @@ def test_the_setting_with_the_best_validation_accuracy_is_chosen(here, first, se
     assert "data.val_split" in doc.base_config
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study):
-    path = fabricate("full", 0).path / "metrics.jsonl"
-    path.unlink()
-    path.mkdir()  # even root cannot read a folder as a file
-    with pytest.raises(InputError, match=r"metrics\.jsonl"):
-        trial_states(study, ROOT)
-
-
 @pytest.mark.parametrize("name", [name for name in FILES if name != "review.html"])
 def test_a_pipe_or_an_endless_file_is_damage_and_read_by_no_one(study, name):
     path = fabricate("full", 0).path / name
