@@ -115,7 +115,6 @@ equal_compute: true
 variants:
   full: {}
   twice: {model.depth: 8}
-  short: {model.ffn: none, train.limit_batches: 1}
   first: {pretrain: {task: {name: mae}, train: {epochs: 1, limit_batches: 2}}}
   large: {model.depth: 40}
 """
@@ -126,29 +125,23 @@ def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(
     specs = {variant.name: variant.spec for variant in loaded.variants}
     epochs = {name: spec.train.epochs for name, spec in specs.items()}
     assert (epochs["full"], epochs["twice"], epochs["large"]) == (4, 2, 1)
-    assert epochs["short"] > 8
     most = whole_training_flops(specs["full"])
-    for name in ("twice", "short", "first"):
+    assert whole_training_flops(specs["large"]) > most, "at least one epoch"
+    for name in ("twice", "first"):
         train = specs[name].train
         longer = specs[name].replace(train=train.replace(epochs=train.epochs + 1))
         assert whole_training_flops(specs[name]) <= most < whole_training_flops(longer), name
     before = specs["first"].pretraining
     assert before
-    paid = [training_flops(before), training_flops(specs["first"])]
-    assert min(paid) > 0
-    assert sum(paid) == whole_training_flops(specs["first"])
-    assert whole_training_flops(specs["large"]) > most, "at least one epoch"
-    assert "large 1 epoch (2" in loaded.note
+    paid = training_flops(before) + training_flops(specs["first"])
+    assert paid == whole_training_flops(specs["first"]) > training_flops(before) > 0
     doc = read_results(loaded, here / "runs")
     assert [row.changes.get("train.epochs", 4) for row in doc.rows] == [*epochs.values()]
-    assert "of full" in notes(doc, compare(doc))["flops"]
     longer = load_study("mine.yaml", typed={"train.epochs": 8})
     assert [each.spec.train.epochs for each in longer.variants][:2] == [8, 4]
-    tuned = load_study(study(f"{EQUAL}{TUNED}", here)).variants[1].settings
-    assert [spec.train.epochs for _, spec in tuned] == [2, 4], "each setting has its own"
-
-
-TUNED = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
+    tuned = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
+    variant = load_study(study(f"{EQUAL}{tuned}", here)).variants[1]
+    assert [spec.train.epochs for _, spec in variant.settings] == [2, 4], "each has its own"
 
 
 @pytest.mark.parametrize(
@@ -216,28 +209,6 @@ def test_the_same_setting_needs_the_same_model_data_and_length():
     assert not is_same_setting(load_study("ablation-positions")), "no reference"
 
 
-SAME = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
-TYPED = [
-    {"task.name": "mae"},
-    {"model.family": "resnet18", "optim.name": "adamw"},
-    {"data.name": "mnist"},
-    {"model.family": "swin", "model.depths": [1, 1], "optim.name": "adamw"},
-]
-
-
-@pytest.mark.parametrize("typed", TYPED, ids=str)
-def test_what_is_typed_means_the_same_as_in_a_training(here, typed):
-    def outcome(load) -> object:
-        try:
-            return load()
-        except ConfigError as error:
-            return str(error).partition(": ")[2]  # without the place
-
-    path = study(SAME, here)
-    trained = outcome(lambda: load_experiment("quickstart", typed).spec)
-    assert outcome(lambda: load_study(path, typed=typed).baseline.spec) == trained
-
-
 NET = """
 from torch import nn
 from vitcli.parts import model
@@ -270,17 +241,6 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
     assert load_experiment(study(text, here)).spec == typed
     back = {"base": study(text, here, "other"), "model": {"family": "vit", "depth": 2}}
     assert load_experiment(study(json.dumps(back), here)).spec.model.depth == 2
-
-
-def test_another_family_is_that_of_all_variants_that_name_none(here):
-    text = f"{STUDY}  own: {{model.family: pit, experiment: cifar10-pit, data.name: scenes}}\n"
-    typed = {"model.family": "resnet18", "optim.name": "adamw"}
-    loaded = load_study(
-        study(text.replace("model.norm: none", "train.epochs: 3"), here), None, typed
-    )
-    assert [each.spec.model.family for each in loaded.variants] == [*["resnet18"] * 3, "pit"]
-    assert loaded.note.startswith("model.family=resnet18 replaces the experiment's model by")
-    assert load_study(study(text, here)).note == ""
 
 
 def test_seeds_are_numbers_and_ranges():

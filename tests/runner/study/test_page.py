@@ -32,17 +32,6 @@ def test_a_page_shows_what_the_classes_lose(data):
     assert rows[head + 1][start : start + 2] == ["\u2212100.0", "\u221290.0"]
 
 
-def test_the_page_shows_changes_states_and_reasons():
-    rows = (
-        make_row("baseline", [0.931, 0.934]),
-        make_row("no-ffn", [0.867, "diverged"], changes={"model.ffn": "none"}),
-        make_row("slow", ["failed", "missing"], changes={"experiment": "other"}),
-    )
-    shown = " ".join(Page(html(make_study({}, rows=rows), {})).text.split())
-    for text in ('model.ffn: "none"', "diverged: loss", "failed: RuntimeError: out of memory"):
-        assert text in shown
-
-
 def test_hostile_names_leave_the_page_inert():
     text = html(make_hostile_study(), {})
     seen = Page(text)

@@ -241,15 +241,12 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
     [
         (f"sep=;\n{PLAIN.replace(',', ';').replace('.', ',')}", {}),
         (f"# made, by a script\n\n{PLAIN}", {}),
-        (PLAIN.replace(",", "\t").replace(".", ","), {}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
         (PLAIN.replace(",", ", "), {}),
-        (PLAIN.replace("\n", ",,\n"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
         (PLAIN.replace(",0,", ",0.0,").replace(",1,", ",01,"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
-        (PLAIN.replace("variant", "method"), {"variant": "method"}),
         (
             WITH_INDEX.replace("variant", "config.variant,variant"),
             {"variant": "variant", "score": "accuracy"},
@@ -276,20 +273,14 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("seed,a,b\n0,0.8,0.9\n", {}, "one trial a row"),
         ("variant,seed,x,y\na,0,1,2\n", {}, "--score .*'x', 'y'"),
         ("variant,Group,seed,score\na,x,0,1\n", {}, "2 columns 'variant'.* --variant"),
-        ("variant,seed,score\na,0,1\n", {"score": "scor"}, "0 columns 'scor'"),
         ("variant,seed,score\na,0,1\na,1,2\na,00,1\n", {}, "line 2 and line 4"),
-        ("variant,seed,score\na,0,\n", {}, "line 2"),
         ("variant,seed,score\na,0,1e999\n", {}, "line 2: .*1e999"),
-        (f"variant,seed,score\na,{'9' * 5000},1\n", {}, r"line 2: .{,99}\.\.\..{,99}$"),
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
         ("variant,seed,score\na,0,1e-5\n", {}, "smaller unit"),
-        ("variant,seed,accuracy\na,0,101\n", {}, "line 2: .*101 in percent.*--unit none"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
-        ("variant,seed,score\na,0,1%\n", {"unit": "fraction"}, "line 2: .*1%"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: variant ''"),
-        ("variant,seed,score\na,0\n", {}, "line 2: 2 cells, but the header has 3"),
         ("variant,seed,score\n", {}, "a row for each trial"),
         ('{\n  "rows": "x"\n}', {}, "not JSON"),
         ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
@@ -299,7 +290,6 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,score,planned_seeds\na,0,1,8\na,1,1,9\n", {}, "8 and 9"),
         ("variant,seed,score\na,0,1\n", {"baseline": "c"}, "choose one of a"),
         ("variant,seed,score\na,0,1\n", {"margin": 0}, "margin 0"),
-        ("variant,seed,score\na,0,1\n", {"plan": 10**9}, "plan 1000000000"),
     ],
     ids=lambda value: value[-30:] if isinstance(value, str) else "",
 )
@@ -321,15 +311,6 @@ def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cel
     assert document(with_column("planned_seeds", cells)).plan.seeds == 5
     assert document(with_column("comparisons", cells)).num_comparisons == 5
     assert document(with_column("planned_seeds", cells), plan=5).plan.seeds == 5
-
-
-def test_the_order_of_the_looks_is_not_that_of_the_rows():
-    lines = [f"{v},{seed},{seed * 7 % 5 + (v == 'b')},8" for v in "ab" for seed in range(8)]
-    for rows in (lines, lines[::-1], sorted(lines, key=lambda line: line.split(",")[2])):
-        doc = document("\n".join(["variant,seed,score,planned_seeds", *rows]), baseline="a")
-        assert doc.plan.order == ()
-    text = with_column("planned_order", (2, 0, 1))
-    assert document(text, plan=3).plan.order == (1, 2, 0)
 
 
 def test_folds_have_the_corrected_variance():

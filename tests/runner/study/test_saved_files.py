@@ -178,13 +178,3 @@ def test_a_damaged_file_is_refused_by_name(stored, damage):
     DAMAGES[damage]()
     with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
         read(stored)
-
-
-@pytest.mark.parametrize("damage", ["other predictions", "many brackets"])
-def test_no_trial_is_added_to_a_damaged_file(stored, damage):
-    DAMAGES[damage]()
-    before = LINES.read_bytes()
-    fabricate("no-norm", 0, 0.75)
-    with pytest.raises(InputError, match=r"seed0\.(jsonl:1|npz): damaged"):
-        save_all(stored)
-    assert LINES.read_bytes() == before

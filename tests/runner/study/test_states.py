@@ -219,10 +219,7 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
 
 @pytest.mark.parametrize(
     ("device", "jobs", "free", "count"),
-    [
-        *(("cuda", 8, *case) for case in ((8, 8), (5, 2), (1, 1))),
-        *(("cpu", 8, 1, 8), ("cuda", 1, 1, 1)),
-    ],
+    [("cuda", 8, 8, 8), ("cuda", 8, 5, 2), ("cuda", 8, 1, 1), ("cpu", 8, 1, 8), ("cuda", 1, 1, 1)],
 )
 def test_as_many_trials_as_fit_are_trained_at_once(here, monkeypatch, device, jobs, free, count):
     """A trial needs 2 GiB."""
