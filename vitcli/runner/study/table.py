@@ -158,10 +158,6 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
         ),
         f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
         and not doc.parts,
-        "Rows with unfinished trials are not complete.": any(row.num_unfinished for row in numbers),
-        "Diverged trials have no number, so their rows look better than they are.": any(
-            row.num_diverged for row in numbers
-        ),
     }
     legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
     return replace(table, rows=rows, legend=legend)
