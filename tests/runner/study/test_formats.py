@@ -18,7 +18,6 @@ from tests.fabricated_study import (
 )
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
-from vitcli.runner.errors import InputError
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
@@ -77,13 +76,6 @@ def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, t
     assert ("Kernels: " in all_notes(doc)) == bool(told)
     assert (told or "") in all_notes(doc)
     assert read_document(render(doc, "json")) == doc
-
-
-@pytest.mark.parametrize("text", ["{", "3", '{"name": "x"}', "[" * 100_000, "\0"])
-def test_other_files_are_refused_in_one_line(text):
-    with pytest.raises(InputError) as error:
-        read_document(text)
-    assert "\n" not in str(error.value)
 
 
 def test_csv_has_no_cell_that_a_spreadsheet_computes_and_is_read_as_it_was():

@@ -1,6 +1,5 @@
 """Results of other programs and of repeated runs: tables, exports of W&B and MLflow, mistakes."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -202,7 +201,6 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
     [
         ([0.9] * 6, {}, 0.9, "90.00"),
         ([90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
-        ([0.9] * 6, {"unit": "percent"}, 0.009, "0.90"),
         ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
         ([*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
     ],
@@ -243,9 +241,7 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
         (f"# made, by a script\n\n{PLAIN}", {}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
-        (PLAIN.replace(",", ", "), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
-        (PLAIN.replace(",0,", ",0.0,").replace(",1,", ",01,"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
         (
             WITH_INDEX.replace("variant", "config.variant,variant"),
@@ -271,17 +267,14 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("varient,seed,score\na,0,1\n", {}, "--variant .*'varient'"),
         ("variant,score\na,1\n", {}, "--pairs"),
         ("seed,a,b\n0,0.8,0.9\n", {}, "one trial a row"),
-        ("variant,seed,x,y\na,0,1,2\n", {}, "--score .*'x', 'y'"),
         ("variant,Group,seed,score\na,x,0,1\n", {}, "2 columns 'variant'.* --variant"),
         ("variant,seed,score\na,0,1\na,1,2\na,00,1\n", {}, "line 2 and line 4"),
         ("variant,seed,score\na,0,1e999\n", {}, "line 2: .*1e999"),
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
-        ("variant,seed,score\na,0,1e-5\n", {}, "smaller unit"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: variant ''"),
-        ("variant,seed,score\n", {}, "a row for each trial"),
         ('{\n  "rows": "x"\n}', {}, "not JSON"),
         ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
         ("variant,epoch,score\na,0,1\na,1,2\n", {"seed": "epoch"}, "no independent training"),
@@ -350,19 +343,12 @@ def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
     (tmp_path / "study" / "plan.json").write_text("{}")
     with pytest.raises(ConfigError):
         publish_outside(doc, tmp_path / "study")
-    seconds = document(text_of([1, 2, 4, 2, 3, 6], "variant,seed,seconds"), lower_is_better=True)
-    assert [row["score_mean"] for row in json.loads(render(seconds, "json"))["statistics"]] == [
-        pytest.approx(7 / 3, abs=1e-6), pytest.approx(11 / 3, abs=1e-6),
-    ]  # fmt: skip
 
 
 def test_a_byte_order_mark_is_read_and_other_encodings_are_named(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(file)).rows) == 2
-    file.write_bytes(text_of(range(6)).encode("utf-16"))
-    with pytest.raises(InputError, match="UTF-8"):
-        csv_text(file)
 
 
 @in_a_folder

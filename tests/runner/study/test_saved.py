@@ -42,17 +42,6 @@ def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
     assert saved.refused == {}
 
 
-def test_the_trials_of_a_study_itself_come_first(study):
-    other = write_study(ONE, "a-study")
-    for each, accuracy in ((study, 0.75), (other, 0.5)):
-        fabricate("full", 0, accuracy)
-        save_all(each)
-    shutil.rmtree(ROOT)
-    for each, accuracy in ((study, 0.75), (other, 0.5)):
-        state = next(iter(trial_states(each, ROOT, (), SavedTrials(SAVED)).values()))
-        assert state.record.result.test_accuracy == accuracy
-
-
 @pytest.mark.parametrize(
     ("meta", "result", "precision", "reason"),
     [
