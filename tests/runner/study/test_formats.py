@@ -132,6 +132,7 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     lines = render(HOSTILE, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert all(line.isascii() for line in lines)
+    assert "seeds. In brackets" in render(DOC, "latex").partition("\\begin{flushleft}")[2]
 
 
 def test_a_caption_replaces_the_question_in_every_format_that_has_one():

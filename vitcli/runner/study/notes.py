@@ -21,8 +21,6 @@ COST = (
     "MFLOP: one forward pass; a multiply-add counts as two operations. images/s: training speed,"
     " median over the seeds; trials that ran at the same time slowed each other."
 )
-PRETRAINED = ("pretrain_seconds", "pretrain_flops")
-"""What a trial took from the result of its pre-training."""
 
 
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
@@ -291,7 +289,8 @@ def _environment(doc: StudyResult) -> str:
 def _compute(doc: StudyResult) -> str:
     trained = [trial for row in doc.rows for trial in row.trials if trial.state == "finished"]
     # Trials that share a pre-training state the same costs of the same run.
-    before = dict.fromkeys((trial.seed, *map(trial.measured.get, PRETRAINED)) for trial in trained)
+    costs_before = ("pretrain_seconds", "pretrain_flops")
+    before = dict.fromkeys((t.seed, *map(t.measured.get, costs_before)) for t in trained)
     seconds = sum(trial.train_seconds or 0.0 for trial in trained)
     seconds += sum(shared or 0.0 for _, shared, _ in before)
     if not seconds:
