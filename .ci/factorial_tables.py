@@ -98,7 +98,7 @@ def beside(name: str, change: str) -> str:
     doc = document(name)
     scores = cell_scores(doc)
     pairs = [each for each in effects(doc.parts, scores, doc.planned_seeds) if len(each.parts) == 2]
-    known = [f"`{e.name}`" for e in pairs if change in e.parts and e.decided_at]
+    known = [f"`{' x '.join(e.parts)}`" for e in pairs if change in e.parts and e.decided_at]
     said = f"no interaction of `{change}` is clear"
     if known:
         said = f"these interactions are clear: {join_words(known)}"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import said, typed
-from tests.cli.conftest import STUDY
+from tests.cli.conftest import SEARCH, STUDY
 from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
@@ -96,6 +96,22 @@ def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine,
     assert engine.rounds == [["full/seed0"]]
     assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
     assert f"next    vitcli {words}" in talk
+
+
+@pytest.mark.parametrize(
+    "command", ["ablate mine.yaml", "ablate mine.yaml --dry-run", "search s.yaml"]
+)
+@pytest.mark.parametrize("file", ["report.html", "table.csv", "results.json", "figures/pareto.png"])
+def test_a_file_of_a_person_in_the_folder_is_refused_before_anything_is_written(
+    tiny, command, file
+):
+    Path("mine.yaml").write_text(PLAIN_STUDY)
+    Path("s.yaml").write_text(SEARCH)
+    path = Path("paper", file)
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    assert str(path) in typed(f"{command} -o paper", 2)[1]
+    assert [(each, each.read_text()) for each in Path("paper").rglob("*.*")] == [(path, "mine")]
 
 
 def test_a_duration_has_a_unit():

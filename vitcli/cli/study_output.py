@@ -62,9 +62,6 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
         emit(table(["trial", "state", "parameters", "TFLOP", "time"], rows, numeric=(2, 3, 4)))
     emit(f"to train  {len(rows)} of {quantity(len(work.states), 'trial')}")
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
-    if estimate.compile_seconds:
-        allowance = duration(estimate.compile_seconds)
-        emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
     emit(f"planned   {planned_text(work)}")
     if not work.study.parts:
         emit(f"detects   {detectable_text(work.study, work.planned.seeds)}")

@@ -13,9 +13,7 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.seeds import parse_seeds
 from vitcli.runner.study.collect import command, read_results
 from vitcli.runner.study.definition import is_same_setting, load_study
-from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import default_root, model_sizes
-from vitcli.runner.study.statistics import compare
 from vitcli.runner.train.estimate import training_flops, whole_training_flops
 
 __all__ = ["forget"]
@@ -63,10 +61,6 @@ variants:
         {"train.epochs": 2, "optim.lr": lr},
         {"optim.lr": 0.25, "model.embed_dim": 32},
     ]
-    stopped = "variants: {stopped: {train.early_stopping: 2, data.val_split: 9}, full: {}}"
-    other = f"base: quickstart\nseeds: [0]\ndata: {{val_split: 9}}\n{stopped}"
-    doc = read_results(load_study(study(other, here, "other")), here / "runs")
-    assert "and of stopped with the weights of the best epoch" in notes(doc, compare(doc))["score"]
 
 
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
@@ -85,6 +79,9 @@ def test_typed_fields_change_the_base_of_every_variant_and_lead_to_a_folder_of_t
     assert [each.spec.model.norm for each in (full, no_norm)] == ["rms_norm", "none"]
     assert other.spec.train.epochs == 1, "another experiment is changed, too"
     assert default_root(loaded) == Path(f"runs/mine-{config_hash(full.spec)[:8]}")
+    name = study(STUDY.replace("full: {}", "full: {model.depth: 1}"), here, "deep")
+    hidden = [load_study(name, typed={"model.depth": depth}) for depth in (2, 3)]
+    assert default_root(hidden[0]) != default_root(hidden[1]), "the baseline sets the field itself"
     options = "-s model.depth=2 -s model.norm=rms_norm -s train.epochs=1"
     assert command(loaded) == f"vitcli ablate mine.yaml {options}"
     with pytest.raises(ConfigError, match=r"^--epochs: should be"):
@@ -104,12 +101,6 @@ def test_each_tuned_setting_has_its_own_folder(here):
         load_study("mine.yaml", typed={"optim.lr": 0.5})
 
 
-def test_a_typed_field_that_the_baseline_sets_leads_to_a_folder_of_its_own(here):
-    name = study(STUDY.replace("full: {}", "full: {model.depth: 1}"), here)
-    loaded = [load_study(name, typed={"model.depth": depth}) for depth in (2, 3)]
-    assert default_root(loaded[0]) != default_root(loaded[1])
-
-
 EQUAL = """
 base: quickstart
 train: {epochs: 4, limit_batches: 2}
@@ -118,7 +109,6 @@ equal_compute: true
 variants:
   full: {}
   twice: {model.depth: 8}
-  short: {model.ffn: none, train.limit_batches: 1}
   first: {pretrain: {task: {name: mae}, train: {epochs: 1, limit_batches: 2}}}
   large: {model.depth: 40}
 """
@@ -129,78 +119,56 @@ def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(
     specs = {variant.name: variant.spec for variant in loaded.variants}
     epochs = {name: spec.train.epochs for name, spec in specs.items()}
     assert (epochs["full"], epochs["twice"], epochs["large"]) == (4, 2, 1)
-    assert epochs["short"] > 8
     most = whole_training_flops(specs["full"])
-    for name in ("twice", "short", "first"):
+    assert whole_training_flops(specs["large"]) > most, "at least one epoch"
+    for name in ("twice", "first"):
         train = specs[name].train
         longer = specs[name].replace(train=train.replace(epochs=train.epochs + 1))
         assert whole_training_flops(specs[name]) <= most < whole_training_flops(longer), name
     before = specs["first"].pretraining
     assert before
-    paid = [training_flops(before), training_flops(specs["first"])]
-    assert min(paid) > 0
-    assert sum(paid) == whole_training_flops(specs["first"])
-    assert whole_training_flops(specs["large"]) > most, "at least one epoch"
-    assert "large 1 epoch (2" in loaded.note
+    paid = training_flops(before) + training_flops(specs["first"])
+    assert paid == whole_training_flops(specs["first"]) > training_flops(before) > 0
     doc = read_results(loaded, here / "runs")
     assert [row.changes.get("train.epochs", 4) for row in doc.rows] == [*epochs.values()]
-    assert "of full" in notes(doc, compare(doc))["flops"]
     longer = load_study("mine.yaml", typed={"train.epochs": 8})
     assert [each.spec.train.epochs for each in longer.variants][:2] == [8, 4]
-    tuned = load_study(study(f"{EQUAL}{TUNED}", here)).variants[1].settings
-    assert [spec.train.epochs for _, spec in tuned] == [2, 4], "each setting has its own"
+    tuned = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
+    variant = load_study(study(f"{EQUAL}{tuned}", here)).variants[1]
+    assert [spec.train.epochs for _, spec in variant.settings] == [2, 4], "each has its own"
 
 
-TUNED = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
-EQUAL_MISTAKES = [
-    ("full: {}", "full: {train.epochs: 0}", "above 0"),
-    ("model.depth: 8}", "model.depth: 8, train.epochs: 3}", "variant 'twice'"),
-    ("model.depth: 8}", "task: {name: distil, teacher: nobody}}", "'nobody'"),
-    ("seeds:", "data: {val_split: 9}\ntune: {train.epochs: [1, 2]}\nseeds:", "remove one of the"),
-]
-
-
-@pytest.mark.parametrize(("text", "wrong", "message"), EQUAL_MISTAKES)
+@pytest.mark.parametrize(
+    ("text", "wrong", "message"),
+    [
+        ("model.depth: 8}", "model.depth: 8, train.epochs: 3}", "variant 'twice'"),
+        ("model.depth: 8}", "task: {name: distil, teacher: nobody}}", "'nobody'"),
+        ("seeds:", "data: {val_split: 9}\ntune: {train.epochs: [1, 2]}\nseeds:", "remove one"),
+    ],
+)
 def test_what_equal_compute_cannot_set_is_refused(here, text, wrong, message):
-    path = study(EQUAL.replace(text, wrong), here)
-    with pytest.raises(ConfigError, match=message) as caught:
-        load_study(path)
-    assert str(caught.value).startswith(f"{path}:")
-    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=message):
+        load_study(study(EQUAL.replace(text, wrong), here))
 
 
 REFERENCE = "reference: {source: x, rows: {%s}}"
+TWO = "variants: {a: {}, %s}"
 MISTAKES = [
     ("variants: {}", "needs variants"),
-    *(
-        (f"variants: {{a: {{}}, {variant}}}", message)
-        for variant, message in (
-            ("b: {model.norm: off}", "variant 'b': model.norm"),
-            ("b: {model.depth: 4}", "'b' is the same as 'a'"),
-            ("b: {model.depth: 1}, c: {model: {depth: 1}}", "'c' is the same as 'b'"),
-            ("b: {data.name: cifar10}", "cannot be compared"),
-            ("b: {data.folds: 5}", "data.folds differs"),
-            ("b: {experiment: quickstrat}", "'quickstart'"),
-            ("b: {experiment: ablation-quickstart}", "is a study"),
-            ("b: {experiment: 3}", "got 3"),
-            ("b: {seed: 3}", "a variant cannot change 'seed'"),
-            *(
-                (f"{name}: {{model.depth: 1}}", "becomes a folder")
-                for name in ("../b", "logs", "Figures", "report.html", "plan.json", "table.TEX")
-            ),
-        )
-    ),
-    *(
-        (f"data: {{name: npz:x}}\nvariants: {{a: {{}}, b: {{data.{change}}}}}", "differs")
-        for change in ("fit: pad", "corrections: c.csv", "group: ^.", "skip_bad: true")
-    ),
+    (TWO % "b: {model.norm: off}", "variant 'b': model.norm"),
+    (TWO % "b: {model.depth: 4}", "'b' is the same as 'a'"),
+    (TWO % "b: {data.name: cifar10}", "cannot be compared"),
+    (TWO % "b: {data.folds: 5}", "data.folds differs"),
+    (TWO % "b: {experiment: quickstrat}", "'quickstart'"),
+    (TWO % "b: {experiment: ablation-quickstart}", "is a study"),
+    (TWO % "b: {seed: 3}", "a variant cannot change 'seed'"),
+    (TWO % "table.TEX: {model.depth: 1}", "becomes a folder"),
+    (f"data: {{name: npz:x}}\n{TWO % 'b: {data.corrections: c.csv}'}", "differs"),
     ("seeds: [1, 2, 1]", "seed 1 appears twice"),
-    ("seeds: []", "seeds"),
     ("tune: {optim.lr: [0.1]}", "validation split"),
     ("data: {val_split: 9}\ntune: {optim.lr: [0.1, 0.1]}", "appears twice"),
     (f"data: {{val_split: 9}}\ntune: {{train.epochs: {[*range(1, 200)]}}}", "too many"),
     (REFERENCE % "basline: {accuracy: 9.0}", "did you mean 'baseline'"),
-    (REFERENCE % "baseline: {accuracy: 931.0}", "reference.rows.baseline.accuracy"),
 ]
 
 
@@ -231,30 +199,6 @@ def test_the_same_setting_needs_the_same_model_data_and_length():
     assert not is_same_setting(load_study("ablation-positions")), "no reference"
 
 
-SAME = "base: quickstart\nseeds: [0]\nvariants: {full: {}}\n"
-TYPED = [
-    *({"task.name": "mae"}, {"task.name": "clip"}, {"task.name": "distil"}),
-    {"model.family": "resnet18", "optim.name": "adamw"},
-    {"optim.name": "sgd"},
-    {"data.name": "mnist"},
-    {"model.family": "swin", "model.depths": [1, 1], "optim.name": "adamw"},
-    {"model.attention": "linformer"},
-]
-
-
-@pytest.mark.parametrize("typed", TYPED, ids=str)
-def test_what_is_typed_means_the_same_as_in_a_training(here, typed):
-    def outcome(load) -> object:
-        try:
-            return load()
-        except ConfigError as error:
-            return str(error).partition(": ")[2]  # without the place
-
-    path = study(SAME, here)
-    trained = outcome(lambda: load_experiment("quickstart", typed).spec)
-    assert outcome(lambda: load_study(path, typed=typed).baseline.spec) == trained
-
-
 NET = """
 from torch import nn
 from vitcli.parts import model
@@ -264,7 +208,6 @@ class Net(nn.Module):
 """
 OTHERS = [
     ({"model.family": "Net", "model.width": 4, "optim.name": "adamw"}, {"depth": 9, "width": 4}),
-    ({"model.family": "swin"}, {"depths": (2, 4), "embed_dim": 48}),
     ({"model.family": "swin", "model.depths": [1, 1]}, {"depths": (1, 1), "embed_dim": 48}),
     ({"model.family": "timm", "model.name": "resnet18", "optim.name": "adamw"}, {}),
 ]
@@ -288,17 +231,6 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
     assert load_experiment(study(text, here)).spec == typed
     back = {"base": study(text, here, "other"), "model": {"family": "vit", "depth": 2}}
     assert load_experiment(study(json.dumps(back), here)).spec.model.depth == 2
-
-
-def test_another_family_is_that_of_all_variants_that_name_none(here):
-    text = f"{STUDY}  own: {{model.family: pit, experiment: cifar10-pit, data.name: scenes}}\n"
-    typed = {"model.family": "resnet18", "optim.name": "adamw"}
-    loaded = load_study(
-        study(text.replace("model.norm: none", "train.epochs: 3"), here), None, typed
-    )
-    assert [each.spec.model.family for each in loaded.variants] == [*["resnet18"] * 3, "pit"]
-    assert loaded.note.startswith("model.family=resnet18 replaces the experiment's model by")
-    assert load_study(study(text, here)).note == ""
 
 
 def test_seeds_are_numbers_and_ranges():

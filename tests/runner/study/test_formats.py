@@ -15,12 +15,10 @@ from tests.fabricated_study import (
     make_reference,
     make_row,
     make_study,
-    make_trial,
 )
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
-from vitcli.runner.errors import InputError
-from vitcli.runner.study.result import Candidate, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 from vitcli.runner.tables import LATEX, read_csv, to_csv
@@ -34,13 +32,10 @@ def all_notes(doc: StudyResult) -> str:
 
 
 def test_incomplete_rows_name_their_open_trials():
-    assert cell(DOC, "single-head", "not finished") == "2 of 3 missing"
     assert cell(DOC, "wide", "not finished") == "1 of 3 failed, 2 running"
     assert cell(DOC, "wide", "accuracy, %") == "no result yet"
     assert cell(DOC, "no-residual", "diverged") == "1 of 3"
     assert cell(DOC, "no-layernorm", "accuracy, %") == "diverged"
-    assert cell(DOC, "no-ffn", "training time per trial") == "32 s"
-    assert cell(DOC, "baseline", "not finished") == ""
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
 
@@ -53,66 +48,19 @@ def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
     assert [row[DIFFERENCE] for row in cells(make_study(rows))] == ["baseline", whole, "no pair"]
 
 
-def test_a_source_in_the_same_setting_has_its_parameters_and_hours():
-    reference = make_reference({"base": 90.0}, parameters=5.7e6, hours=1.5)
-    doc = make_study({"base": [0.9], "less": [0.8]}, reference=reference, same_setting=True)
-    assert "direction only" not in cells(doc)[0]
-    assert cell(doc, "base", "source's parameters") == "5,700,000"
-    assert [row["source's hours"] for row in cells(doc)] == ["1.5", ""]
-
-
-def test_a_tuned_study_shows_the_chosen_setting():
-    settings = [Candidate(setting={"optim.lr": lr}, val_accuracy=0.5) for lr in (0.001, 0.01)]
-    tuned = make_row("base", [0.9]).replace(candidates=tuple(settings), chosen={"optim.lr": 0.01})
-    open_ = make_row("less", ["missing"]).replace(candidates=tuple(settings))
-    doc = make_study({}, rows=(tuned, open_), num_comparisons=1)
-    assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
-
-
 def test_a_note_counts_a_shared_pre_training_once():
     shared = {"train_flops": 2e14, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    rows = []
-    for name in ("base", "less, more"):
-        trials = [t.replace(train_seconds=1800.0, measured=shared) for t in DOC.rows[0].trials]
-        rows.append(DOC.rows[0].replace(variant=name, trials=tuple(trials)))
-    doc = DOC.replace(rows=tuple(rows), threads=2)
+    trials = [t.replace(train_seconds=1800.0, measured=shared) for t in DOC.rows[0].trials]
+    base = DOC.rows[0].replace(trials=tuple(trials))
+    doc = DOC.replace(rows=(base, base.replace(variant="less, more")), threads=2)
     text = all_notes(doc)
     assert "6 trainings, 1.5 PFLOP, 9 core hours" in text
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in text
-    taught = rows[1].trials[0].replace(measured=shared | {"teacher_flops": 1e14})
-    rows[1] = rows[1].replace(trials=(taught, *rows[1].trials[1:]))
-    assert "the teachers' own training" in all_notes(doc.replace(rows=tuple(rows)))
-
-
-COSTS = [
-    ({"train_flops": 4e12}, {"train_flops": 4.02e12}, None),
-    ({"train_flops": 4e12}, {"train_flops": 1.5e15, "pretrain_flops": 1e15}, ["4.00", "2,500"]),
-    (
-        {"train_flops": 4e9},
-        {"train_flops": 4e9, "teacher_flops": 2e9, "teacher_train_flops": 4e9},
-        ["0.00400", "0.00800"],
-    ),
-    ({"train_flops": 4e12}, {}, None),
-    ({}, {}, None),
-]
-
-
-@pytest.mark.parametrize(("ours", "theirs", "shown"), COSTS)
-def test_rows_show_the_compute_of_a_trial_where_it_differs(ours, theirs, shown):
-    rows = [
-        make_row(name, [], trials=tuple(make_trial(seed, 0.5, measured=costs) for seed in (0, 1)))
-        for name, costs in (("base", ours), ("other", theirs))
-    ]
-    doc = make_study({}, rows=tuple(rows), num_comparisons=1)
-    assert [row.get("TFLOP per trial") for row in cells(doc)] == (shown or [None, None])
-    stored = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
-    assert (stored[0]["flops_per_trial"] != "") == bool(ours)
 
 
 OTHER_KERNELS = [
     ({}, {"model.depth": 2}, [(), ()], None),
     ({}, {"model.attention": {"name": "Mine", "power": 2}}, [(), ()], "of b has no"),
-    ({"model.attention": "linear"}, {"model.attention": "Mine"}, [(), ()], None),
     ({"model.attention": "linear"}, {"model.family": "swin"}, [(), ()], "of a has no"),
     ({}, {"model.norm": "none"}, [("native",), ("torch",)], "torch kernels trained b"),
 ]
@@ -128,29 +76,6 @@ def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, t
     assert ("Kernels: " in all_notes(doc)) == bool(told)
     assert (told or "") in all_notes(doc)
     assert read_document(render(doc, "json")) == doc
-
-
-def test_the_speed_of_a_model_is_the_median_over_its_trials():
-    speeds = enumerate((1000.0, 1500.0, 4000.0))
-    trials = tuple(make_trial(seed, 0.5, images_per_second=speed) for seed, speed in speeds)
-    swin = make_row("swin", [], trials=trials, changes={"model.family": "swin"})
-    doc = make_study({}, rows=(make_row("vit", [0.6]), swin))
-    assert cell(doc, "swin", "images/s") == "1,500"
-
-
-def test_each_format_writes_its_own_signs():
-    # no-ffn: -6.4, -6.6, -6.2, so -6.40 +- 4.55 * 0.2 / sqrt(3), at the level 0.045 of 3 seeds.
-    assert re.search(r"86.70 \+- 0.10 +-6.40 \[-6.93, -5.87\]", render(DOC, "text"))
-    assert r"86.70 +- 0.10 | -6.40 [-6.93, -5.87] |" in render(DOC, "md")
-    assert r"86.70 $\pm$ 0.10 & $-$6.40 [$-$6.93, $-$5.87]" in render(DOC, "latex")
-    assert '&plusmn; 0.10</td><td class="number">&minus;6.40 [&minus;6.93' in render(DOC, "html")
-
-
-@pytest.mark.parametrize("text", ["{", "3", '{"name": "x"}', "[" * 100_000, "\0"])
-def test_other_files_are_refused_in_one_line(text):
-    with pytest.raises(InputError) as error:
-        read_document(text)
-    assert "\n" not in str(error.value)
 
 
 def test_csv_has_no_cell_that_a_spreadsheet_computes_and_is_read_as_it_was():
@@ -176,13 +101,6 @@ def test_csv_and_json_hold_the_statistics():
             assert other[name] == (None if value is None else round(value, 6))
         assert int(row["n"]) == found.n
     assert (rows[0]["seeds_missing"], rows[0]["parameters"]) == ("", "305002")
-
-
-def test_text_is_printable_ascii_of_a_bounded_width():
-    for each in (DOC, HOSTILE):
-        assert render(each, "text").isascii()
-        assert all(line.isprintable() for line in render(each, "text").split("\n"))
-    assert max(map(len, render(DOC, "text").splitlines())) <= 160
 
 
 def test_markdown_rows_have_equal_columns_and_readable_names():
@@ -214,26 +132,7 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     lines = render(HOSTILE, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert all(line.isascii() for line in lines)
-
-
-LEGENDS = [
-    ({"base": [0.9], "less": [0.8]}, "--- needs", "Mean brackets Diverged"),
-    ({"base": [0.9, 0.91] * 3, "less": [0.8, 0.82] * 3}, "Mean brackets", "--- needs"),
-    ({"base": [0.9, 0.91], "less": ["diverged", "failed"]}, "Diverged unfinished", "---"),
-]
-
-
-@pytest.mark.parametrize(("rows", "has", "lacks"), LEGENDS)
-def test_latex_has_a_short_legend_in_the_float_and_its_notes_as_comments(rows, has, lacks):
-    doc = make_study(rows)
-    text = render(doc, "latex", caption="Ours & 50%").replace("\\textemdash{}", "---")
-    inside, _, notes = text.partition("\n\\end{table}\n")
-    legend = inside.partition("\\begin{flushleft}")[2]
-    assert all(word in legend for word in has.split())
-    assert not any(word in legend for word in lacks.split())
-    assert "\\caption{Ours \\& 50\\%}\n\\label{tab:made-up}" in inside
-    assert len(notes.splitlines()) >= len(build(doc).notes)
-    assert all(line.startswith("% ") for line in notes.splitlines())
+    assert "seeds. In brackets" in render(DOC, "latex").partition("\\begin{flushleft}")[2]
 
 
 def test_a_caption_replaces_the_question_in_every_format_that_has_one():

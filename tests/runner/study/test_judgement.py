@@ -6,13 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, get_args
 
-import numpy as np
 import pytest
 
 from tests.fabricated_study import make_reference, make_study, make_trial
 from tests.runner.study.tables import with_images
-from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.runner.errors import ConfigError, InputError
+from tests.runner.study.trials import ROOT, STUDY, write_study
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.judgement import (
     Effect,
@@ -25,7 +24,7 @@ from vitcli.runner.study.page import html
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import MeanError, pool_seed_variance
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import build, build_details, read_document, render
+from vitcli.runner.study.table import build, read_document, render
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -64,18 +63,10 @@ def test_a_difference_beside_that_of_the_source(low, high, drop, same_setting, o
         assert compare_with_source(row, drop, same_setting=False) == other_setting
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        evidence(-10, -8, 0.06),
-        evidence(-10, -8, pooled_low=None, decided_at=None),
-        evidence(-10, -8, 0.01, effect="diverged"),
-        evidence(-10, -8, 0.01, effect=None),
-    ],
-)
-def test_an_undecided_or_withheld_difference_is_open_beside_a_source(row):
-    assert compare_with_source(row, -9, same_setting=True) == "open"
-    assert compare_with_source(row, -9, same_setting=False) == "open"
+def test_a_withheld_difference_is_open_beside_a_source():
+    for row in (evidence(-10, -8, 0.01, effect="diverged"), evidence(-10, -8, 0.01, effect=None)):
+        for same_setting in (True, False):
+            assert compare_with_source(row, -9, same_setting=same_setting) == "open"
 
 
 @pytest.mark.parametrize(
@@ -156,14 +147,11 @@ STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "enough seeds, p alone is open": (make_study(OPEN_P, **SOURCE), "undecided"),
     "few seeds": (few(-8), "worse"),
     "few seeds that agree by luck": (make_study(AGREES_BY_LUCK, **SOURCE), "undecided"),
-    "few seeds, not all variants": (few(-8, num_comparisons=9), "undecided"),
     "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
     "diverged variant": (change(few(-8, seeds=4), X, "diverged", "missing"), "diverged"),
     "both diverged": (change(change(enough(-8), X, "diverged"), "base", "diverged"), "diverged"),
-    "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
     "missing trial": (change(few(-8), X, "missing"), "incomplete"),
     "failed baseline": (change(enough(-8), "base", "failed"), "incomplete"),
-    "equivalent": (enough(0, -0.1, 0.1, **MARGIN), "equivalent"),
     "few seeds, equivalent": (few(0, -0.1, 0.1, **MARGIN), "equivalent"),
     "worse, within the margin": (enough(-0.5, **MARGIN), "worse, within the margin"),
 }
@@ -183,8 +171,6 @@ def test_every_output_says_the_same_of_a_difference(name):
         assert f"<td>{expected}</td>" in html(doc, {})
     assert json.loads(render(doc, "json"))["statistics"][1]["effect"] == expected
     assert list(csv.DictReader(io.StringIO(render(doc, "csv"))))[1]["effect"] == expected
-    decides = "pooled interval" in [column.header for column in build_details(doc).columns]
-    assert decides == any(each.lacks_test and each.pooled_low for each in compare(doc))
 
 
 def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document():
@@ -199,16 +185,6 @@ def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document():
     assert read_document(json.dumps(stored)) == doc
     with pytest.raises(ConfigError, match="equivalence_margin"):
         write_study(f"{STUDY}\nequivalence_margin: 0")
-
-
-def test_trials_with_other_numbers_of_test_images_are_not_compared():
-    study = write_study()
-    fabricate("full", 0)
-    run = fabricate("no-norm", 0, result={"num_test": 1000})
-    logits = np.stack([np.zeros(1000), np.arange(1000) >= 500], 1).astype(np.float32)
-    np.savez(run.path / "predictions.npz", logits=logits, labels=np.zeros(1000, np.int64))
-    with pytest.raises(InputError, match="1000 and 2000"):
-        read_results(study, ROOT)
 
 
 def test_a_row_that_diverged_is_not_pooled():

@@ -12,14 +12,12 @@ from scipy import stats
 from tests.fabricated_study import make_study
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.errors import UserError
 from vitcli.runner.study.collect import read_recorded_plan, read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.looks import level, looks_at
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.result import Plan, StudyResult
-from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.run import save_results, write_plan
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.statistics import compare, looks_of
@@ -128,12 +126,6 @@ def test_p_is_the_larger_of_both_tests_without_predictions_too():
     assert row.p == pytest.approx(stats.ttest_1samp(skewed, 0).pvalue)
     assert row.p > 2 / 2**8
     assert (row.joint_low < 0, row.effect) == (True, "undecided")
-
-
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_the_default_plan_has_three_seeds_at_least(here, seeds):
-    study = write_study(f"{STUDY}\n".replace("seeds: [0, 1]", f"seeds: {[*range(seeds)]}"))
-    assert study.planned_seeds == 3
 
 
 def declare(study: Study) -> None:
@@ -256,47 +248,3 @@ def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
 def test_a_damaged_record_is_none(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     assert read_recorded_plan(tmp_path) is None
-
-
-def test_a_csv_file_of_vitcli_carries_its_plan(here):
-    study = write_study(f"{STUDY}\nplanned_seeds: 7")
-    declare(study)
-    for variant in ("full", "no-norm"):
-        fabricate(variant, 0)
-    doc = read_results(study, ROOT)
-    states = plan_study(study, ROOT, ()).states
-    text = trials_csv(study, doc, states)
-    assert read_text(text, str(Path("r.csv")), Choices(), "")[0].planned_seeds == 7
-    turned = doc.replace(plan=Plan(seeds=7, order=(1, 0)))
-    assert read_text(trials_csv(study, turned, states), "r.csv", Choices(), "")[0].plan == (
-        Plan(seeds=7, order=(1, 0))
-    )
-    one = read_results(study, ROOT, ["full"]).replace(num_comparisons=4)
-    again = read_text(trials_csv(study, one, states), "r.csv", Choices(), "")[0]
-    assert again.num_comparisons == 4, "rows that are not in the file count"
-
-
-TEXT = "variant,seed,score,planned_seeds\na,0,1,8\na,1,2,8\nb,0,3,8\nb,1,3,8\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "plan", "found"),
-    [
-        (TEXT, None, 8),
-        (TEXT, 8, 8),
-        (TEXT, 9, "8 and 9"),
-        (TEXT.replace("3,8\n", "3,9\n"), None, "planned_seeds"),
-        (TEXT.replace(",8", ",2"), None, "planned_seeds"),
-        (TEXT.replace(",8", ",soon"), None, "planned_seeds"),
-        (TEXT.replace(",8", "").replace(",planned_seeds", ""), None, None),
-        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 5, 5),
-        (TEXT.replace(",8", "").replace(",planned_seeds", ""), 2, "plan 2"),
-    ],
-)
-def test_the_plan_of_a_table(text, plan, found):
-    if isinstance(found, str):
-        with pytest.raises(UserError, match=found):
-            read_text(text, "r.csv", Choices.of(plan=plan), "")
-        return
-    doc, unused = read_text(text, "r.csv", Choices.of(plan=plan), "")
-    assert (doc.plan and doc.plan.seeds, unused) == (found, [])

@@ -1,6 +1,5 @@
 """Results of other programs and of repeated runs: tables, exports of W&B and MLflow, mistakes."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -10,14 +9,13 @@ from scipy import stats
 
 from tests.fabricated import make_run
 from tests.runner.study.tables import cell
-from vitcli import api
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.page import publish_outside
-from vitcli.runner.study.repeated_runs import collect_runs, training_command
+from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
@@ -109,14 +107,12 @@ def test_exports_of_wandb_and_mlflow_give_the_same_table():
         rows = [line.format(variant, seed, 90 + i) for i, (variant, seed) in enumerate(ROWS)]
         return "\n".join([head, *rows])
 
-    plain = document(export("variant,seed,accuracy", "{},{},0.{}"))
+    rows = build(document(export("variant,seed,accuracy", "{},{},0.{}"))).rows
     wandb = export("Name,State,Group,seed,val_acc,loss", "run,finished,{0},{1},0.{2},1")
     head = "run_id,status,metrics.accuracy,params.seed,params.variant"
     mlflow = export(head, "x,FINISHED,{2},{1},{0}")
-    rows = build(plain).rows
     assert build(document(wandb, score="val_acc")).rows == rows
     assert build(document(mlflow, score="accuracy")).rows == rows
-    assert rows[1][2:4] == ("94.00 \u00b1 1.00", "+3.00 [+3.00, +3.00]")
 
 
 LABELS = np.arange(40) % 4
@@ -190,18 +186,6 @@ def test_other_images_than_those_of_the_first_file_are_refused(trials, kind, las
         trials(kind, last)
 
 
-def test_hostile_predictions_are_refused_in_one_line(tmp_path):
-    np.savez(tmp_path / "dates.npz", correct=np.array([0, 1], "M8[s]"))
-    (tmp_path / "long.csv").write_text(f"correct\n{'9' * 200_000}\n")
-    claim = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117)
-    (tmp_path / "huge.npy").write_bytes(np.lib.format.magic(1, 0) + b"v\0" + claim + b"\n")
-    for name in ("dates.npz", "long.csv", "huge.npy"):
-        with pytest.raises(InputError) as error:
-            document(f"variant,seed,score,predictions\na,0,0.5,{name}\n", tmp_path / "t.csv")
-        assert name in str(error.value)
-        assert "\n" not in str(error.value)
-
-
 def test_missing_and_diverged_trials_are_those_of_a_study():
     text = "variant,seed,score,state\na,0,1,\na,1,2,ok\nb,0,nan,diverged\nb,2,3,finished\n"
     text += "b,1,,Crashed\n"
@@ -217,7 +201,6 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
     [
         ([0.9] * 6, {}, 0.9, "90.00"),
         ([90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
-        ([0.9] * 6, {"unit": "percent"}, 0.009, "0.90"),
         ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
         ([*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
     ],
@@ -228,18 +211,9 @@ def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
 
 
-LOWER = """
-    loss eval_loss val/loss val-loss Val~Loss validation_loss metrics.loss error err error_rate
-    top1_error test/error Top-1~error calibration_error nll cross_entropy logloss mse mae RMSE
-    perplexity ece brier wer fid train_loss_epoch"""
-HIGHER = """
-    accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 F1Score auroc mAP mIoU dice R2 psnr
-    bleu reward score"""
-ASKED = """
-    x value accuracy_drop accuracy_std image_to_text_r1 neg_accuracy compression_ratio 1-acc -loss
-    test/1~-~accuracy one_minus_acc neg_log_likelihood log_likelihood 1/loss error_recall
-    deviance_explained inverse_mse inverse_accuracy rank epoch best_epoch time cost seconds
-    score\u2193 train/-loss seed_loss"""
+LOWER = "loss eval_loss val/loss Val~Loss metrics.loss err error_rate Top-1~error nll mse RMSE"
+HIGHER = "accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 auroc mAP mIoU R2 reward score"
+ASKED = "x accuracy_drop neg_accuracy 1-acc -loss test/1~-~accuracy inverse_mse rank time seed_loss"
 
 
 @pytest.mark.parametrize(("names", "expected"), [(LOWER, False), (HIGHER, True), (ASKED, None)])
@@ -263,28 +237,17 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
 @pytest.mark.parametrize(
     ("text", "choices"),
     [
-        (PLAIN.replace(",", ";").replace(".", ","), {}),
         (f"sep=;\n{PLAIN.replace(',', ';').replace('.', ',')}", {}),
         (f"# made, by a script\n\n{PLAIN}", {}),
-        (PLAIN.replace(",", "\t").replace(".", ","), {}),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
-        (PLAIN.replace("\n", "\r"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
-        (PLAIN.replace(",", ", "), {}),
-        (PLAIN.replace("\n", ",,\n"), {}),
-        (PLAIN.replace("\n", ",\n").replace("y,", "y"), {}),
-        (WITH_INDEX.replace("variant", ",variant"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
-        (PLAIN.replace(",0,", ",0.0,").replace(",1,", ",01,"), {}),
-        (PLAIN.replace("accuracy", "test/accuracy"), {}),
         (PLAIN.replace("variant", "Variant").replace("accuracy", "val/acc"), {}),
-        (PLAIN.replace("variant", "method"), {"variant": "method"}),
         (
             WITH_INDEX.replace("variant", "config.variant,variant"),
             {"variant": "variant", "score": "accuracy"},
         ),
         (WITH_STATE.replace("finished", "Done"), {"baseline": "a"}),
-        (WITH_STATE.replace("finished", ""), {}),
     ],
 )
 def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choices):
@@ -302,53 +265,24 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
     ("text", "choices", "message"),
     [
         ("varient,seed,score\na,0,1\n", {}, "--variant .*'varient'"),
-        ("time,seed,score\na,0,1\n", {}, "--variant with one of 'time'"),
         ("variant,score\na,1\n", {}, "--pairs"),
         ("seed,a,b\n0,0.8,0.9\n", {}, "one trial a row"),
-        ("variant,seed,x,y\na,0,1,2\n", {}, "--score .*'x', 'y'"),
         ("variant,Group,seed,score\na,x,0,1\n", {}, "2 columns 'variant'.* --variant"),
-        ("variant,seed,score,score\na,0,1,1\n", {}, "2 columns 'score'"),
-        ("variant,seed,score\na,0,1\n", {"score": "scor"}, "0 columns 'scor'"),
-        ("variant,seed,score\na,0,1\n", {"score": "seed"}, "0 columns 'seed'"),
-        ("variant,seed,score\na,0,1\nb,0,2\na,0,3\n", {}, "line 2 and line 4"),
         ("variant,seed,score\na,0,1\na,1,2\na,00,1\n", {}, "line 2 and line 4"),
-        ("variant,seed,score\na,0,\n", {}, "line 2"),
         ("variant,seed,score\na,0,1e999\n", {}, "line 2: .*1e999"),
-        ("variant,seed,score\na,0,0e400\n", {}, "line 2: .*0e400"),
-        ("variant,seed,score\na,0,1_0\n", {}, "line 2: .*1_0"),
-        (f"variant,seed,score\na,0,0.{'1' * 999}\n", {}, r"line 2: .{,40}0\.1.{,50}\.\.\."),
-        (f"variant,seed,score\na,{'9' * 5000},1\n", {}, r"line 2: .{,99}\.\.\..{,99}$"),
         (f"variant,seed,score\na,0,{'1' * 200_000}\n", {}, "line 2: not a row"),
         ('variant,seed,score\na,0,"810,000"\n', {}, "line 2: .*decimal point"),
-        ("variant;seed;score\na;0;0,5\na;1;1.234\n", {}, "line 2: .*decimal point"),
-        ("variant,seed,score\na,0,1e-5\n", {}, "smaller unit"),
-        ("variant,seed,accuracy\na,0,101\n", {}, "line 2: .*101 in percent.*--unit none"),
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
-        ("variant,seed,val/top1\na,0,80\nb,0,1\n", {}, "line 3: .*--unit percent"),
-        ("variant,seed,loss\na,0,0.8\nb,0,80%\n", {}, "line 3: .*80%"),
-        ("variant,seed,score\na,0,1%\n", {"unit": "fraction"}, "line 2: .*1%"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: variant ''"),
-        ("variant,seed,score\na,,1\n", {}, "line 2: seed ''"),
-        ("variant,seed,score\na,0\n", {}, "line 2: 2 cells, but the header has 3"),
-        ('variant,seed,score\na,0,"1\n', {}, "line 2: not a row of CSV"),
-        ("variant,seed,score\n", {}, "a row for each trial"),
-        *((text, {}, "not JSON") for text in ("{}", '{\n  "rows": "x"\n}', "[\n[1, 2],\n[3, 4]]")),
-        *(
-            (f"variant,seed,score\na,0,1\na,1,2\na,{summary},1.5\n", {}, "no whole number")
-            for summary in ("Mean", "nan", "Mittelwert", "\u00d8", "mean (8)", "1.5", "M\u00e9dia")
-        ),
+        ('{\n  "rows": "x"\n}', {}, "not JSON"),
+        ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
         ("variant,epoch,score\na,0,1\na,1,2\n", {"seed": "epoch"}, "no independent training"),
-        ("variant,Splits,score\na,0,1\na,1,2\n", {"seed": "splits"}, "no independent training"),
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz"),
-        ("variant,seed,score,comparisons\na,0,1,four\n", {}, "line 2: comparisons 'four'"),
         ("variant,seed,score,planned_seeds\na,0,1,2\n", {}, "line 2: planned_seeds '2'"),
         ("variant,seed,score,planned_seeds\na,0,1,8\na,1,1,9\n", {}, "8 and 9"),
         ("variant,seed,score\na,0,1\n", {"baseline": "c"}, "choose one of a"),
-        ("variant,seed,score\na,0,1\n", {"unit": "%"}, "unit '%'"),
         ("variant,seed,score\na,0,1\n", {"margin": 0}, "margin 0"),
-        ("variant,seed,score\na,0,1\n", {"margin": True}, "margin True"),
-        ("variant,seed,score\na,0,1\n", {"plan": 10**9}, "plan 1000000000"),
     ],
     ids=lambda value: value[-30:] if isinstance(value, str) else "",
 )
@@ -372,15 +306,6 @@ def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cel
     assert document(with_column("planned_seeds", cells), plan=5).plan.seeds == 5
 
 
-def test_the_order_of_the_looks_is_not_that_of_the_rows():
-    lines = [f"{v},{seed},{seed * 7 % 5 + (v == 'b')},8" for v in "ab" for seed in range(8)]
-    for rows in (lines, lines[::-1], sorted(lines, key=lambda line: line.split(",")[2])):
-        doc = document("\n".join(["variant,seed,score,planned_seeds", *rows]), baseline="a")
-        assert doc.plan.order == ()
-    text = with_column("planned_order", (2, 0, 1))
-    assert document(text, plan=3).plan.order == (1, 2, 0)
-
-
 def test_folds_have_the_corrected_variance():
     differences = np.array([2, 1, 3, -0.5, 2.5, 0.5, 3, 1])
     lines = [f"a,{k},{70 + k % 3}" for k in range(8)]
@@ -395,17 +320,6 @@ def test_folds_have_the_corrected_variance():
     assert compare(document(text.replace("fold", "seed")))[1].effect == "better"
     with_files = "\n".join(["variant,fold,score,predictions", *(f"{x},no.npz" for x in lines)])
     assert compare(document(with_files, seed="fold"))[1].p == row.p, "folds have other images"
-
-
-def test_notes_say_where_the_plan_is_from_and_which_interval_excludes_its_difference():
-    lines = [f"a,{k},{k % 3},8" for k in range(8)]
-    lines += [f"b,{k},{k % 3 + d},8" for k, d in enumerate((1, 1.01, 0.99, 1, 1.02, 5, 6, 7))]
-    doc = document("\n".join(["variant,seed,score,planned_seeds", *lines]))
-    row = compare(doc)[1]
-    assert not row.ci_low <= row.difference <= row.ci_high
-    notes = [note for note in build(doc).notes if note.startswith(("Difference:", "Planned:"))]
-    assert notes[0].endswith("difference of b.")
-    assert "assumed" not in notes[1]
 
 
 def test_a_name_is_the_same_in_both_forms_of_unicode():
@@ -423,39 +337,18 @@ def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
     doc = document(text_of([1, 2, 4, 2, 3, 6]), baseline="b", margin=5.0)
     assert [row.variant for row in doc.rows] == ["b", "a"]
     files = {path.name for path in publish_outside(doc, tmp_path / "out")}
-    tables = {"table.md", "table.tex", "table.csv", "results.json", "report.html"}
-    assert files == tables | {"forest.png", "forest.svg", "forest.pdf"}
+    assert {"table.md", "table.tex", "table.csv", "results.json", "forest.pdf"} <= files
     assert read_document(render(doc, "json")) == doc
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert doc.origin.sha256 in page
-    assert "Configurations" not in page
-    assert not [note for note in build(doc).notes if note.startswith(("Training:", "Run:"))]
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "plan.json").write_text("{}")
     with pytest.raises(ConfigError):
         publish_outside(doc, tmp_path / "study")
-    seconds = document(text_of([1, 2, 4, 2, 3, 6], "variant,seed,seconds"), lower_is_better=True)
-    assert [row["score_mean"] for row in json.loads(render(seconds, "json"))["statistics"]] == [
-        pytest.approx(7 / 3, abs=1e-6), pytest.approx(11 / 3, abs=1e-6),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("results", "choices"),
-    [([1, 2], {}), (None, {}), ({}, {}), ("r.csv", {"margin": True}), ("r.csv", {"scor": "x"})],
-)
-def test_arguments_of_another_type_are_refused(results, choices):
-    with pytest.raises(ConfigError):
-        api.table(results, **choices)
 
 
 def test_a_byte_order_mark_is_read_and_other_encodings_are_named(tmp_path):
     file = tmp_path / "r.csv"
     file.write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(file)).rows) == 2
-    file.write_bytes(text_of(range(6)).encode("utf-16"))
-    with pytest.raises(InputError, match="UTF-8"):
-        csv_text(file)
 
 
 @pytest.mark.parametrize(
@@ -518,9 +411,7 @@ def test_the_document_is_that_of_a_study_with_one_row():
     [
         ({"state": "interrupted"}, InputError, "vitcli train --resume quickstart/train/seed1"),
         ({"experiment": "cifar10-tiny", "folder": Path("runs/x")}, ConfigError, ": experiment"),
-        ({"meta": {"data_hash": "e" * 64}}, ConfigError, ": data hash"),
-        ({"meta": {"commit": "e" * 40, "hardware": "x"}}, ConfigError, ": commit, hardware"),
-        ({"meta": {"torch": "2.11.0"}}, ConfigError, ": torch"),
+        ({"meta": {"data_hash": "e" * 64, "hardware": "x"}}, ConfigError, ": data hash, hardware"),
         ({"result": {"precision": "bf16", "kernels": "x"}}, ConfigError, ": precision, kernels"),
         ({"changes": {"model.depth": 2, "optim.lr": 0.1}}, ConfigError, ": model.depth, optim.lr"),
         ({"seed": 0, "folder": Path("runs/again")}, ConfigError, "same seed"),
@@ -537,40 +428,14 @@ def test_runs_that_are_unfinished_or_differ_in_more_than_the_seed_are_refused(ot
 
 
 @in_a_folder
-@pytest.mark.parametrize("file", ["meta.json", "result.json"])
-def test_a_run_without_its_files_is_refused(file):
-    run = make_run(0)
-    (run.path / file).unlink()
-    with pytest.raises(InputError, match=file):
-        collect_runs([run])
-
-
-@in_a_folder
-def test_the_command_of_a_taught_run_asks_for_no_weights_that_only_its_machine_has():
-    taught = {"task.name": "distil", "task.teacher": {"run": "quickstart", "sha256": "e" * 64}}
-    command = collect_runs([make_run(0, changes=taught)]).command
-    assert "task.teacher.run=quickstart" in command
-    assert "sha256" not in command
-
-
-@in_a_folder
 def test_the_command_gives_the_same_configuration_again():
     changes = {"model.norm": "rms_norm", "model.layer_scale_init": 1e-5, "optim.nesterov": True}
     changes |= {"data.mean": [0.4914, 0.4822, 0.4465], "data.std": [0.2023, 0.1994, 0.201]}
     changes["optim.max_grad_norm"] = None
     words = shlex.split(collect_runs([make_run(4, changes=changes)]).command)
-    assert words[:3] == ["vitcli", "train", "quickstart"]
-    assert words[-2:] == ["--seed", "4"]
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
-    assert len(sets) == len(changes)
     again, wanted = (load_experiment("quickstart", c).spec for c in (parse_sets(sets), changes))
-    assert again == wanted
-
-
-def test_the_command_names_own_code(here):
-    spec = load_experiment("quickstart").spec.replace(code={"part.py": "0" * 64, "package": "1"})
-    text = training_command({"experiment": "quickstart"}, spec, [4])
-    assert text == "vitcli train quickstart --code part.py --seed 4"
+    assert (words[-2:], again) == (["--seed", "4"], wanted)
 
 
 def test_the_document_has_no_path_of_this_machine(here):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.cli.commands import document, printed, vitcli
+from tests.cli.commands import printed, vitcli
 from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import PLAN
@@ -40,26 +40,6 @@ def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
     source = "" if has_folders else str(SAVED)
     assert trial_states(study, ROOT, (), saved)["full/seed0"].source == source
     assert saved.refused == {}
-
-
-@pytest.mark.parametrize(("changes", "state"), [("{}", "finished"), ("{optim.lr: 0.5}", "missing")])
-def test_any_study_finds_a_saved_trial_by_its_configuration(study, changes, state):
-    fabricate("full", 0, 0.75)
-    save_all(study)
-    shutil.rmtree(ROOT)
-    other = write_study(ONE.replace("full: {}", f"other: {changes}"), "other")
-    assert states(other, SavedTrials(SAVED)) == {"other/seed0": state}
-
-
-def test_the_trials_of_a_study_itself_come_first(study):
-    other = write_study(ONE, "a-study")
-    for each, accuracy in ((study, 0.75), (other, 0.5)):
-        fabricate("full", 0, accuracy)
-        save_all(each)
-    shutil.rmtree(ROOT)
-    for each, accuracy in ((study, 0.75), (other, 0.5)):
-        state = next(iter(trial_states(each, ROOT, (), SavedTrials(SAVED)).values()))
-        assert state.record.result.test_accuracy == accuracy
 
 
 @pytest.mark.parametrize(
@@ -100,18 +80,16 @@ def test_a_trial_from_older_weights_is_stale_if_its_first_run_is_at_hand(here):
 
 
 def test_of_two_machines_results_the_matching_one_is_used(study):
-    results = {("bf16", 1): 0.25, ("fp32", 4): 0.5, ("fp32", 1): 0.75}
-    for (precision, threads), accuracy in results.items():
-        fabricate("full", 0, accuracy, result={"precision": precision}, meta={"threads": threads})
-        save_all(Study(**vars(study) | {"threads": threads}))
+    results = {"bf16": 0.25, "fp32": 0.75}
+    for precision, accuracy in results.items():
+        fabricate("full", 0, accuracy, result={"precision": precision})
+        save_all(study)
     shutil.rmtree(ROOT)
-    for precision in ("bf16", "fp32"):
+    for precision, accuracy in results.items():
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
         record = trial_states(study, ROOT, (), saved)["full/seed0"].record
         assert record is not None
-        assert record.result.test_accuracy == results[precision, 1]
-    none = SavedTrials(SAVED, lambda spec: "tf32")
-    assert states(study, none)["full/seed0"] == "missing"
+        assert record.result.test_accuracy == accuracy
 
 
 def test_an_image_folder_is_compared_by_its_images_and_not_its_name(here, pictures):
@@ -159,8 +137,5 @@ def test_a_study_of_saved_trials_alone_is_a_study(study, monkeypatch):
     plan = json.loads((ROOT / PLAN).read_text())
     assert len(plan["saved"]) == len(plan["trials"]) == 4
     assert "mine" in vitcli("runs", "ls")[2]
-    watched = document("runs", "watch", "mine")
-    assert [trial["state"] for trial in watched["trials"]] == ["saved"] * 4
-    printed("runs", "page")
     printed("runs", "rm", "mine", "--yes")
     assert not ROOT.exists()

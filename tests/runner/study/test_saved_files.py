@@ -1,10 +1,7 @@
 """The files of saved trials: what a kill leaves, what a seed changes, older versions and damage."""
 
-import io
 import json
-import os
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, 
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, sha256, to_hashed_json
 from vitcli.runner.run import store
-from vitcli.runner.run.store import hash_of, read_lines, read_store
+from vitcli.runner.run.store import read_lines, read_store
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
@@ -138,22 +135,10 @@ def forge(change: Change) -> None:
     LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
 
 
-def result(**fields: object) -> Change:
-    return lambda value: value["record"]["result"].update(fields)
-
-
-def record(**fields: object) -> Change:
-    return lambda value: value["record"].update(fields)
-
-
 FORGERIES: dict[str, Change] = {
-    "another accuracy": result(test_accuracy=0.99),
-    "a curve above 1": record(curve=[[1, 75.0]]),
-    "no accuracy": result(test_accuracy=None),
-    "1e308 seconds": result(train_seconds=1e308),
-    "fewer images": result(num_test=1000),
-    "no sessions": record(sessions=[]),
-    "a seed that is none": record(seed="0"),
+    "another accuracy": lambda value: value["record"]["result"].update(test_accuracy=0.99),
+    "fewer images": lambda value: value["record"]["result"].update(num_test=1000),
+    "no sessions": lambda value: value["record"].update(sessions=[]),
     "no configuration": lambda value: value.pop("config"),
     "no hash of predictions": lambda value: value.update(predictions_sha256=None),
 }
@@ -171,15 +156,6 @@ def test_a_forged_record_is_refused_by_name(stored, name):
         read(stored)
 
 
-def members(**arrays: object) -> None:
-    """Write other predictions, and make every hash again."""
-    found = {name: np.array(array) for name, array in arrays.items()}
-    digest = hash_of(found)
-    forge(lambda value: value.update(predictions_sha256=digest))
-    named = {f"full/{digest[:16]}/{name}": each for name, each in found.items()}
-    np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
-
-
 def reverse_images() -> None:
     """Write predictions of the same accuracy in another order."""
     with np.load(PREDICTIONS) as archive:
@@ -187,36 +163,13 @@ def reverse_images() -> None:
     np.savez(PREDICTIONS, **found)
 
 
-def claim_many_entries() -> None:
-    """Write predictions whose header claims 2^50 entries."""
-    with zipfile.ZipFile(PREDICTIONS) as archive:
-        names = archive.namelist()
-    with zipfile.ZipFile(PREDICTIONS, "w") as archive, io.BytesIO() as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for name in names:
-            archive.writestr(name, file.getvalue() + bytes(8))
-
-
-def pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 DAMAGES: dict[str, Callable[[], object]] = {
-    "an array without a dimension": lambda: members(label=1, prediction=1),
     "other predictions of the same accuracy": reverse_images,
-    "2^50 entries": claim_many_entries,
-    "a pipe": lambda: pipe(LINES),
-    "a pipe of predictions": lambda: pipe(PREDICTIONS),
-    "sparse predictions": lambda: os.truncate(PREDICTIONS, 1 << 40),
     "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
     "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
     "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
-    "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
     "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
     "no predictions": PREDICTIONS.unlink,
-    "predictions of another trial": lambda: members(label=[0] * 2000, prediction=[0] * 2000),
 }
 
 
@@ -224,22 +177,4 @@ DAMAGES: dict[str, Callable[[], object]] = {
 def test_a_damaged_file_is_refused_by_name(stored, damage):
     DAMAGES[damage]()
     with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
-        read(stored)
-
-
-@pytest.mark.parametrize("damage", ["a pipe of predictions", "other predictions", "many brackets"])
-def test_no_trial_is_added_to_a_damaged_file(stored, damage):
-    DAMAGES[damage]()
-    before = LINES.read_bytes()
-    fabricate("no-norm", 0, 0.75)
-    with pytest.raises(InputError, match=r"seed0\.(jsonl:1|npz): damaged"):
-        save_all(stored)
-    assert LINES.read_bytes() == before
-
-
-def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(stored):
-    (path,) = write_as_before(LINES)
-    read(stored)
-    path.write_text(path.read_text().replace("0.75", "0.85"))
-    with pytest.raises(InputError, match=r"seed0-\w+\.json: damaged"):
         read(stored)

@@ -1,6 +1,5 @@
 """The state of a trial's folder, which trials enter the table, and which are trained."""
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -34,7 +33,6 @@ from vitcli.runner.train.events import seconds_left
 
 
 def test_a_result_enters_the_table_whole(study):
-    assert {*states(study).values()} == {"missing"}
     fabricate("full", 0, 0.75)
     fabricate("full", 1, state="diverged")
     other = {"commit": "f" * 40, "dirty": True, "inexact": ["from step 5: threads 1 -> 2"]}
@@ -88,25 +86,14 @@ def meta(**fields: Any) -> Callable[[RunDir], object]:
     return lambda run: write("meta.json", run.read("meta.json") | fields)(run)
 
 
-def arrays(**values: Any) -> bytes:
-    with io.BytesIO() as file:
-        np.savez(file, **values)
-        return file.getvalue()
-
-
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another configuration": (change_depth, "model.depth is 5 in its"),
     "no configuration": (write("config.yaml", b"model: ["), "config.yaml cannot be read"),
     "other threads later": (meta(sessions=[{"threads": 4}]), "4 threads"),
     "another accuracy": (result(test_accuracy=0.99), "0.9900, but its predictions give 0.5000"),
     "empty predictions": (write("predictions.npz", b""), "predictions.npz is missing or damaged"),
-    "pickled": (
-        write("predictions.npz", arrays(logits=np.array([{}]), labels=np.zeros(1))),
-        "missing or damaged",
-    ),
     "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
     "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
-    "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
 }
 
 
@@ -134,7 +121,7 @@ def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
         assert states(study)["full/seed0"] == "running"
 
 
-@pytest.mark.parametrize("status", [b"", bytes(40), None, b'{"state": "finished"}'])
+@pytest.mark.parametrize("status", [b"", None])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_finished_trial_without_its_status_counts_or_is_trained_again(study, status, is_whole):
     """Its result counts if it is whole; its weights alone cannot be continued."""
@@ -195,21 +182,10 @@ def test_the_setting_with_the_best_validation_accuracy_is_chosen(here, first, se
     assert "data.val_split" in doc.base_config
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study):
-    path = fabricate("full", 0).path / "metrics.jsonl"
-    path.unlink()
-    path.mkdir()  # even root cannot read a folder as a file
-    with pytest.raises(InputError, match=r"metrics\.jsonl"):
-        trial_states(study, ROOT)
-
-
 @pytest.mark.parametrize("name", [name for name in FILES if name != "review.html"])
-def test_a_pipe_or_an_endless_file_is_damage_and_read_by_no_one(study, name):
+def test_an_endless_file_is_damage_and_read_by_no_one(study, name):
     path = fabricate("full", 0).path / name
     os.truncate(path, 1 << 41)
-    assert states(study)["full/seed0"] != "finished"
-    path.unlink()
-    os.mkfifo(path)
     assert states(study)["full/seed0"] != "finished"
 
 
@@ -240,10 +216,7 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
 
 @pytest.mark.parametrize(
     ("device", "jobs", "free", "count"),
-    [
-        *(("cuda", 8, *case) for case in ((8, 8), (5, 2), (1, 1))),
-        *(("cpu", 8, 1, 8), ("cuda", 1, 1, 1)),
-    ],
+    [("cuda", 8, 8, 8), ("cuda", 8, 5, 2), ("cuda", 8, 1, 1), ("cpu", 8, 1, 8), ("cuda", 1, 1, 1)],
 )
 def test_as_many_trials_as_fit_are_trained_at_once(here, monkeypatch, device, jobs, free, count):
     """A trial needs 2 GiB."""

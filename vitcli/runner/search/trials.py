@@ -28,6 +28,7 @@ from vitcli.runner.search.definition import Search
 from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.search.space import Point, matches, point_key
 from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.page import refuse_foreign_files
 from vitcli.runner.study.plan import Options, model_size
 from vitcli.runner.study.result import PRUNED
 from vitcli.runner.study.run import plan_entry
@@ -82,6 +83,7 @@ class Trials:
                 raise ConfigError(f"{root}: there is no such search yet; leave out --status")
             self.study = self._open(writes)
             return
+        refuse_foreign_files(root)
         with prepare_folder(root):
             is_new = not (root / JOURNAL).exists()
             self.study = self._open(writes)

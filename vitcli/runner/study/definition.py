@@ -7,6 +7,7 @@ or from its ``base``. It changes fields or names another experiment.
 import dataclasses
 import itertools
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -237,16 +238,17 @@ def study_of(
     parts: tuple[str, ...] = ()
     if fields.design == "factorial":
         parts = tuple(named)[1:]
-        named = crossed_variants(named, fields, places)
+        has_folds = (flatten(raw) | typed | flatten(next(iter(named.values())))).get("data.folds")
+        if not 2 <= len(parts) <= MAX_PARTS or "+" in "".join(parts) or fields.tune or has_folds:
+            raise ConfigError(
+                f"{places.where(('design',))}: a factorial study has a baseline and 2 to"
+                f" {MAX_PARTS} variants, no + in their names, and neither 'tune' nor data.folds"
+            )
+        named = crossed_variants(named, places)
     variants = tuple(
         _variant(name, changes, raw, typed, fields.tune, path, places, shown)
         for name, changes in named.items()
     )
-    if parts and variants[0].spec.data.folds:
-        raise ConfigError(
-            f"{places.where(('design',))}: the tests of a factorial study need independent seeds;"
-            " remove data.folds"
-        )
     notes = [switch_family(raw, typed)[1]]
     if fields.equal_compute:
         variants, note = _equal_compute(variants, fields.seeds[0], fields.tune, places)
@@ -289,27 +291,20 @@ def cells(parts: Sequence[str]) -> list[Cell]:
 
 
 def crossed_variants(
-    named: Mapping[str, dict[str, Any]], fields: StudyFields, places: Places
+    named: Mapping[str, dict[str, Any]], places: Places
 ) -> dict[str, dict[str, Any]]:
-    """Return the cells of a factorial study: name -> changed fields, the baseline first.
-
-    The name of a cell joins those of its parts with ``+``.
-    """
+    """Return the cells of a factorial study: names of parts, joined by ``+`` -> changed fields."""
+    changes = {name: flatten(fields) for name, fields in named.items()}
     baseline, *parts = named
-    where = places.where(("design",))
-    if not 2 <= len(parts) <= MAX_PARTS or any("+" in part for part in parts) or fields.tune:
-        raise ConfigError(
-            f"{where}: a factorial study has a baseline and 2 to {MAX_PARTS} variants, no + in"
-            " their names, and no 'tune'"
-        )
-    changed = [field for part in parts for field in flatten(named[part])]
+    changed = [field for part in parts for field in changes[part]]
     if twice := [field for field in changed if changed.count(field) > 1]:
+        where = places.where(("design",))
         raise ConfigError(f"{where}: two variants change {twice[0]}; cross different fields")
     crossed = {}
     for cell in cells(parts):
         chosen = [part for part in parts if part in cell]
-        changes = [flatten(named[name]) for name in (baseline, *chosen)]
-        crossed["+".join(chosen) or baseline] = dict(itertools.chain(*map(dict.items, changes)))
+        fields = ChainMap(*(changes[part] for part in chosen), changes[baseline])
+        crossed["+".join(chosen) or baseline] = dict(fields)
     return crossed
 
 

@@ -22,8 +22,6 @@ from vitcli.runner.train.start import Request
 
 WORKER_BYTES = 2**30
 """Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
-COMPILE_SECONDS = 60.0
-"""Allowance for torch.compile in each trial. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +33,6 @@ class StudyEstimate:
     """Variant -> operations of a trial, with its pre-training and its teacher's own training."""
     total: float
     count: int
-    compile_seconds: float = 0.0
-    """Allowance for each trial that is compiled, in its time; 0 if none is."""
 
 
 def read_own_pictures(
@@ -65,7 +61,6 @@ def estimate_study(
     This process took ``spent_seconds`` to start; a study and its workers take them again.
     """
     torch.set_num_threads(work.study.threads)
-    device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
     flops: dict[str, int] = {}
     known: dict[str, list[float]] = {trial.variant: [] for trial in work.trials}
@@ -80,21 +75,11 @@ def estimate_study(
         spec = work.study.trials([name])[0].spec
         experiment = Experiment(work.study.name, spec, work.study.path, variant=name)
         flops[name] = whole_training_flops(spec)
-        compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
-        seconds[name] = compiling + (
-            fmean(times) if times else make_estimate(experiment, options.device).seconds
-        )
+        seconds[name] = fmean(times) if times else make_estimate(experiment, options.device).seconds
     count = max(1, min(worker_count(work.study, options), len(work.trials)))
     total = seconds_left([seconds[trial.variant] for trial in work.trials], 0, [], count) or 0.0
-    compiles = any(trial.spec.train.compiles_on(device_type) for trial in work.trials)
-    start = 2 * spent_seconds if work.trials else 0.0
-    return StudyEstimate(
-        by_variant=seconds,
-        flops=flops,
-        total=start + total,
-        count=count,
-        compile_seconds=COMPILE_SECONDS * compiles,
-    )
+    total += 2 * spent_seconds if work.trials else 0.0
+    return StudyEstimate(by_variant=seconds, flops=flops, total=total, count=count)
 
 
 def limit_workers(

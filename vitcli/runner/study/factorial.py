@@ -1,49 +1,45 @@
 """Factorial studies: every combination of the parts is trained, so parts can depend on each other.
 
-A part is a variant of the study file, such as the removal of LayerNorm. A cell is a set of parts
-that are changed together. Seeds are blocks: each is used in every cell. The scores follow
-score = mean + seed + effects of the changed parts + interactions + error, and each cell has an
-error variance of its own. Every effect uses every trial.
+A part is a variant of the study file; a cell is a set of parts that are changed together. An effect
+uses the whole seeds, which every cell has. The scores follow score = mean + seed + effects of the
+changed parts + interactions + error, and each cell has an error variance of its own.
 Sources: Montgomery 2017, Design and Analysis of Experiments, chapters 4 and 6 (effects);
 MacKinnon and White 1985, https://doi.org/10.1016/0304-4076(85)90158-7 (variances, "HC2");
 Satterthwaite 1946, https://doi.org/10.2307/3002019 (degrees of freedom).
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.study.definition import Cell
+from vitcli.runner.study.definition import Cell, cells
 from vitcli.runner.study.judgement import find_differences
 from vitcli.runner.study.looks import Look, looks_at
 from vitcli.runner.study.notes import plan_note
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import ALPHA, MeanError, holm, rounded
 from vitcli.runner.study.statistics import interval_of_looks, scores
-from vitcli.runner.tables import Column, Table
+from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import interval, p_text, quantity, signed
 
 Matrix = NDArray[np.float64]
 Scores = Mapping[Cell, Mapping[int, float]]
 """Cell -> seed -> score."""
-EXACT = 1e-9
-"""A trial with at most this share of its score left by cells and seeds has no residual."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """A main effect, or the interaction of two parts, in the unit of the scores.
-
-    A main effect is the mean over the cells of changing the part. An interaction is the effect of
-    the first part where the second is changed, minus its effect where the second is unchanged.
-    """
+    """A main effect, or the interaction of two parts, in the unit of the scores."""
 
     parts: tuple[str, ...]
     value: float
+    """Mean change of the part over the cells. For two parts: the effect of the first where the
+    second is changed, minus its effect where the second is unchanged."""
     low: float | None
     high: float | None
     """95 % t interval, which holds at every look; None with fewer than three whole seeds."""
@@ -53,45 +49,34 @@ class Effect:
     p_holm: float
     """Adjusted over all effects of the study."""
     decided_at: int | None
-    """Number of whole seeds of the present look if it finds the effect, else of the first look that
-    did; None if none did, or if two looks contradict each other."""
-
-    @property
-    def name(self) -> str:
-        return " x ".join(self.parts)
-
-    def text(self, digits: int) -> str:
-        return f"{signed(self.value, digits)} {interval(self.low, self.high, digits)}"
+    """Number of whole seeds of the look that found the effect: the present one if it does."""
 
 
 def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect, ...]:
-    """Return the main effects, then the two-way interactions; empty if they cannot be estimated.
+    """Return the main effects, then the two-way interactions; none with fewer than two whole seeds.
 
-    They are estimated by least squares, so single scores may be missing. A look is a whole seed,
-    which every cell has; the present look takes all trials.
+    A look is a whole seed.
     """
-    terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
-    known = {cell: by_seed for cell, by_seed in scores.items() if by_seed}
-    seeds = sorted(set[int]().union(*known.values()).intersection(*known.values()))
-    last = _errors(terms, known)
-    if not last:
+    every = cells(parts)
+    seeds = sorted(set.intersection(*({*scores.get(cell, ())} for cell in every)))
+    if len(seeds) < 2:
         return ()
-    errors = {
-        count: _errors(terms, {cell: {s: y[s] for s in seeds[:count]} for cell, y in known.items()})
-        for count in looks_at(len(seeds), planned)[:-1]
-    } | {len(seeds): last}
-    rows = [
-        [
-            Look(pairs=pairs, own=of_terms[i], planned=planned, num_tests=len(terms))
-            for pairs, of_terms in errors.items()
-            if of_terms
-        ]
-        for i in range(len(terms))
+    table = np.array([[scores[cell][seed] for seed in seeds] for cell in every])
+    terms = [*itertools.combinations(parts, 1), *itertools.combinations(parts, 2)]
+    # The difference of two means over half of the cells, or of two such differences.
+    weights = [
+        [math.prod(2 if part in cell else -2 for part in term) / len(every) for cell in every]
+        for term in terms
     ]
-    verdicts = find_differences(rows, len(terms))
-    adjusted = holm([row[-1].p for row in rows], len(terms))
-    found = []
-    for term, row, verdict, p_holm in zip(terms, rows, verdicts, adjusted, strict=True):
+    looks: list[list[Look]] = [[] for _ in terms]
+    for count in sorted({*looks_at(len(seeds), planned), len(seeds)}):
+        errors = _errors(np.array(weights), table[:, :count])
+        for row, error in zip(looks, errors, strict=True):
+            row.append(Look(pairs=count, own=error, planned=planned, num_tests=len(terms)))
+    verdicts = find_differences(looks, len(terms))
+    adjusted = holm([row[-1].p for row in looks], len(terms))
+    effects = []
+    for term, row, verdict, p_holm in zip(terms, looks, verdicts, adjusted, strict=True):
         low, high = interval_of_looks(row, lambda look: look.interval(look.own, ALPHA), np.inf)
         effect = Effect(
             parts=term,
@@ -100,80 +85,28 @@ def effects(parts: Sequence[str], scores: Scores, planned: int) -> tuple[Effect,
             high=high,
             freedom=row[-1].own.seed_freedom,
             p=row[-1].p,
-            p_holm=row[-1].p if p_holm is None else p_holm,
+            p_holm=p_holm or row[-1].p,
             decided_at=None if verdict.contradicts else verdict.pairs,
         )
-        found.append(effect)
-    return tuple(found)
+        effects.append(effect)
+    return tuple(effects)
 
 
-def _errors(terms: Sequence[Sequence[str]], scores: Scores) -> list[MeanError]:
-    """Return the value and the error of each term; empty if one cannot be estimated.
-
-    Axes: T trials, C cells, S seeds.
-    """
-    rows = _kept(scores)
-    if not rows:
-        return []
-    cells = list(dict.fromkeys(cell for cell, _, _ in rows))
-    y = np.array([score for _, _, score in rows])
-    columns = _columns(rows)
-    of_cells, of_seeds = np.hsplit(columns, [len(cells)])  # (T, C), (T, S)
-    design = np.hstack([of_seeds, of_cells @ _coefficients(terms, cells)])
-    if np.linalg.matrix_rank(design) < design.shape[1]:
-        return []
-    weights = np.linalg.pinv(design)[-len(terms) :]
-    squares = (y - columns @ np.linalg.pinv(columns) @ y) ** 2 / _left(columns)
-    by_cell = weights**2 * squares @ of_cells  # what each cell adds to the variance of a term
-    variances = by_cell.sum(1)
-    below = (by_cell**2 / (of_cells.sum(0) - 1)).sum(1)
-    freedoms = np.divide(variances**2, below, out=np.ones_like(variances), where=below > 0)
-    numbers = zip((weights @ y).tolist(), variances.tolist(), freedoms.tolist(), strict=True)
+def _errors(weights: Matrix, table: Matrix) -> list[MeanError]:
+    """Return the value and the error of each term, whose weights are (T, C), from scores (C, S)."""
+    cells, seeds = table.shape
+    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    by_cell = (left**2).sum(1) / ((1 - 1 / cells) * (1 - 1 / seeds) * seeds**2)
+    variances = (weights[:, 0] ** 2 * by_cell.sum()).tolist()
+    freedom = float((seeds - 1) * by_cell.sum() ** 2 / ((by_cell**2).sum() or 1)) or 1.0
     return [
         MeanError(mean=mean, variance=variance, seed_share=1.0, seed_freedom=freedom)
-        for mean, variance, freedom in numbers
+        for mean, variance in zip((weights @ table.mean(1)).tolist(), variances, strict=True)
     ]
 
 
-def _coefficients(terms: Sequence[Sequence[str]], cells: Sequence[Cell]) -> Matrix:
-    """Return the coefficient of each term in each cell, (C, terms).
-
-    A main effect counts +-1/2, so that it is the difference of two means. An interaction counts
-    +-1/4, so that it is the difference of two effects.
-    """
-    signs = [[[0.5 if part in cell else -0.5 for part in term] for term in terms] for cell in cells]
-    return np.array([[float(np.prod(term)) for term in cell] for cell in signs])
-
-
-def _kept(scores: Scores) -> list[tuple[Cell, int, float]]:
-    """Return cell, seed and score of the trials that cells and seeds do not fit exactly.
-
-    A trial alone in its cell says nothing about the cell's spread.
-    """
-    rows = [(cell, seed, y) for cell, by_seed in scores.items() for seed, y in by_seed.items()]
-    left = _left(_columns(rows))
-    return [row for row, share in zip(rows, left, strict=True) if share > EXACT]
-
-
-def _columns(rows: Sequence[tuple[Cell, int, float]]) -> Matrix:
-    """Return a column for each cell, then one for each seed, 1 where a trial belongs to it."""
-    columns = []
-    for labels in ([cell for cell, _, _ in rows], [seed for _, seed, _ in rows]):
-        for name in dict.fromkeys(labels):
-            columns.append([float(label == name) for label in labels])
-    return np.array(columns).reshape(len(columns), len(rows)).T
-
-
-def _left(columns: Matrix) -> Matrix:
-    """Return the share of each score that least squares over the columns leaves, (T,)."""
-    return 1 - np.einsum("tc,ct->t", columns, np.linalg.pinv(columns))
-
-
 def cell_scores(doc: StudyResult) -> Scores:
-    """Return cell -> seed -> score. A diverged trial counts as chance.
-
-    If chance is not known, cells with a diverged trial are left out.
-    """
+    """Return cell -> seed -> score. A diverged trial counts as chance, if chance is known."""
     chance = chance_score(doc)
     by_cell: dict[Cell, Mapping[int, float]] = {}
     for row in doc.rows:
@@ -186,9 +119,8 @@ def cell_scores(doc: StudyResult) -> Scores:
 
 def chance_score(doc: StudyResult) -> float | None:
     """Return the accuracy of guessing in percent; None if the number of classes is not known."""
-    classes = doc.base_config.get("model.num_classes")
-    if classes is None and doc.data in CATALOGUE:
-        classes = len(CATALOGUE[doc.data].info.class_names)
+    known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
+    classes = doc.base_config.get("model.num_classes", len(known))
     is_share = doc.headline.unit == "%" and doc.headline.higher_is_better
     return 100 / classes if classes and is_share else None
 
@@ -199,50 +131,33 @@ def effects_of(doc: StudyResult) -> tuple[Effect, ...]:
 
 def build_effects(doc: StudyResult) -> Table:
     """Return the main effects and the two-way interactions as a table of words."""
-    found = effects_of(doc)
-    headers = {"effect": "l", "points [95 % CI]": "r", "p (Holm)": "r", "verdict": "l"}
-    rows = [
-        (
-            *(effect.name, effect.text(doc.headline.digits), p_text(effect.p_holm)),
-            f"exists (at {quantity(effect.decided_at, 'seed')})"
-            if effect.decided_at
-            else "undecided",
-        )
-        for effect in found
-    ]
-    return Table(
-        name=f"{doc.name}-effects",
-        caption=f"{doc.name}: main effects and interactions.",
-        columns=tuple(Column(header, align) for header, align in headers.items()),
-        rows=tuple(rows),
-        notes=tuple(_notes(doc, found)),
-    )
+    effects, digits = effects_of(doc), doc.headline.digits
+    rows = []
+    for effect in effects:
+        value = f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
+        seeds = quantity(effect.decided_at or 0, "seed")
+        verdict = f"exists (at {seeds})" if effect.decided_at else "undecided"
+        rows.append((" x ".join(effect.parts), value, p_text(effect.p_holm), verdict))
+    table = make_table(("effect", "points [95 % CI]", "p (Holm)", "verdict"), rows, (1, 2))
+    caption = f"{doc.name}: main effects and interactions."
+    notes = tuple(_notes(doc, effects))
+    return replace(table, name=f"{doc.name}-effects", caption=caption, notes=notes)
 
 
-def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
-    chance = chance_score(doc)
-    notes = []
+def _notes(doc: StudyResult, effects: Sequence[Effect]) -> list[str]:
+    chance, notes = chance_score(doc), []
     if any(trial.state == "diverged" for row in doc.rows for trial in row.trials):
-        counted = "left out with their cells" if chance is None else f"counted as {chance:g} %"
-        notes.append(f"Diverged trials are {counted}.")
-    if not found:
-        return ["No effect can be estimated yet: it needs two seeds in the cells.", *notes]
-    freedoms = sorted({f"{effect.freedom:.1f}" for effect in found}, key=float)
-    freedom = " to ".join(dict.fromkeys((freedoms[0], freedoms[-1])))
-    notes = [
+        counted = "allow no effects" if chance is None else f"are counted as {chance:g} %"
+        notes.append(f"Diverged trials {counted}.")
+    if not effects:
+        return ["No effect can be estimated yet: it needs two seeds in every cell.", *notes]
+    return [
         f"Effect of one part: mean change in {doc.headline.difference_unit} over all cells. Effect"
         " of two parts: the effect of the first where the second is changed, minus its effect where"
-        " the second is unchanged.",
-        f"Intervals: t with {freedom} degrees of freedom (Satterthwaite), from the spread of each"
-        " cell's own scores around cells and seeds; they hold at every look, and are not adjusted."
-        " They include the chance of the seeds, not that of the test images. p: adjusted by Holm's"
-        f" method over {len(found)} effects. It exists: p is at most the level of a look, which is"
-        " a whole seed.",
+        " the second is unchanged. They use the seeds that every cell has.",
+        f"Intervals: t with {effects[0].freedom:.1f} degrees of freedom (Satterthwaite), for new"
+        " seeds alone; they hold at every look, and are not adjusted. p: adjusted by Holm's method"
+        f" over {len(effects)} effects; an effect exists if p is at most the level of a look.",
         plan_note(doc),
         *notes,
     ]
-    known = cell_scores(doc)
-    if alone := sum(map(len, known.values())) - len(_kept(known)):
-        left_out = quantity(alone, "trial")
-        notes.append(f"Left out: {left_out} without a second one in its cell or of its seed.")
-    return notes

@@ -244,24 +244,22 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
 
 
 def interactions(doc: StudyResult) -> Figure:
-    """Draw main effects on the diagonal and interactions beside it; those found are bold."""
-    found = {frozenset(each.parts): each for each in effects_of(doc)}
-    count, digits = len(doc.parts), 1 if doc.headline.unit == "%" else doc.headline.digits
-    values = np.full((count, count), np.nan)
-    figure = Figure(figsize=(1.6 + 1.15 * count, 1.4 + 0.8 * count), layout="constrained")
+    """Draw main effects on the diagonal and interactions below it; those found are bold."""
+    effects, parts = effects_of(doc), doc.parts
+    digits = 1 if doc.headline.unit == "%" else doc.headline.digits
+    figure = Figure(figsize=(1.6 + 1.15 * len(parts), 1.4 + 0.8 * len(parts)), layout="constrained")
     axes = figure.add_subplot()
-    for i, one in enumerate(doc.parts):
-        for j, other in enumerate(doc.parts[: i + 1]):
-            if effect := found.get(frozenset((one, other))):
-                values[i, j] = effect.value
-                limits = interval(effect.low, effect.high, digits)
-                text = f"{signed(effect.value, digits)}\n{limits}"
-                weight = "normal" if effect.decided_at is None else "bold"
-                axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
-    largest = float(np.nanmax(np.abs(values))) if found else 1.0
+    values = np.full((len(parts), len(parts)), np.nan)
+    for effect in effects:
+        i, j = parts.index(effect.parts[-1]), parts.index(effect.parts[0])
+        values[i, j] = effect.value
+        text = f"{signed(effect.value, digits)}\n{interval(effect.low, effect.high, digits)}"
+        weight = "normal" if effect.decided_at is None else "bold"
+        axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
+    largest = float(np.nanmax(np.abs(values))) if effects else 1.0
     image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.6)
-    axes.set_xticks(range(count), doc.parts, rotation=30, ha="right")
-    axes.set_yticks(range(count), doc.parts)
+    axes.set_xticks(range(len(parts)), parts, rotation=30, ha="right")
+    axes.set_yticks(range(len(parts)), parts)
     axes.set_xlabel("part")
     axes.set_ylabel("other part")
     axes.spines[:].set_visible(False)

@@ -2,12 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.runner.study.looks import level, seeds_needed
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
-from vitcli.runner.study.significance import ALPHA, POWER
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
 from vitcli.runner.text import capitalize, join_words, quantity
 
@@ -23,28 +21,17 @@ COST = (
     "MFLOP: one forward pass; a multiply-add counts as two operations. images/s: training speed,"
     " median over the seeds; trials that ran at the same time slowed each other."
 )
-PRETRAINED = ("pretrain_seconds", "pretrain_flops")
-"""What a trial took from the result of its pre-training."""
-COMPARISONS = ("difference", "plan", "test", "effect", "detectable")
-"""Notes on the comparison of each row with the baseline, which factorial studies do not make."""
-OF_OWN_TRIALS = (
-    *("cost", "flops", "training", "compute", "kernels", "environment", "source", "one trial"),
-)
-"""Notes on what vitcli knows of the trials that it has trained."""
 
 
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     """Return subject -> its sentences below the table; ``rows`` is ``compare(doc)``."""
-    every = {
-        "score": _score(doc),
+    compared = {
         "difference": _differences(doc, rows),
         "plan": plan_note(doc),
         "test": _tests(doc, rows),
         "effect": _effects(doc, rows),
-        "detectable": _detectable(doc, rows),
-        "sampling": _sampling(doc, rows),
-        "incomplete": _incomplete(rows),
-        "tuning": _tuning(doc),
+    }
+    trained = {
         "cost": COST if doc.compares_models else "",
         "training": _training(doc),
         "flops": _flops(doc),
@@ -55,41 +42,44 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "command": f"Command: {doc.command}",
         "one trial": _one_trial(doc),
     }
-    hidden = (*COMPARISONS, "source") if doc.parts else OF_OWN_TRIALS if doc.origin else ()
-    return {subject: text for subject, text in every.items() if text and subject not in hidden}
+    every = {
+        "score": _score(doc),
+        **({} if doc.parts else compared),  # no row of a factorial study is compared
+        "sampling": _sampling(doc, rows),
+        "incomplete": _incomplete(rows),
+        "tuning": _tuning(doc),
+        **({"command": trained["command"]} if doc.origin else trained),
+    }
+    return {subject: text for subject, text in every.items() if text}
 
 
 def _score(doc: StudyResult) -> str:
-    name = capitalize(doc.headline.label)
+    text = f"n: finished trials, one per seed. {capitalize(doc.headline.label)}"
     if doc.origin:
         return (
-            f"n: finished trials, one per seed. {name}: mean \u00b1 standard deviation over seeds."
-            f" {doc.origin.reading} File: {doc.origin.file} (SHA-256 {doc.origin.sha256[:12]})."
+            f"{text}: mean \u00b1 standard deviation over seeds. {doc.origin.reading} File:"
+            f" {doc.origin.file} (SHA-256 {doc.origin.sha256[:12]})."
         )
     images = quantity(doc.num_test, "test image") if doc.num_test else "test images"
-    over, sets = "seeds", "initialisation, data order and augmentation"
     if doc.folds:
-        images, over, sets = "images of its fold", f"seeds ({doc.folds} folds)", f"its fold, {sets}"
+        images = f"images of its fold ({doc.folds} folds)"
     when = "after the last epoch (never the best epoch)"
-    best = "with the weights of the best epoch on validation images (train.early_stopping)"
     base = doc.base_config.get(EARLY_STOPPING)
-    stopped = [row.variant for row in doc.rows if row.changes.get(EARLY_STOPPING, base)]
-    if stopped:
-        some = f"after the last epoch, and of {join_words(stopped)} {best}"
-        when = best if len(stopped) == len(doc.rows) else some
-    return (
-        f"n: finished trials, one per seed. {name}: on the {images} {when}, mean \u00b1 standard"
-        f" deviation over {over}. A seed sets {sets}."
-    )
+    if stopped := [row.variant for row in doc.rows if row.changes.get(EARLY_STOPPING, base)]:
+        when = (
+            f"after the last epoch, and of {join_words(stopped)} with the weights of the best epoch"
+            " on validation images (train.early_stopping)"
+        )
+    return f"{text}: on the {images} {when}, mean \u00b1 standard deviation over seeds."
 
 
 def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if len(doc.rows) < 2:
         return ""
     what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
-    if not any(row.ci_low is not None for row in rows):
-        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
     known = {row.with_images for row in rows if row.ci_low is not None}
+    if not known:
+        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
     chances = {
         "new seeds and new test images": True in known,
         "new seeds alone, because the predictions are not at hand": False in known,
@@ -97,19 +87,19 @@ def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     chance = ", or ".join(text for text, is_shown in chances.items() if is_shown)
     if doc.folds:
         chance = "new images, corrected for folds that share training images"
+    text = (
+        f"{what}, paired by seed, with the 95 % t interval for {chance}; it holds at every look,"
+        " and is not adjusted for the rows."
+    )
     apart = [
         row.variant
         for row in rows
         if row.difference is not None and row.ci_low is not None and row.ci_high is not None
         if not row.ci_low <= row.difference <= row.ci_high
     ]
-    beside = (
-        f" Earlier looks place it beside the difference of {join_words(apart)}." if apart else ""
-    )
-    return (
-        f"{what}, paired by seed, with the 95 % t interval for {chance}; it holds at every look,"
-        f" and is not adjusted for the rows.{beside}"
-    )
+    if apart:
+        text += f" Earlier looks place it beside the difference of {join_words(apart)}."
+    return text
 
 
 def plan_note(doc: StudyResult) -> str:
@@ -158,25 +148,10 @@ def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
     return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]
 
 
-def _sentences(texts: Mapping[str, object]) -> str:
-    return " ".join(text for text, is_shown in texts.items() if is_shown)
-
-
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
-    if len(rows) < 2:
-        return ""
-    m = num_tests(doc)
-    comparisons, seeds = quantity(m, "comparison"), quantity(seeds_needed(m), "seed")
     tests = "corrected t test" if doc.folds else "sign-flip test and t test, the larger p of both"
-    is_few = not doc.folds and any(row.lacks_test for row in rows)
-    return _sentences(
-        {
-            f"p: {tests}, Holm-adjusted for {comparisons}.": any(row.p is not None for row in rows),
-            f"With {comparisons}, a p-value needs a plan of at least {seeds}, and all of them.": (
-                is_few
-            ),
-        }
-    )
+    text = f"p: {tests}, Holm-adjusted for {quantity(num_tests(doc), 'comparison')}."
+    return text if any(row.p is not None for row in rows) else ""
 
 
 def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
@@ -188,17 +163,19 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if not (doc.margin or has_effects(doc, rows)):
         return ""
     levels = sorted({f"{row.level:.2g}" for row in rows if row.level is not None}, key=float)
-    span = " to ".join(dict.fromkeys((levels[0], levels[-1]))) if levels else ""
-    reasons = [
-        f"the adjusted p is at most {span}, the level of this look, or was small enough at an"
-        " earlier look"
-    ] * bool(levels)
+    reasons = []
+    if levels:
+        span = " to ".join(dict.fromkeys((levels[0], levels[-1])))
+        reasons.append(
+            f"the adjusted p is at most {span}, the level of this look, or was small enough at an"
+            " earlier look"
+        )
     if any(row.lacks_test and row.pooled_low is not None for row in rows):
         reasons.append(
             "the joint interval excludes 0, with the seed variance pooled over the rows (--details)"
         )
-    why = ", or if ".join(reasons)
-    text = f"Effect: better or worse if {why or 'p is small enough, which this table has not'}"
+    why = ", or if ".join(reasons) or "p is small enough, which this table has not"
+    text = f"Effect: better or worse if {why}"
     if not doc.margin:
         return f"{text}; otherwise undecided, which is not the same as no effect."
     unit = doc.headline.difference_unit
@@ -209,61 +186,46 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     )
 
 
-def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
-    known = [row.detectable for row in rows if row.detectable is not None]
-    if not known:
-        return ""
-    low, high = (f"{value:.{doc.headline.digits}f}" for value in (min(known), max(known)))
-    span = low if low == high else f"{low} to {high}"
-    what = "by the pooled joint interval" if any(row.lacks_test for row in rows) else "by p"
-    limit = level(doc.planned_seeds, doc.planned_seeds, ALPHA / num_tests(doc))
-    return (
-        f"Smallest detectable difference: {span}. These seeds find it with probability {POWER} at"
-        f" level {limit:.2g}, that of the planned look, {what}."
-    )
-
-
 def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     error = sampling_error(doc)
     if error is None or doc.folds or any(row.with_images for row in rows):
         return ""
     return (
-        f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %,"
-        f" normal approximation of the binomial) for the baseline with {doc.num_test:,} images."
-        " The spread over seeds does not include it."
+        f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %) for"
+        f" the baseline with {doc.num_test:,} images; the spread over seeds does not include it."
     )
 
 
 def _incomplete(rows: Sequence[RowStatistics]) -> str:
-    return _sentences(
-        {
-            "A row with an unfinished trial has no effect yet.": any(
-                row.num_unfinished for row in rows
-            ),
-            "A diverged trial counts as a result but has no number, so its row looks better than"
-            " it is; the row has no p-value and no effect. If the baseline diverged, no row has"
-            " one.": any(row.num_diverged for row in rows),
-        }
+    unfinished = "A row with an unfinished trial has no effect yet."
+    diverged = (
+        "A diverged trial counts as a result but has no number, so its row looks better than it is;"
+        " the row, or every row if the baseline diverged, has no p-value and no effect."
     )
+    is_shown = {
+        unfinished: any(row.num_unfinished for row in rows),
+        diverged: any(row.num_diverged for row in rows),
+    }
+    return " ".join(text for text in is_shown if is_shown[text])
 
 
 def _tuning(doc: StudyResult) -> str:
-    text = (
+    if not any(row.candidates for row in doc.rows):
+        return ""
+    return (
         f"Setting: chosen for each variant alone, by the best mean {doc.headline.label} over the"
         " seeds on a validation split, never on the test images."
     )
-    return text if any(row.candidates for row in doc.rows) else ""
 
 
 def _flops(doc: StudyResult) -> str:
-    return _sentences(
-        {
-            "TFLOP per trial: 10^12 operations of one training, forward and backward, with its"
-            " pre-training and its teacher's own training.": doc.compares_compute,
-            "Equal compute: each variant has the most epochs, at least 1, whose operations are no"
-            f" more than those of {doc.rows[0].variant if doc.rows else ''}.": doc.equal_compute,
-        }
-    )
+    trial = "TFLOP per trial: 10^12 operations of one training, forward and backward, with its"
+    is_shown = {
+        f"{trial} pre-training and its teacher's own training.": doc.compares_compute,
+        "Equal compute: each variant has the most epochs, at least 1, whose operations are no more"
+        f" than those of {doc.rows[0].variant if doc.rows else ''}.": doc.equal_compute,
+    }
+    return " ".join(text for text in is_shown if is_shown[text])
 
 
 def _training(doc: StudyResult) -> str:
@@ -272,30 +234,27 @@ def _training(doc: StudyResult) -> str:
     data = ", ".join(filter(None, (images, data_hash)))
     limit = doc.base_config.get("train.limit_batches")
     short = "" if limit is None else f" of only {quantity(limit, 'batch')}"
-    trained = [
+    trained = dict.fromkeys(
         f"{row.variant}: {trial.epochs}"
         for row in doc.rows
         for trial in row.trials
         if trial.state == "finished" and trial.epochs != doc.epochs
-    ]
-    but = f" (but {', '.join(dict.fromkeys(trained))})" if trained else ""
+    )
+    but = f" (but {', '.join(trained)})" if trained else ""
     epochs = quantity(doc.epochs, "epoch")
     return f"Training: {epochs}{but}{short} on {doc.data}{f' ({data})' if data else ''}."
 
 
 def _kernels(doc: StudyResult) -> str:
     """Return which rows were trained by other kernels, so that their times say little."""
-    by_kernels = {
-        " and ".join(kernels): [row.variant for row in doc.rows if row.kernels == kernels]
-        for kernels in dict.fromkeys(row.kernels for row in doc.rows if row.kernels)
-    }
+    by_kernels: dict[str, list[str]] = {}
+    for row in doc.rows:
+        if row.kernels:
+            by_kernels.setdefault(" and ".join(row.kernels), []).append(row.variant)
     parts = [f"{name} kernels trained {join_words(rows)}" for name, rows in by_kernels.items()]
     plain = [row.variant for row in doc.rows if not _has_kernels(doc, row)]
     if plain and len(plain) < len(doc.rows):
-        parts.append(
-            f"the attention of {join_words(plain)} has no native or fused kernel, that of the other"
-            " rows has one"
-        )
+        parts.append(f"the attention of {join_words(plain)} has no native or fused kernel")
     if not parts:
         return ""
     return f"Kernels: {'; '.join(parts)}. Times and images/s compare the kernels, too."
@@ -330,41 +289,34 @@ def _environment(doc: StudyResult) -> str:
 def _compute(doc: StudyResult) -> str:
     trained = [trial for row in doc.rows for trial in row.trials if trial.state == "finished"]
     # Trials that share a pre-training state the same costs of the same run.
-    before = dict.fromkeys((trial.seed, *map(trial.measured.get, PRETRAINED)) for trial in trained)
+    costs_before = ("pretrain_seconds", "pretrain_flops")
+    before = dict.fromkeys((t.seed, *map(t.measured.get, costs_before)) for t in trained)
     seconds = sum(trial.train_seconds or 0.0 for trial in trained)
     seconds += sum(shared or 0.0 for _, shared, _ in before)
     if not seconds:
         return ""
-    on_cpu = doc.hardware and all(name.endswith((" thread", " threads")) for name in doc.hardware)
-    seconds *= doc.threads if on_cpu else 1
-    is_long = seconds >= 360 or not on_cpu
-    unit = f"core {'hours' if is_long else 'minutes'}" if on_cpu else "hours of one device"
     costs = [trial.measured.get("train_flops") for trial in trained]
     flops = sum(filter(None, costs)) + sum(shared or 0.0 for _, _, shared in before)
-    has_teacher = any(trial.measured.get("teacher_flops") for trial in trained)
-    rest = {
-        "the teachers' own training": has_teacher,
-        "the settings that were tried but not chosen": any(row.candidates for row in doc.rows),
-    }
-    without = " and ".join(text for text, is_left_out in rest.items() if is_left_out)
-    facts = [
-        quantity(len(trained), "training"),
-        _operations(flops) if all(costs) else "",
-        f"{seconds / (3600 if is_long else 60):.3g} {unit}",
-    ]
-    return f"Compute: {', '.join(filter(None, facts))}{without and f', without {without}'}."
-
-
-def _operations(flops: float) -> str:
-    return f"{flops / 1e15:.3g} PFLOP" if flops >= 1e13 else f"{flops / 1e12:.3g} TFLOP"
+    facts = [quantity(len(trained), "training")]
+    if all(costs):
+        is_large = flops >= 1e13
+        facts.append(f"{flops / 1e15:.3g} PFLOP" if is_large else f"{flops / 1e12:.3g} TFLOP")
+    if doc.hardware and all(name.endswith((" thread", " threads")) for name in doc.hardware):
+        minutes = seconds * doc.threads / 60
+        is_long = minutes >= 6
+        facts.append(f"{minutes / 60:.3g} core hours" if is_long else f"{minutes:.3g} core minutes")
+    else:
+        facts.append(f"{seconds / 3600:.3g} hours of one device")
+    if any(trial.measured.get("teacher_flops") for trial in trained):
+        facts.append("without the teachers' own training")
+    if any(row.candidates for row in doc.rows):
+        facts.append("without the settings that were tried but not chosen")
+    return f"Compute: {', '.join(facts)}."
 
 
 def _one_trial(doc: StudyResult) -> str:
-    if (
-        len(doc.rows) < 2
-        or not doc.rows[1].trials
-        or re.search(r" --(seeds|only) |\(", doc.command)
-    ):
+    is_whole = not re.search(r" --(seeds|only) |\(", doc.command)
+    if len(doc.rows) < 2 or not doc.rows[1].trials or not is_whole:
         return ""
     row = doc.rows[1]
     only = f"--only {shlex.quote(row.variant)} --seeds {row.trials[0].seed}"
@@ -372,7 +324,7 @@ def _one_trial(doc: StudyResult) -> str:
 
 
 def _source(doc: StudyResult) -> str:
-    if doc.reference is None or not doc.reference.rows:
+    if doc.reference is None or not doc.reference.rows or doc.parts:
         return ""
     label = doc.headline.label
     return (

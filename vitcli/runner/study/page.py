@@ -6,6 +6,7 @@ escaped.
 """
 
 import os
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,31 +45,30 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
     """Write the files of results that vitcli did not train; never into the folder of a study."""
     if (folder / PLAN).exists():
         raise ConfigError(f"{folder}: the folder of a study; choose another folder")
-    targets = [*_texts(folder)[::-1], *_figures(doc, folder)]  # results.json first
-    there = [path for path in targets if os.path.lexists(path)]
-    for path in there:
+    for path in _files(folder, doc.figures):
         if source and path.exists() and path.samefile(source):
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
-    if there and not _is_document(folder / RESULTS):
-        raise ConfigError(f"{there[0]}: vitcli did not write this file; choose another folder")
+    refuse_foreign_files(folder, doc.figures)
     make_output_folder(folder)
     return publish(doc, folder)
 
 
-def _is_document(path: Path) -> bool:
+def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(CAPTIONS)) -> None:
+    """Refuse a folder in which ``publish`` would replace files that vitcli did not write."""
+    if (folder / PLAN).exists():
+        return
+    there = [path for path in _files(folder, figures) if os.path.lexists(path)]
     try:
-        read_document(read_bounded(path, MAX_JSON).decode())
-    except (OSError, ValueError, UserError):
-        return False
-    return True
+        if there:
+            read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
+    except (OSError, ValueError, UserError) as error:
+        problem = "vitcli did not write this file; choose another folder"
+        raise ConfigError(f"{there[0]}: {problem}") from error
 
 
-def _figures(doc: StudyResult, root: Path) -> list[Path]:
-    return [root / f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
-
-
-def _texts(root: Path) -> list[Path]:
-    return [root / "report.html", *(root / name for name in FILES)]
+def _files(folder: Path, figures: Iterable[str]) -> list[Path]:
+    names = (f"figures/{name}.{form}" for name in figures for form in FIGURE_FORMATS)
+    return [folder / name for name in (*reversed(FILES), "report.html", *names)]
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
@@ -76,20 +76,19 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
 
     Nothing is written if all files exist and the document has not changed.
     """
-    results, page = root / RESULTS, root / "report.html"
+    results = root / RESULTS
     content = {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
-    expected = _figures(doc, root)
-    is_complete = all(path.is_file() for path in (*content, *expected, page))
-    if is_complete and results.read_bytes() == content[results]:
-        return [*expected, page, *content]
+    expected = _files(root, doc.figures)
+    if all(path.is_file() for path in expected) and results.read_bytes() == content[results]:
+        return expected
     from vitcli.runner.figure_style import write_figures  # matplotlib takes a second
     from vitcli.runner.study.figures import figures_of
 
     figures = write_figures(figures_of(doc), root / "figures")
-    commit(page, html(doc, figures).encode())
+    commit(root / "report.html", html(doc, figures).encode())
     for path, text in content.items():
         commit(path, text)  # the document comes last and marks all as written
-    return [*figures.values(), page, *content]
+    return expected
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:

@@ -102,6 +102,9 @@ def plan_study(
 
     Before a training, every model is built without memory, so that mistakes are found.
     """
+    from vitcli.runner.study.page import refuse_foreign_files  # scipy takes a moment
+
+    refuse_foreign_files(root)
     states = trial_states(study, root, only, saved, ignore=rerun)
     RunDir(root).refuse_links()  # the copies of own code
     requested = study.trials(only)

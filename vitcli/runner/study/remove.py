@@ -38,7 +38,8 @@ class Removal:
 
     def describe(self) -> str:
         """Return what will be removed, such as ``study parts (6 trials, 12.3 MB)``."""
-        size = f"{size_of(self.folder) / 1e6:,.1f} MB"
+        files = (path for path in self.folder.rglob("*") if not path.is_dir())
+        size = f"{sum(path.lstat().st_size for path in files) / 1e6:,.1f} MB"
         if not self.is_study:
             return f"{self.name} ({size})"
         return f"study {self.name} ({quantity(len(self.runs), 'trial')}, {size})"
@@ -63,10 +64,6 @@ def _names(text: str, run: RunDir) -> bool:
     path, top = run.path.resolve(), RUNS.resolve()
     experiments = {folder for folder in path.parents if folder.parent == top}
     return not named.isdisjoint({path, *experiments})
-
-
-def size_of(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
 def remove(removals: Sequence[Removal]) -> list[str]:

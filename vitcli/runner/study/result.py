@@ -134,15 +134,6 @@ class Contrast(Spec):
     examples: Annotated[tuple[int, ...], AcceptsList] = ()
     """Numbers of the images at which the variant loses most, in the order of the test set."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_bootstrap(cls, data: Any) -> Any:
-        """Leave out the interval of a bootstrap, which documents before 1.0.0 hold."""
-        if not isinstance(data, dict):
-            return data
-        gone = ("bootstrap_low", "bootstrap_high")
-        return {name: value for name, value in data.items() if name not in gone}
-
     def at(self, pairs: int) -> Crossed | None:
         """Return the mean squares of the first pairs of seeds; None if they are not known."""
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)

@@ -73,11 +73,7 @@ def render(
     if caption is not None:
         tables[0] = replace(tables[0], caption=caption)
     if doc.parts:
-        found = build_effects(doc)
-        if found.rows:
-            tables.append(found)
-        else:
-            tables[0] = replace(tables[0], notes=(*found.notes, *tables[0].notes))
+        tables.append(build_effects(doc))
     elif details and not doc.searched:
         tables.append(build_details(doc))
     if form == "text":
@@ -165,10 +161,6 @@ def _for_print(doc: StudyResult, table: Table) -> Table:
         ),
         f"{DASH}: a p-value needs {max(lacking, default=0)} planned seeds.": lacking
         and not doc.parts,
-        "Rows with unfinished trials are not complete.": any(row.num_unfinished for row in numbers),
-        "Diverged trials have no number, so their rows look better than they are.": any(
-            row.num_diverged for row in numbers
-        ),
     }
     legend = " ".join(text for text, is_shown in sentences.items() if is_shown)
     return replace(table, rows=rows, legend=legend)
