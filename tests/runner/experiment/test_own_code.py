@@ -286,18 +286,6 @@ def test_what_own_code_prints_is_not_among_the_results(tiny):
     assert isinstance(json.loads(out), dict)
 
 
-def test_own_code_does_not_change_the_working_folder(tiny):
-    moves = "os.chdir('/')\n        return self.share"
-    Path("own.py").write_text("import os\n" + EVERY.replace("return self.share", moves))
-    words = "--code own.py -s model.attention=Uniform --epochs 1 -o run"
-    talk = vitcli(f"train {tiny} {words}", 2)
-    assert "own.py:14: in forward: RuntimeError: own code must not change the working" in talk
-    as_new_process()
-    Path("own.py").write_text("import os\nos.chdir('/')\n" + EVERY)
-    assert "own.py:2: in <module>: RuntimeError" in vitcli(f"train {tiny} {words}", 2)
-    assert Path("own.py").exists()
-
-
 def test_files_that_are_listed_import_each_other(tiny):
     Path("helper.py").write_text("SHARE = 0.5\n")
     Path("own.py").write_text("from helper import SHARE\n" + EVERY)

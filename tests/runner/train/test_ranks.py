@@ -18,12 +18,10 @@ from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train import rank_notes
 from vitcli.runner.train import ranks as module
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.exactness import refuse_inexact
-from vitcli.runner.train.rank_notes import EndedError
-from vitcli.runner.train.ranks import TorchrunProcesses, read_timeout, refuse_parts
+from vitcli.runner.train.ranks import EndedError, TorchrunProcesses, read_timeout, refuse_parts
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 STARTED = dict.fromkeys(VARIABLES, "1") | TWO
@@ -138,7 +136,7 @@ def test_a_killed_rank_is_named_by_the_other(tiny_run, lost):
 
 
 def test_a_rank_that_hangs_is_named(tiny_run, monkeypatch):
-    monkeypatch.setattr(rank_notes, "NOTE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "NOTE_SECONDS", 0.1)
     monkeypatch.setenv(module.TIMEOUT_VARIABLE, "7")
     store = dist.HashStore()
     processes(1, store)

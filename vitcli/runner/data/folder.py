@@ -210,7 +210,7 @@ def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[s
 
 
 def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
-    """Note what a class folder holds beside pictures: folders and other files."""
+    """Note the folders that a class folder holds, and that it has no pictures."""
     inner = [entry for entry in _visible(folder) if entry.is_dir()]
     if not has_pictures:
         what = "folders but no pictures" if inner else "no pictures"
@@ -219,18 +219,10 @@ def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
     for entry in inner:
         if lost := len(pictures_inside(Path(entry.path))[0]):
             notes.append(f"{printable(entry.path)}: ignored {quantity(lost, 'picture')} in it")
-    if others := _files(str(folder), _is_unknown):
-        first = printable(os.path.basename(others[0]))
-        what = f"{quantity(len(others), 'file')} of another kind"
-        notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
 
 
 def _is_image(name: str) -> bool:
     return is_picture(name) and not kind_of(name)
-
-
-def _is_unknown(name: str) -> bool:
-    return not (is_picture(name) or kind_of(name) or name.lower() in JUNK)
 
 
 def _class_folders(folder: Path) -> list[Path]:

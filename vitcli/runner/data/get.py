@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 
 from vitcli.core.spec.readers import split_name
@@ -19,11 +18,10 @@ from vitcli.runner.data.find import (
     find_source_in,
     is_offline,
     missing_data_error,
-    original_files,
 )
-from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.load import decode_named
 from vitcli.runner.data.own import require_packages
+from vitcli.runner.data.readers import published_files
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
 from vitcli.runner.text import ignore_message, printable
@@ -68,57 +66,20 @@ def get_data(
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
-    """Check an archive, original files or class folders, and copy them into the cache.
-
-    Folders are decoded before they are copied. The cached arrays become those of the copy.
-    """
-    name, target = row.info.name, download_folder(row.info.name)
+    """Copy the published files of an archive or a folder into the cache."""
+    target = download_folder(row.info.name) / row.folder
     is_archive = row.archive and path.is_file()
-    source = Source("archive", path) if is_archive else find_source_in(name, path)
+    source = Source("archive", path) if is_archive else find_source_in(row.info.name, path)
     if source is None:
-        raise missing_data_error(name, path)
-    decoded, copy_files = None, _copy_archive
-    if source.kind != "archive":
-        decoded, copy_files = decode_named(row, source, None, on_message), _copy_folder
-        on_message(f"copying {printable(source.path)} to {printable(target)}")
-    with explain_write_errors(target):
-        copy = copy_files(row, source, target)
-    decode_named(row, copy, None, on_message, decoded=decoded)
-    return copy
-
-
-def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
-    from torchvision.datasets.utils import check_integrity
-
-    name, where = row.archive or "", printable(source.path)
-    try:
-        is_published = check_integrity(source.path, row.md5[name])
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {printable(error)}") from error
-    if not is_published:
-        raise InputError(f"{where} is not the published archive (MD5 differs)")
-    target.mkdir(parents=True, exist_ok=True)
-    commit(target / name, source.path.read_bytes())
-    return Source("archive", target / name)
-
-
-def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
-    """Copy to a temporary folder, which takes the place of the target when it is whole."""
-    files, inner = original_files(row, source), Path(row.folder)
+        raise missing_data_error(row.info.name, path)
     if source.kind == "folders":
-        files = [Path(path) for path in list_folder(source.path, row.info.class_names).paths]
-        inner = Path()
-    staging = target.with_name(f".{target.name}.new")
-    shutil.rmtree(staging, ignore_errors=True)
-    try:
-        for file in files:
-            copy = staging / inner / file.relative_to(source.path)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, copy)
-        if target.is_symlink():
-            target.unlink()
-        shutil.rmtree(target, ignore_errors=True)
-        staging.replace(target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return Source(source.kind, target / inner)
+        place = shlex.quote(str(path))
+        raise ConfigError(f"--from: pictures are read where they are: --data-dir {place}")
+    on_message(f"copying {printable(source.path)} to {printable(target)}")
+    with explain_write_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
+        for name, content in published_files(row, source):
+            commit(target / name, content)
+    copy = Source("files", target)
+    decode_named(row, copy, None, on_message)
+    return copy

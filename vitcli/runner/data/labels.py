@@ -4,7 +4,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 
 from vitcli.runner.text import composed, printable, quantity, shorten
@@ -15,7 +14,6 @@ LONGEST = 1000
 """Largest number of characters of a name."""
 MOST_TEXT = 400_000
 """Largest number of characters of all names as JSON, so that a run's config.yaml can be read."""
-NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
 NO_GROUP = ("nan", "null", "none")
@@ -78,30 +76,19 @@ def refuse_names(names: Sequence[str]) -> None:
 def names_alike(names: Sequence[str]) -> Pairs:
     """Return classes whose names differ only in capital letters, width or blanks, in pairs."""
     folded = [unicodedata.normalize("NFKC", name).casefold() for name in names]
-    return _same(names, [" ".join(name.split()) for name in folded])
+    keys = [" ".join(name.split()) for name in folded]
+    first = dict(zip(reversed(keys), reversed(names), strict=True))
+    return [(first[key], name) for key, name in zip(keys, names, strict=True) if first[key] != name]
 
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
     """Return notes on names that may stand for one class, or for no label."""
-    return notes_on_pairs(names, "classes", "class") + [
+    return [
+        f"note: the classes {printable(a)!r} and {printable(b)!r} look like one name; if they are"
+        " one class, write one name"
+        for a, b in names_alike(names)[:1]
+    ] + [
         f"note: {name!r} is a class; if it means that a picture has no label, remove its pictures"
         for name in names
         if name.casefold() in NO_LABEL
     ]
-
-
-def notes_on_pairs(names: Sequence[str], several: str, one: str) -> list[str]:
-    """Return notes on names that may stand for one thing, such as a class."""
-    numbers = [Decimal(name) if NUMBER.fullmatch(name) else name for name in names]
-    kinds = {"look like one name": names_alike(names), "are one number": _same(names, numbers)}
-    return [
-        f"note: the {several} {printable(a)!r} and {printable(b)!r} {what}; if they are one"
-        f" {one}, write one name{f' ({len(pairs):,} such pairs)' if len(pairs) > 1 else ''}"
-        for what, pairs in kinds.items()
-        for a, b in pairs[:1]
-    ]
-
-
-def _same(names: Sequence[str], keys: Sequence[object]) -> Pairs:
-    first = dict(zip(reversed(keys), reversed(names), strict=True))
-    return [(first[key], name) for key, name in zip(keys, names, strict=True) if first[key] != name]

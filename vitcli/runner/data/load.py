@@ -21,7 +21,7 @@ from vitcli.runner.data.arrays import (
     pixel_digests,
     require_memory,
 )
-from vitcli.runner.data.cache import Chunks, Decoded, array_file, cached_files, load_or_build
+from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
 from vitcli.runner.data.catalogue import (
     CATALOGUE,
     IN_CHANS,
@@ -171,24 +171,14 @@ def _one_thread() -> Iterator[None]:
 
 
 def decode_named(
-    row: CatalogueRow,
-    source: Source,
-    size: Size | None,
-    on_message: Listener,
-    *,
-    decoded: Decoded | None = None,
+    row: CatalogueRow, source: Source, size: Size | None, on_message: Listener
 ) -> Decoded:
-    """Return a data set of the catalogue.
-
-    ``decoded`` is what an equal copy of the files holds; then they are not read.
-    """
+    """Return a data set of the catalogue."""
     info, folder = row.info, None
     if source.kind == "folders":
         folder = list_folder(source.path, info.class_names).without_val()
 
     def build() -> Decoded:
-        if decoded:
-            return decoded
         on_message(f"reading {info.name} from {printable(source.path)}")
         require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
         splits = _read_classes(row, folder, on_message) if folder else read_original(row, source)
@@ -239,14 +229,11 @@ def decode_folder(
             skip_bad=spec.skip_bad,
             groups=groups,
             on_message=on_message,
-            chunks=chunks,
         )
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
-    chunks = Chunks(file, parts)
     decoded = load_or_build(file, parts, build, on_message)
-    chunks.remove()
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
     _report_extras(decoded, extras, on_message)

@@ -10,7 +10,7 @@ from vitcli.core.spec import DataSpec
 from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.formats.npz import list_arrays
-from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_group
+from vitcli.runner.data.labels import notes_on_names
 from vitcli.runner.data.listing import PictureFolder, own_path
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable
@@ -23,9 +23,7 @@ def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
     if not isinstance(found, PictureFolder):
         place = Path(str(path) if row.is_path else name)
         found = list_arrays(place, {key: np.asarray(found[key]) for key in found})
-    groups = sorted({*map(same_group, found.groups)} - {""})
-    notes = [*notes_on_names(found.class_names), *notes_on_pairs(groups, "groups", "group")]
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(found, notes=(*found.notes, *notes_on_names(found.class_names)))
 
 
 def require_packages(name: str) -> DataReader:

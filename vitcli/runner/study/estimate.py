@@ -84,7 +84,7 @@ def estimate_study(
         seconds[name] = compiling + (
             fmean(times) if times else make_estimate(experiment, options.device).seconds
         )
-    count = max(1, min(worker_count(work.study, options), len(work.trials)))
+    count = max(1, min(worker_count(work.study.threads, options), len(work.trials)))
     total = seconds_left([seconds[trial.variant] for trial in work.trials], 0, [], count) or 0.0
     compiles = any(trial.spec.train.compiles_on(device_type) for trial in work.trials)
     start = 2 * spent_seconds if work.trials else 0.0
