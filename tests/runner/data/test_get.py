@@ -1,20 +1,17 @@
 """Downloading and copying named data sets, against a server on this machine."""
 
 import contextlib
-import errno
 import http.server
 import shutil
 import socket
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torchvision.datasets
-from PIL import Image
 
 from tests.runner.data.original_files import ARCHIVE, CIFAR, md5, write_archive, write_batches
-from vitcli.runner.data import find, load
+from vitcli.runner.data import find
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, load_data
@@ -115,88 +112,14 @@ def test_from_a_url_an_archive_file_and_a_folder(server, archive, contents, tmp_
     mine = tmp_path / "mine.tgz"
     mine.write_bytes(b"something else")
     for wrong in (mine, tmp_path / "none"):
-        with pytest.raises(InputError, match=r"not the published archive|is not in"):
+        with pytest.raises(InputError, match=r"cannot be read|is not in"):
             get_data("cifar10", str(wrong))
     mine.write_bytes(archive)
-    assert get_data("cifar10", str(mine), offline=True).kind == "archive"
-    assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
     write_batches(tmp_path, contents)
-    assert get_data("cifar10", str(tmp_path), offline=True).kind == "files"
-
-
-def write_pictures(root: Path) -> Path:
-    """One picture a class and split."""
-    for split in ("train", "test"):
-        for name in ROW.info.class_names:
-            (root / split / name).mkdir(parents=True)
-            Image.new("RGB", (32, 32)).save(root / split / name / "a.png")
-    return root
-
-
-def contents_below(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-@pytest.fixture
-def kept(cache) -> Path:
-    """Class folders in the cache."""
-    return write_pictures(cache / "downloads" / "cifar10")
-
-
-@pytest.fixture
-def mine(server, tmp_path) -> Path:
-    """Class folders of the person's own, and a server that has nothing."""
-    server("/missing")
-    return write_pictures(tmp_path / "mine")
-
-
-def test_class_folders_are_copied_and_decoded_once(mine, monkeypatch):
-    assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-    monkeypatch.setattr(load, "read_labelled", None)
-    assert len(load_data(CIFAR, offline=True).train) == 10
-
-
-def test_a_copy_with_a_damaged_picture_stays_until_a_new_one_is_whole(server, kept):
-    (_, good) = server("/missing", "/good")
-    (kept / "train" / "dog" / "a.png").write_bytes(b"no picture")
-    before = contents_below(kept)
-    server("/missing")
-    with pytest.raises(InputError, match="could not be downloaded"):
-        get_data("cifar10")
-    assert contents_below(kept) == before
-    assert get_data("cifar10", good).kind == "archive"
-    assert load_data(CIFAR, offline=True).train.pixels.shape[0] == 200
-
-
-@pytest.mark.parametrize("is_link", [False, True])
-def test_a_new_copy_replaces_the_old_one_but_not_what_a_link_leads_to(
-    mine, kept, tmp_path, is_link
-):
-    before = contents_below(kept)
-    if is_link:
-        kept.rename(tmp_path / "elsewhere")
-        kept.symlink_to(tmp_path / "elsewhere")
-    (mine / "train" / "cat" / "a.png").rename(mine / "train" / "cat" / "b.png")
-    get_data("cifar10", str(mine), offline=True)
-    assert contents_below(kept) == contents_below(mine)
-    assert not is_link or contents_below(tmp_path / "elsewhere") == before
-
-
-def test_a_copy_that_fills_the_disk_loses_no_picture(mine, kept, monkeypatch):
-    before, copy2, done = contents_below(kept), shutil.copy2, []
-
-    def fail_after_three(source: Path, target: Path) -> None:
-        if len(done) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        done.append(copy2(source, target))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copy2", fail_after_three)
-        with pytest.raises(ResourceError):
-            get_data("cifar10", str(mine), offline=True)
-    assert contents_below(kept) == before
-    assert get_data("cifar10", str(mine), offline=True).kind == "folders"
+    for source in (mine, tmp_path):
+        assert get_data("cifar10", str(source), offline=True).kind == "files"
+        assert len(load_data(CIFAR, offline=True).train) == 200
+        shutil.rmtree(cache)
 
 
 def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):

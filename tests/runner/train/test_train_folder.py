@@ -98,13 +98,6 @@ def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
     assert run(tiny, "left", rerun=True).trained, "what a power loss left of a run"
 
 
-def test_checkpoints_without_their_config_are_not_overwritten(calm, tiny):
-    (calm.path / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match="vitcli did not write"):
-        run(tiny, "calm", resume=True)
-    assert run(tiny, "calm", rerun=True).trained
-
-
 @pytest.mark.parametrize(
     "changes", [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}]
 )

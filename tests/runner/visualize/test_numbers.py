@@ -26,7 +26,6 @@ from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
-from vitcli.runner.visualize.weight_figures import named_classes
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -228,9 +227,3 @@ def test_a_figure_is_legible_and_states_its_title_model_data_and_images(tested, 
     assert "a_run_with_a_rather_long_name_of_its_own,trainedonpictures" in words
     if name not in ("pos-embed", "filters"):  # of the weights
         assert re.search(r"n=\d+testimage", words)
-
-
-def test_of_many_classes_the_most_frequent_get_a_name():
-    labels = np.repeat(np.arange(40), 2)
-    assert named_classes(labels).tolist() == list(range(15))
-    assert named_classes(np.append(labels, 39)).tolist() == [*range(14), 39]

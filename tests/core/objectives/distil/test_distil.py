@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.specs import BASE, REQUIRED, changed
+from tests.core.specs import REQUIRED, changed
 from tests.core.trainings import HALF, data_set, new_task, train_state
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.distil.distil import Distil, soft_loss, standardized
 from vitcli.core.objectives.distil.teacher import Teacher
-from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.spec import model_spec
 from vitcli.core.torch_use import autocast_to
 
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
@@ -168,16 +168,6 @@ def test_features_are_resized_to_the_grid_of_the_teacher():
     assert_close(found["loss"], plain["loss"] + 0.5 * found["distillation"])
     found["loss"].backward()
     assert all(part.weight.grad.abs().sum() > 0 for part in task.module.projections)
-
-
-def test_maps_of_timm_with_channels_last_are_turned():
-    swin = SIZES | {"family": "timm", "name": "swin_tiny_patch4_window7_224", "img_size": 224}
-    features = {"layers": [1], "teacher_layers": ["net.layers.1"], "kind": "features"}
-    task = {"name": "distil", "teacher": {"run": "any", "model": swin}} | features
-    teacher = Teacher(ExperimentSpec(task=task, model=BASE), torch.device("meta"))
-    images = torch.empty(2, 3, 16, 16, device="meta")
-    (found,) = teacher.maps(images, ["net.layers.1"])
-    assert found.shape == (2, 192, 28, 28)
 
 
 @pytest.mark.parametrize("kind", KINDS)
