@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.runner.data.original_files import in_order
+from tests.runner.data.conftest import in_order
 from tests.runner.train.conftest import train
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
 from vitcli.core.data.source import Images, evenly_spaced

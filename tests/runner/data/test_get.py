@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torchvision.datasets
 
-from tests.runner.data.original_files import ARCHIVE, CIFAR, md5, write_archive, write_batches
+from tests.runner.data.conftest import ARCHIVE, CIFAR, md5, write_archive, write_batches
 from vitcli.runner.data import find
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data

@@ -41,11 +41,6 @@ def test_pictures_of_one_size_keep_it_and_others_are_read_at_32(root):
     assert decoded.suffix == ".safetensors"
 
 
-def test_each_fit_reads_other_pixels_of_the_same_files(root):
-    add(root / "train" / "cat", 1, np.random.default_rng(1), (20, 40))
-    assert len({load(root, fit=fit).data_hash for fit in ("crop", "pad", "crop", "stretch")}) == 3
-
-
 def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     (root / "test").rename(tmp_path / "away")
     data = load(root)

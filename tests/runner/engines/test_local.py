@@ -10,7 +10,6 @@ import pytest
 from tests.patience import HANG
 from tests.runner.study.trials import ROOT, fabricate, write_study
 from vitcli.runner.engines import local as engine
-from vitcli.runner.engines import worker as process
 from vitcli.runner.engines.local import Job, LocalEngine, Setup, Worker
 from vitcli.runner.engines.worker import SharedData, run_trial
 from vitcli.runner.files import commit_json
@@ -83,19 +82,6 @@ def test_a_trial_killed_at_its_last_attempt_has_failed_and_others_finish(tmp_pat
     found = {e.folder: e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)}
     assert (found["killed"].state, found["calm"].state) == ("failed", "finished")
     assert "SIGKILL" in found["killed"].reason
-
-
-def test_a_worker_pins_itself(monkeypatch):
-    pinned = []
-    monkeypatch.setattr(
-        os, "sched_setaffinity", lambda who, cores: pinned.append((who, {*cores})), raising=False
-    )
-    monkeypatch.setenv(process.CORES_VARIABLE, "")
-    process.use_own_cores()
-    assert pinned == []
-    monkeypatch.setenv(process.CORES_VARIABLE, "2,3")
-    process.use_own_cores()
-    assert pinned == [(0, {2, 3})]
 
 
 ANSWERING = """

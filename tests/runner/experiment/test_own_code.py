@@ -69,6 +69,29 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         as_new_process()
 
 
+def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny):
+    loss = (
+        "@objective\ndef poly(logits, targets, *, teacher: str = 'x'):\n    return logits.mean()\n"
+    )
+    net = (
+        "@model\nclass Net(nn.Module):\n    def __init__(s, *, img_size, in_chans, num_classes):\n"
+    )
+    net += "        super().__init__()\n        s.head = nn.Linear(in_chans, num_classes)\n"
+    net += "    def forward(s, x):\n        return s.head(x.mean((2, 3)))\n"
+    Path("own.py").write_text(f"{EVERY}from vitcli.parts import *\n{loss}{net}")
+    few = "train: {epochs: 1, limit_batches: 1, batch_size: 16}"
+    part = f"task: {{name: poly, teacher: y}}, augment: {{policy: {{name: dim}}}}, {few}"
+    Path("e.yaml").write_text(
+        f"code: [own.py]\nbase: {tiny}\npretrain: {{{part}}}\n{few}\nmodel: {{family: Net}}\n"
+    )
+    vitcli("train ./e.yaml --name own")
+    as_new_process()
+    Path("own.py").unlink()
+    assert [row["state"] for row in json.loads(vitcli("runs ls --json"))] == ["finished"] * 2
+    vitcli("runs verify own")
+    assert "pretrain.task.name" in vitcli("runs show own")
+
+
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()

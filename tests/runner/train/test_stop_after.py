@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests import torchrun
 from tests.cli.commands import document, printed, said
 from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
-from tests.task_table import TinyTask
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.run.folder import RunDir, steps
@@ -95,18 +93,3 @@ def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, her
         assert "already has 2 of 4 epochs" in talk
     after = {path.name: path.stat().st_mtime_ns for path in (here / "run").glob("[!.]*")}
     assert after == before
-
-
-@pytest.mark.slow
-def test_ranks_stop_together_after_an_epoch(here, tmp_path):
-    task = TinyTask("classify", here / "tasks")
-    words = ("train", str(task.path), "--epochs", "3")
-    torchrun.run(*words, "-o", "calm")
-    talk = torchrun.run(*words, "-o", "run", "--stop-after", "1")
-    run = RunDir(here / "run")
-    assert run.status()["reason"] == "stopped after 1 of 3 epochs"
-    assert "torchrun --nproc-per-node 2 -m vitcli train --resume run" in talk
-    torchrun.run("train", "--resume", "run", "--stop-after", "1", code=1)
-    torchrun.run("train", "--resume", "run", "--stop-after", "2")
-    torchrun.run("train", "--resume", "run")
-    assert_same_run(RunDir(here / "calm"), run)

@@ -186,17 +186,6 @@ def test_only_the_head_is_replaced_for_other_classes(tiny, here, pictures):
         run(tiny, "no", mlp | {"train.init": "source", "model.embed_dim": 8})
 
 
-def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
-    changes = {"data.val_split": 16, "train.epochs": 6, "train.batch_size": 8}
-    training = run(tiny, changes=changes)
-    records = training.run.metrics()
-    best = max(records, key=lambda r: (r["val_accuracy"], r["step"]))
-    assert training.result["best_val_step"] == best["step"]
-    assert (training.run.checkpoints / str(best["step"]) / "manifest.json").is_file()
-    assert all("test_accuracy" not in record for record in records[:-1])
-    assert "test_accuracy" in records[-1]
-
-
 @pytest.mark.parametrize(
     "change",
     [

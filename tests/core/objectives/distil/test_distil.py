@@ -246,23 +246,6 @@ def test_a_resumed_training_labels_a_copy_in_the_batches_of_its_first_epoch():
     assert_close(seen, first, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"task": {"name": "distil"} | KINDS["features"]}, {"train": {"limit_batches": 1}}]
-)
-def test_only_whole_copies_are_labelled_before_their_steps(fields):
-    task = new_task(changes({}) | {"augment": {"copies": 2}} | fields)
-    assert isinstance(task, Distil)
-    assert "teacher" not in batch_of(task)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("stages.9", "has no part 'stages.9'"), ("head", "is no map")]
-)
-def test_a_layer_that_the_teacher_lacks_is_refused(name, message):
-    with pytest.raises(ValueError, match=message):
-        make(KINDS["features of a convnet"] | {"layers": [1], "teacher_layers": [name]})
-
-
 def test_a_teacher_of_other_classes_or_channels_is_refused():
     teacher = {"run": "any", "model": CONVNET, "class_names": tuple("edcba")}
     with pytest.raises(ValueError, match="other classes"):

@@ -105,18 +105,6 @@ def test_the_contrastive_loss_is_small_for_matching_pairs():
     assert_close(both["image"].norm(dim=1), torch.ones(3))
 
 
-def test_early_fusion_normalises_the_tokens_of_both(monkeypatch):
-    model = build("early", pre_norm=True)
-    seen: list[torch.Tensor] = []
-    monkeypatch.setattr(model.image, "run_blocks", lambda _, x: seen.append(x) or x)
-    model(IMAGES, 100 * SOUNDS)
-    assert model.image.norm_pre is not None
-    centred = (seen[0] - model.image.norm_pre.bias) / model.image.norm_pre.weight
-    assert_close(
-        centred.var(-1, unbiased=False), torch.ones(centred.shape[:2]).double(), rtol=1e-2, atol=0
-    )
-
-
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
 
