@@ -33,6 +33,7 @@ from vitcli.runner.experiment.yaml_text import (
     format_value,
     read_mapping,
 )
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.definition import load_study
 
 
@@ -117,6 +118,10 @@ def failure(changes: dict) -> str:
         ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
         ({"data.labels": 0.2}, "got 0.2; it is the number"),
+        ({"data.resize": "None"}, "got 'None'; write null"),
+        ({"train.deterministic": "True"}, "got 'True'; write true"),
+        ({"model.family": "convnet", "model.widths": []}, "model.widths: needs at least"),
+        ({"task.mask_ratio": 0.5}, "task.name=classify does not have it"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
@@ -220,6 +225,9 @@ def test_what_cannot_be_found_or_run_is_said(here):
     for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
         with pytest.raises(ConfigError, match=told):
             find_experiment(name)
+    RunDir(Path("runs/mine")).create(ExperimentSpec())
+    with pytest.raises(ConfigError, match=r"runs/mine/config\.yaml"):
+        find_experiment("mine")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")
@@ -302,6 +310,7 @@ def told(load, *arguments) -> str:
         (load_experiment, "seed: 1\noptim.lr: 1e-3", "mine.yaml:2: unknown field 'optim.lr'"),
         (load_study, "seeds: [0]\nvariants: {a: {experiment: ./below.yaml}}", "below.yaml:4: "),
         (load_study, "base: ./study.yaml\nquestion: why?", "study.yaml:1: seed 0 appears twice"),
+        (load_study, "variants: {a: {}, b: {model.ffn: none}}", "mine.yaml:1: 'seeds' is missing"),
     ],
 )
 def test_a_mistake_in_a_file_names_its_line(here, load, mine, message):

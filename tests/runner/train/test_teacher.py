@@ -95,10 +95,10 @@ def test_a_finished_student_is_used_without_its_teacher(tiny):
     assert "teacher" not in " ".join(run_weights(run))
     picture = tiny.pictures / "test" / "lying" / "0.png"
     printed("eval", "mine")
-    printed("attn-map", picture, "--run", "mine", "--format", "npz", "-o", "map.npz")
-    printed("predict", picture, "--run", "mine")
+    printed("attn-map", "mine", picture, "--format", "npz", "-o", "map.npz")
+    printed("predict", "mine", picture)
     for form in ("safetensors", "pt2"):
-        printed("export", "mine", "--to", form, "-o", f"mine.{form}")
+        printed("export", "mine", "--format", form, "-o", f"mine.{form}")
     words = ("--init", "mine", "--epochs", "0", "-o", "plain", "-s", "task={name: classify}")
     printed("train", tiny.path, *words, "-s", "model.reg_tokens=1")
     sizes = [tensor.numel() for tensor in load_file("mine.safetensors").values()]

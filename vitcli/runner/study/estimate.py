@@ -69,7 +69,7 @@ def estimate_study(
     seconds: dict[str, float] = {}
     flops: dict[str, int] = {}
     known: dict[str, list[float]] = {trial.variant: [] for trial in work.trials}
-    for trial in work.study.trials([*known]):
+    for trial in work.study.trials([*known]) if known else ():  # no name stands for all
         state = work.states[trial.folder]
         if state.record and not state.source and (took := state.record.result.train_seconds):
             before = state.record.result.measured.get("pretrain_seconds", 0)

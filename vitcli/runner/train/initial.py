@@ -153,8 +153,8 @@ def load_initial_weights(
     names = [k for k in differs if k not in model.head_names]
     if names := names + sorted(weights.keys() - own.keys()):
         raise ConfigError(
-            f"train.init: the weights of {source.name} do not fit: {names[0]} differs; they fit its"
-            f" own experiment: {source.path / 'config.yaml'}"
+            f"train.init: the weights of {source.name} do not fit: {names[0]} differs; its model:"
+            f" {source.command('runs show')}"
         )
     if differs:
         classes = model.spec.num_classes
