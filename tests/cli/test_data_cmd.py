@@ -66,7 +66,6 @@ def flawed(here) -> Path:
     Image.open(train / "neu" / "train30.png").rotate(180).save(train / "neu" / "mirror.webp")
     Image.open(train / "neu" / "train40.png").resize((40, 70)).save(test / "neu" / "flat.png")
     (train / "alt" / "damaged.jpg").write_bytes(b"\xff\xd8\xff")
-    (test / "alt" / "test0.png").rename(test / "alt" / "train51.png")
     return root
 
 
@@ -84,13 +83,12 @@ def test_check_names_each_problem_of_ones_own_pictures(flawed):
     assert found["twins"] == [["train/neu/twin.png", "train/alt/train10.png"]]
     (alike,) = found["alike"]
     assert {*alike} == {"train/neu/mirror.webp", "train/neu/train30.png"}
-    assert found["series"] == [["test/alt/train51.png", "train/alt/train50.png"]]
     assert found["images_per_class"] == {"alt": [6, 4], "neu": [8, 3]}
     sizes = {(h, w): count for h, w, count in found["sizes"]}
     assert sizes[64, 50] == 1
     assert sum(sizes.values()) == 21
     page = Path("page.html").read_text()
-    assert page.count("<img") == 12
+    assert page.count("<img") == 10
     assert "damaged.jpg" in page
 
 

@@ -30,8 +30,8 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.weights import export, formats
-from vitcli.runner.weights.names import not_plain
+from vitcli.runner.weights import export
+from vitcli.runner.weights.tensors import not_plain
 
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
 MODELS: dict[str, ModelSpec] = {
@@ -117,7 +117,7 @@ def test_another_runtime_computes_the_logits_of_any_number_of_images(here, name,
 
 def names_a_folder(content: bytes) -> bool:
     """Return whether a file names a folder of this machine."""
-    folders = [Path(str(module.__file__)).parent for module in (torch, formats)]
+    folders = [Path(str(module.__file__)).parent for module in (torch, export)]
     return any(str(folder).encode() in content for folder in folders)
 
 

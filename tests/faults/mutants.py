@@ -90,7 +90,7 @@ PLANTED = r"""
 = does not try a killed trial again | vitcli/runner/engines/local.py | tests/runner/study/test_run.py -k killed_or_hung
 -MAX_ATTEMPTS = 3
 +MAX_ATTEMPTS = 1
-= reads pickles of strangers | vitcli/runner/weights/read.py | tests/cli/test_import.py -k hostile
+= reads pickles of strangers | vitcli/runner/weights/tensors.py | tests/cli/test_import.py -k hostile
 -map_location="cpu", weights_only=True
 +map_location="cpu", weights_only=False
 = continues on other hardware without a word | vitcli/runner/train/start.py | tests/runner/train/test_exactness.py
@@ -115,9 +115,6 @@ PLANTED = r"""
 = calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
 -    held_out = trainer.val_outputs()
 +    held_out = trainer.test_outputs()
-= takes features of other weights | vitcli/runner/train/initial.py | tests/runner/train/test_early_stopping.py -k computed_once
--        if not name.startswith("head."):
-+        if False:
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -    is_test = divide(images, data.class_names, folds, number, groups) == part
 +    is_test = divide(images, data.class_names, folds, number, groups) == 0
@@ -154,9 +151,9 @@ PLANTED = r"""
 = sends a driver to a machine without its GPUs | vitcli/cli/clusters.py | tests/cli/test_clusters.py -k cores_and_gpus
 -    count = int(sum(map(min, by_cores, by_gpus)))
 +    count = int(sum(by_cores))
-= reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py tests/runner/data/test_picture_metadata.py
--        if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
-+        if False:
+= reads inverted pictures as they are stored | vitcli/runner/data/pictures.py | tests/runner/data/test_pictures.py
+-    if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
++    if False:
 """  # noqa: E501
 """Each bug: its name, its file, and what must notice it, a campaign or pytest's arguments; then the
 lines that are replaced, and those that replace them."""

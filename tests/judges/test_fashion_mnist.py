@@ -9,7 +9,7 @@ import torch
 
 from tests.cli.commands import vitcli
 from tests.judges.conftest import Judge
-from tests.runner.data.original_files import in_order
+from tests.runner.data.conftest import in_order
 from vitcli.core.data.source import Images
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.load import load_data

@@ -272,7 +272,7 @@ def format_check(found: "FolderCheck") -> str:
     alike = [f"{a!r} and {b!r}" for a, b in found.names_alike]
     groups |= {"Classes whose names look alike": alike} if alike else {}
     groups |= {
-        GROUPS[name]: [f"{a}{', ' if name in ('series', 'groups') else ' = '}{b}" for a, b in pairs]
+        GROUPS[name]: [f"{a}{', ' if name == 'groups' else ' = '}{b}" for a, b in pairs]
         for name, pairs in found.pairs.items()
     }
     test = "test" if found.folder.num_test is not None else "held out"

@@ -274,7 +274,7 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
 def set_talk(*, quiet: bool, verbose: bool) -> None:
     """Set how much this process and its workers say."""
     if quiet:
-        os.environ[QUIET] = "1"
+        os.environ[QUIET] = os.environ["TQDM_DISABLE"] = "1"
     if verbose:
         os.environ["VITCLI_TRACEBACK"] = "1"
 

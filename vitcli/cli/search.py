@@ -105,7 +105,7 @@ def run(trials: "Trials", *, as_json: bool) -> None:
     chosen, options = trials.search, trials.options
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
     left = max(0, chosen.num_trials - len(trials.asked()) + len(trials.pending()))
-    count = worker_count(chosen, options)
+    count = worker_count(chosen.threads, options)
     try:
         with display(left, count, chosen.base.task.row, "val") as screen:
             run_search(trials, screen.show)
@@ -124,7 +124,7 @@ def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
     from vitcli.runner.study.plan import worker_count
     from vitcli.runner.train.estimate import make_estimate
 
-    count = worker_count(chosen, options)
+    count = worker_count(chosen.threads, options)
     default = Experiment(chosen.name, chosen.base, chosen.path)
     seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
     space = {field: values.text for field, values in chosen.space.parameters.items()}

@@ -94,7 +94,7 @@ class StudyDisplay(Display):
 @contextmanager
 def view(plan: StudyWork, options: Options) -> Iterator[StudyDisplay]:
     """Yield the display of the trials of a plan."""
-    count = worker_count(plan.study, options) if plan.trials else 1
+    count = worker_count(plan.study.threads, options) if plan.trials else 1
     with display(len(plan.trials), count, plan.study.baseline.spec.task.row) as screen:
         yield screen
 

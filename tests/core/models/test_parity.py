@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.core.specs import changed, noisy
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.runner.weights.names import match_tensors
+from vitcli.runner.weights.tensors import match_tensors
 
 
 def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.core.specs import noisy
 from tests.core.trainings import of_parameters
 from vitcli.core.inspect.cost import count_parameters, parameters_by_part
-from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD, MapRequest, default_method
+from vitcli.core.inspect.maps import METHODS, MapRequest, default_method
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.timm_model import TimmModel, create_net
 from vitcli.core.spec import OptimSpec, TimmSpec
@@ -111,20 +111,6 @@ def test_the_captured_attention_is_what_timm_computes_with(name):
     assert attention.fused_attn == timm.create_model(name).blocks[0].attn.fused_attn
     shares = model.pool_weights(images)
     assert_close(shares.sum(1), torch.ones(2))
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_every_method_draws_a_plain_model(name):
-    model = build(name)
-    images, rows = torch.randn(2, *model.image_shape), {}
-    request = MapRequest(model=model, images=images, layers=(1,))
-    for method in METHODS | METHODS_BY_HEAD:
-        if method == "cls" and model.cls_token is None:
-            continue
-        rows[method] = (METHODS | METHODS_BY_HEAD)[method](request)
-    assert {tuple(rows[m].shape) for m in METHODS if m in rows} == {(2, *model.grid_size)}
-    assert (default_method(model) == "cls") is (model.cls_token is not None)
-    assert all(row.abs().sum() > 0 for row in rows.values())
 
 
 def test_the_pooling_of_each_kind_is_read():

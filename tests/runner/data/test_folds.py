@@ -8,7 +8,7 @@ from PIL import Image
 from tests.runner.data.conftest import add, draw_pets, load, spec
 from tests.runner.train.conftest import train
 from vitcli.core.data.source import DataSet, Images
-from vitcli.runner.data.folds import divide, hold_out_groups
+from vitcli.runner.data.folds import hold_out_groups
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
@@ -92,12 +92,6 @@ def test_a_class_with_fewer_different_pictures_than_folds_is_refused(pets):
     with pytest.raises(InputError, match=r"'dog' has only 7 different images") as caught:
         fold(pets, 0, folds=8)
     assert "\n" not in str(caught.value)
-
-
-def test_a_class_without_images_is_in_no_part():
-    pixels = torch.randint(256, (12, 3, 8, 8), generator=torch.Generator().manual_seed(0))
-    images = Images(pixels.byte(), torch.arange(12) % 2 * 2)
-    assert divide(images, ("a", "b", "c"), 2, 0).bincount().tolist() == [6, 6]
 
 
 def test_a_test_set_of_its_own_is_left_out(tmp_path):

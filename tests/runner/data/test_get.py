@@ -13,7 +13,7 @@ import pytest
 import torchvision.datasets
 from PIL import Image
 
-from tests.runner.data.original_files import ARCHIVE, CIFAR, md5, write_archive, write_batches
+from tests.runner.data.conftest import ARCHIVE, CIFAR, md5, write_archive, write_batches
 from vitcli.runner.data import find, load
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch.testing import assert_close
 
-from tests.runner.data.original_files import (
+from tests.runner.data.conftest import (
     CIFAR,
     NAMES,
     in_order,

@@ -11,7 +11,7 @@ import scipy.io
 import torch
 import torchvision.datasets
 
-from tests.runner.data.original_files import (
+from tests.runner.data.conftest import (
     ARCHIVE,
     CIFAR,
     FOLDER,

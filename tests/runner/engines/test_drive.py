@@ -27,7 +27,6 @@ from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceEr
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, hold_folder
-from vitcli.runner.study import run as study_run
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
@@ -163,14 +162,6 @@ def test_missing_images_give_one_error_and_not_one_per_trial(run):
     with pytest.raises(InputError, match="no pictures"):
         run(lambda folder: end, events.append)
     assert events == []
-
-
-def test_too_little_disk_space_is_refused_before_training(run, monkeypatch):
-    usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
-    monkeypatch.setattr(study_run.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ResourceError, match="disk space"):
-        run(train_here)
-    assert not list(ROOT.glob("*/seed*"))
 
 
 def test_a_trial_of_another_driver_is_waited_for_and_its_result_taken(run):

@@ -33,6 +33,8 @@ from vitcli.runner.experiment.yaml_text import (
     format_value,
     read_mapping,
 )
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.definition import load_study
 
 
 def read(text: str):
@@ -116,6 +118,10 @@ def failure(changes: dict) -> str:
         ({"data.resize": "48x32"}, "got '48x32'; write [48,32]"),
         ({"data.name": "imagefolder:caf\udce9"}, "not UTF-8"),
         ({"data.labels": 0.2}, "got 0.2; it is the number"),
+        ({"data.resize": "None"}, "got 'None'; write null"),
+        ({"train.deterministic": "True"}, "got 'True'; write true"),
+        ({"model.family": "convnet", "model.widths": []}, "model.widths: needs at least"),
+        ({"task.mask_ratio": 0.5}, "task.name=classify does not have it"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         (RESNET | {"model.embed_dim": 96}, "has no embed_dim"),
         (RESNET | {"train.grad_checkpointing": True}, "no blocks to recompute"),
@@ -219,6 +225,9 @@ def test_what_cannot_be_found_or_run_is_said(here):
     for name, told in ((f"{here}", "a folder"), ("scenes", "--data"), ("part.py", "--code")):
         with pytest.raises(ConfigError, match=told):
             find_experiment(name)
+    RunDir(Path("runs/mine")).create(ExperimentSpec())
+    with pytest.raises(ConfigError, match=r"runs/mine/config\.yaml"):
+        find_experiment("mine")
     Path("experiments/folder.yaml").mkdir(parents=True)
     assert "folder" not in experiment_files()
     Path("list.yaml").write_text("- 1\n")
@@ -277,3 +286,57 @@ def test_a_model_that_timm_lacks_is_blamed_on_its_field():
 def test_an_option_is_set_beside_the_name_of_a_part():
     found = override({"model": {"attention": "Uniform"}}, {"model.attention.share": 2})
     assert found == {"model": {"attention": {"name": "Uniform", "share": 2}}}
+
+
+PLAIN_RESNET = "model: {family: resnet18}"
+
+
+def told(load, *arguments) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("load", "mine", "message"),
+    [
+        (load_experiment, "base: ./below.yaml\noptim: {eps: 0.1}", "below.yaml:4: optim.lr"),
+        (load_experiment, "seed: 1\nbase: quikstart", "mine.yaml:2: base: no experiment is called"),
+        (load_experiment, f"{PLAIN_RESNET}\ntrain:\n  batch_size: 1", "mine.yaml:3: train."),
+        (load_experiment, "threads: 2", "mine.yaml:1: unknown field 'threads'; only a study has"),
+        (load_experiment, "search: {space: {model.depth: [1, 2]}}", "mine.yaml: this is a search"),
+        (load_experiment, "varients: {a: {}}", "mine.yaml:1: unknown field 'varients'; did you"),
+        (load_experiment, "seed: 1\noptim.lr: 1e-3", "mine.yaml:2: unknown field 'optim.lr'"),
+        (load_study, "seeds: [0]\nvariants: {a: {experiment: ./below.yaml}}", "below.yaml:4: "),
+        (load_study, "base: ./study.yaml\nquestion: why?", "study.yaml:1: seed 0 appears twice"),
+        (load_study, "variants: {a: {}, b: {model.ffn: none}}", "mine.yaml:1: 'seeds' is missing"),
+    ],
+)
+def test_a_mistake_in_a_file_names_its_line(here, load, mine, message):
+    Path("below.yaml").write_text("train:\n  epochs: 1\noptim:\n  lr: -1\n")
+    Path("study.yaml").write_text("seeds: [0, 0]\nvariants: {a: {}, b: {model.ffn: none}}\n")
+    Path("mine.yaml").write_text(mine)
+    assert told(load, "./mine.yaml").startswith(message)
+
+
+STUDY = "base: quickstart\n{}\nseeds: [0]\nvariants:\n  first: {{}}\n  second:\n    {{{}}}"
+FFN = "model.ffn: none"
+
+
+@pytest.mark.parametrize(
+    ("top", "change", "message"),
+    [
+        ("qestion: why?", FFN, "2: unknown field 'qestion'; did you mean 'question'"),
+        ("train: {epoch: 1}", FFN, "2: unknown field 'train.epoch'; did you mean"),
+        ("seed: 1", FFN, "2: a study has 'seeds'"),
+        ("threads: none", FFN, "2: threads: should be a valid integer, got 'none'"),
+        ("tune: {optim.lr: [-1.0]}", FFN, "2: optim.lr: should be greater than 0"),
+        ("", "model.fn: none", "7: variant 'second': unknown field 'model.fn'"),
+        ("", "question: why", "7: variant 'second': unknown field 'question'; only"),
+        ("", "model: {num_heads: 5}", "7: variant 'second': model: num_heads 5"),
+    ],
+)
+def test_a_mistake_in_a_study_names_its_own_line(here, top, change, message):
+    Path("mine.yaml").write_text(STUDY.format(top, change))
+    assert told(load_study, "./mine.yaml").startswith(f"mine.yaml:{message}")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.core.specs import REQUIRED
-from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, PretrainSpec, model_spec
+from vitcli.core.spec import FAMILIES, ExperimentSpec, PretrainSpec, model_spec
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
@@ -21,7 +21,7 @@ from vitcli.runner.experiment.config import (
     load_experiment,
     model_hash,
 )
-from vitcli.runner.experiment.diff import changed_fields, differences, with_data_defaults
+from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.study.definition import load_study
 
@@ -109,13 +109,3 @@ def test_a_part_that_only_one_has_differs_in_its_own_fields():
     assert differences(with_part, plain) == {name: (value, None) for name, value in first.items()}
     bare = plain.replace(pretrain=PretrainSpec())
     assert differences(plain, bare) == {"pretrain": (None, {})}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_what_follows_from_the_data_is_taken_from_the_stored_run(family):
-    asked = experiment(family)
-    sizes = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
-    stored = asked.replace(
-        model=asked.model.replace(**sizes), data=DataSpec(class_names=("a", "b"))
-    )
-    assert with_data_defaults(asked, stored, {}) == stored

@@ -192,18 +192,11 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
             for row in CHANGED
         ),
         ("sets.py", OPTION.format("o: dict[str, set[int]] = {}"), "'o' is a set.* make it a tuple"),
-        ("infinite.py", OPTION.format("o=float('inf')"), "'o': Input should be a finite number"),
-        ("word.py", f"{PART}(name='null')\ndef s(p): ...\n", "no word of YAML: 'null'"),
-        ("missing.py", None, "missing.py: No such file"),
-        ("notes.txt", "", "notes.txt is not a Python file"),
         ("random.py", "", "random.py has the name of another module"),
         ("syntax.py", "def x(:\n", "syntax.py:1: invalid syntax"),
-        ("raises.py", "x = 1\nraise KeyError('y')\n", "raises.py:2: in <module>: KeyError"),
         ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
-        ("untyped.py", f"{PART}\ndef s(p, steps): ...\n", "'steps' of s needs a type or a default"),
-        ("base.py", "class E(BaseException): ...\nraise E('x')\n", "base.py:2: in <module>: E: x"),
         (
             "silent.py",
             "class E(Exception):\n    __str__ = None\nraise E\n",
@@ -240,14 +233,10 @@ def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, body, na
 
 CHANGES = {
     "torch.set_default_dtype(torch.float64)": "torch.set_default_dtype",
-    "torch.set_default_device('meta')": "torch.set_default_device",
     "torch.set_grad_enabled(False)": "torch.set_grad_enabled",
-    "torch.use_deterministic_algorithms(True)": "torch.use_deterministic_algorithms",
     "torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark": "torch.backends.cudnn",
     "torch.set_num_threads(torch.get_num_threads() + 1)": "torch.set_num_threads",
-    "torch.manual_seed = lambda seed: None": "torch.manual_seed",
     "f.cross_entropy = lambda *a, **k: 0": "torch.nn.functional.cross_entropy",
-    "f.cross_entropy = f.nll_loss": "torch.nn.functional.cross_entropy",
     "torch.nn.Linear.forward = lambda self, x: x": "Linear.forward",
     "torch.Tensor.backward = lambda self: None": "Tensor.backward",
 }
@@ -272,11 +261,6 @@ def test_own_code_does_not_change_torch_for_the_whole_process(tiny, line):
         assert state() == before
 
 
-def test_own_code_may_import_and_seed(here):
-    Path("own.py").write_text(f"{EVERY}import torch._dynamo, torchvision\ntorch.manual_seed(1)\n")
-    vitcli("experiments schema --code own.py")
-
-
 def test_what_own_code_prints_is_not_among_the_results(tiny):
     shout = "print('loud')\n        print('louder')\n        return self.share"
     Path("own.py").write_text("print('first')\n" + EVERY.replace("return self.share", shout))
@@ -284,18 +268,6 @@ def test_what_own_code_prints_is_not_among_the_results(tiny):
     code, out, talk = commands.vitcli(*words.split())
     assert (code, "first" in talk, "loud" in talk) == (0, True, True)
     assert isinstance(json.loads(out), dict)
-
-
-def test_own_code_does_not_change_the_working_folder(tiny):
-    moves = "os.chdir('/')\n        return self.share"
-    Path("own.py").write_text("import os\n" + EVERY.replace("return self.share", moves))
-    words = "--code own.py -s model.attention=Uniform --epochs 1 -o run"
-    talk = vitcli(f"train {tiny} {words}", 2)
-    assert "own.py:14: in forward: RuntimeError: own code must not change the working" in talk
-    as_new_process()
-    Path("own.py").write_text("import os\nos.chdir('/')\n" + EVERY)
-    assert "own.py:2: in <module>: RuntimeError" in vitcli(f"train {tiny} {words}", 2)
-    assert Path("own.py").exists()
 
 
 def test_files_that_are_listed_import_each_other(tiny):
@@ -340,20 +312,14 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     ("option", "typed"),
     [
         ("o=(2, 3)", [4, 5]),
-        ("o=[2, 3]", [4, 5]),
         ("o: Optional[tuple[int, int]] = (2, 3)", None),
         ("o: int | tuple[int, int] = (2, 3)", 4),
-        ("o: int | tuple[int, int] = 4", [2, 3]),
         ("o: tuple[tuple[int, ...], ...] = ((1, 2), (3,))", [[1], []]),
-        ("o: list[tuple[int, int]] = [(1, 2)]", [[3, 4]]),
         ("o: dict[str, tuple[int, int]] = {'a': (1, 2)}", {"b": [3, 4]}),
         ("o: dict[int, str] = {1: 'a'}", {"2": "b"}),
         ("o: Act = Act.relu", "g"),
-        ("o: Path = Path('a')", "b"),
-        ("o: float = 1", 2.5),
         ("o: bool | int = True", 1),
         ("o: Optional[Callable] = None", None),
-        ("o=None", None),
     ],
 )
 def test_an_option_comes_back_from_config_yaml_as_it_was(here, option, typed):

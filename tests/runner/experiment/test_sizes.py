@@ -38,14 +38,6 @@ def test_every_family_can_be_typed_over_an_experiment_and_takes_other_images(fam
     assert (again.spec, again.note) == (load_experiment("cifar10-vit").spec, "")
 
 
-def test_other_changes_apply_to_the_new_model_and_the_sizes_stay(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("model: {num_classes: 7, embed_dim: 96, depth: 2}\n")
-    spec = load_experiment(str(path), {"model.depths": [1, 1], "model.family": "pit"}).spec
-    assert (spec.model.family, spec.model.depths, spec.model.num_classes) == ("pit", (1, 1), 7)
-    assert spec.model.embed_dim == FAMILIES["pit"].small["embed_dim"] != 96
-
-
 def test_a_recipe_that_the_new_family_does_not_support_is_refused():
     with pytest.raises(ConfigError, match=r"^--set: optim\.name: muon takes .*; take adamw"):
         load_experiment("quickstart", {"model.family": "resnet18"})

@@ -26,16 +26,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import DEFAULT_MODEL
 from vitcli.runner.experiment.config import load_experiment, parse_sets
-from vitcli.runner.explain import (
-    attention,
-    average,
-    graph,
-    norms,
-    patches,
-    permutation,
-    scale,
-    subject,
-)
+from vitcli.runner.explain import shown, subject
 from vitcli.runner.explain.lesson import Lesson
 from vitcli.runner.explain.lesson import page as page_of
 from vitcli.runner.explain.subject import check_model
@@ -76,7 +67,7 @@ def numpy_layer(subject, index: int) -> dict[str, np.ndarray]:
 @every_subject
 def test_attention_shows_each_step_of_the_layer_and_of_cross_attention(name):
     subject = SUBJECTS[name]()
-    numbers = attention.explain(subject).numbers
+    numbers = shown.explain_attention(subject).numbers
     expected = numpy_layer(subject, -1)
     assert len(numbers["steps"]) == len(expected)
     for step, values in zip(numbers["steps"].values(), expected.values(), strict=True):
@@ -87,14 +78,14 @@ def test_attention_shows_each_step_of_the_layer_and_of_cross_attention(name):
     assert numbers["row_sum_error"] < 1e-5
     assert numbers["smallest_weight"] == pytest.approx(expected["weights"].min(), rel=1e-3)
     assert numbers["cross_error"] < 1e-5
-    _, output = attention.cross_attention(subject.layers[-1])  # of the first few queries
-    assert_allclose(output[0].detach(), expected["out"][: attention.NUM_CROSS], atol=1e-4)
+    _, output = shown.cross_attention(subject.layers[-1])  # of the first few queries
+    assert_allclose(output[0].detach(), expected["out"][: shown.NUM_CROSS], atol=1e-4)
 
 
 @every_subject
 def test_scale_shows_variances_and_entropies_of_the_layers(name):
     subject = SUBJECTS[name]()
-    rows = [scale.layer_scores(layer) for layer in subject.layers]
+    rows = [shown.layer_scores(layer) for layer in subject.layers]
     for index, row in enumerate(rows):
         parts = numpy_layer(subject, index)
         variances = parts["q"].var(ddof=1), parts["k"].var(ddof=1)
@@ -113,7 +104,7 @@ def test_scale_shows_variances_and_entropies_of_the_layers(name):
 @every_subject
 def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
     subject = SUBJECTS[name]()
-    numbers = average.explain(subject).numbers
+    numbers = shown.explain_average(subject).numbers
     rows = numpy_layer(subject, -1)["weights"][:, subject.query]
     entropies = -(rows * np.log(rows)).sum(-1)
     row = rows[entropies.argmin()]
@@ -128,7 +119,7 @@ def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
 @every_subject
 def test_graph_shows_degrees_and_the_strongest_edges(name):
     subject = SUBJECTS[name]()
-    numbers, parts = graph.measure(subject), numpy_layer(subject, -1)
+    numbers, parts = shown.measure_graph(subject), numpy_layer(subject, -1)
     weights, size = parts["weights"].mean(0), subject.sizes()["tokens"]
     assert (numbers["nodes"], numbers["edges"]) == (size, size**2)
     assert numbers["graphs"] == len(subject.layers) * subject.sizes()["heads"]
@@ -152,7 +143,7 @@ def test_graph_shows_degrees_and_the_strongest_edges(name):
 
 
 def test_norms_show_the_errors_of_both_kinds():
-    numbers = norms.explain(make_subject()).numbers
+    numbers = shown.explain_norms(make_subject()).numbers
     images = (1 + normal("norm", 32, 16, 8) + normal("levels", 32, 1, 1)).numpy()
 
     def batch(x):
@@ -172,7 +163,7 @@ def test_norms_show_the_errors_of_both_kinds():
 @pytest.mark.parametrize("positions", ["learned", "sincos2d", "rope2d", "relative", "none"])
 def test_permuting_patches_changes_the_logits_only_with_positions(positions):
     subject = make_subject(pos_embed=positions)
-    answers = permutation.model_answers(subject)
+    answers = shown.model_answers(subject)
     changes = [answers[name]["change"] for name in ("with positions", "without positions")]
     assert (changes[0] > 1e-2) is (positions != "none")
     assert changes[1] < 1e-4
@@ -180,13 +171,13 @@ def test_permuting_patches_changes_the_logits_only_with_positions(positions):
 
 def test_the_permuted_tokens_are_those_of_the_permuted_picture():
     subject = make_subject(pos_embed="learned")
-    moved = permutation.shuffled_pixels(subject)
+    moved = shown.shuffled_pixels(subject)
     assert sorted(moved.flatten().tolist()) == sorted(subject.pixels.flatten().tolist())
     data = subject.predictor.spec.data
     batch = normalize(moved[None], torch.tensor(data.mean), torch.tensor(data.std))
     with torch.no_grad():
         plain, changed = subject.model(subject.batch)[0], subject.model(batch)[0]
-    row = permutation.model_answers(subject)["with positions"]
+    row = shown.model_answers(subject)["with positions"]
     assert row["change"] == pytest.approx((plain - changed).abs().max().item(), abs=1e-4)
     assert row["range"] == pytest.approx((plain.max() - plain.min()).item(), abs=1e-4)
     share = F.softmax(plain, -1).max().item()
@@ -200,10 +191,10 @@ def test_the_permuted_tokens_are_those_of_the_permuted_picture():
 def test_flatten_and_multiply_is_the_strided_convolution(patch_embed, pre_norm):
     is_own = patch_embed in ("linear", "conv") and not pre_norm
     subject = make_subject(patch_embed=patch_embed, patch_pre_norm=pre_norm)
-    numbers = patches.explain(subject).numbers
+    numbers = shown.explain_patches(subject).numbers
     assert numbers["is_own"] is is_own
     assert numbers["convolution_error"] < 1e-4
-    weight, bias, _ = patches.projection(subject)
+    weight, bias, _ = shown.projection(subject)
     assert weight.shape == (16, 48)
     if is_own:
         with torch.no_grad():

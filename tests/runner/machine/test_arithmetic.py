@@ -61,12 +61,6 @@ def test_kernels_are_deterministic_in_their_block_only():
         assert found["cublas"] == ":4096:8"
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_a_cpu_has_no_such_settings(deterministic, before):
-    with chosen_kernels(CPU, deterministic):
-        assert settings() == before
-
-
 def test_an_operation_without_a_deterministic_kernel_is_named(before):
     index, values = torch.tensor([0]), torch.tensor([1.0])
     with (
@@ -114,10 +108,7 @@ FAILURES = {
     gpu_error("out of memory"): "out of memory; close other programs",
     gpu_error("CUDA driver version is insufficient for CUDA runtime version"): "update NVIDIA's",
     RuntimeError("The NVIDIA driver is too old (11040). Please update"): "(11040); update NVIDIA's",
-    RuntimeError("No CUDA GPUs are available"): "No CUDA GPUs are available; nvidia-smi lists",
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling a library"): "out of memory",
-    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"): "CUDNN_STATUS_INTERNAL_ERROR",
-    RuntimeError("Triton Error [CUDA]: device kernel image is invalid"): "Triton Error",
 }
 
 

@@ -7,14 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.runner.train.conftest import stops_after, train
-from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.ops.backend import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
-from vitcli.core.train.optim import total_norm
 from vitcli.runner.machine.device import pick_device
 
 pytestmark = [
@@ -74,13 +71,6 @@ def test_a_captured_step_draws_what_it_draws_eagerly():
     assert not eager[0].equal(eager[1])
 
 
-def test_the_model_computes_what_it_computes_on_a_cpu():
-    model, images = build(), torch.randn(4, 3, 16, 16, dtype=torch.float64)
-    expected = compute_logits(model, [{"images": images}])
-    found = compute_logits(model.cuda(), [{"images": images.cuda()}])
-    assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("has_mask", [False, True])
 def test_gradients_of_attention_with_very_low_scores_are_finite(has_mask):
     device = pick_device("cuda")
@@ -101,11 +91,6 @@ def test_a_stopped_run_goes_on_where_it_was(tiny):
     resumed = train(tiny, "stopped", changes, device="cuda", resume=True)
     for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
-
-
-def test_the_norm_of_the_gradients_is_that_of_torch():
-    gradients = [torch.randn(shape, device="cuda") for shape in ((3, 4, 5), (7,), ())]
-    assert_close(total_norm(gradients), torch.nn.utils.get_total_norm(gradients))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

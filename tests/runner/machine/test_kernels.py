@@ -1,7 +1,6 @@
 """Which backend is chosen, how its sources are compiled, and that a run keeps it."""
 
 import ctypes
-import os
 import shutil
 from pathlib import Path
 
@@ -129,15 +128,6 @@ def test_a_compiled_library_is_used_again_only_if_it_is_unchanged(compiler):
         stored.unlink()  # a library that is open must not change
         stored.write_bytes(wrong)
         assert compile_empty(compiler) == compile_empty(compiler) == count
-
-
-def test_a_pipe_in_place_of_a_compiled_library_is_not_read(compiler):
-    compile_empty(compiler)
-    (stored,) = (compiler.parent / "cache" / "kernels").glob("*.so")
-    stored.unlink()
-    os.mkfifo(stored)
-    with pytest.raises(kernels.NoKernelsError, match="not a regular file"):
-        compile_empty(compiler)
 
 
 def test_the_folder_of_compiled_libraries_is_private(compiler, monkeypatch):

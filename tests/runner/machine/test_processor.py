@@ -1,17 +1,22 @@
 """Processors, cores and limits of machines that are not this one."""
 
-import itertools
 import os
 import platform
 
 import pytest
 import torch
 
-from tests.runner.machine import processors
-from tests.runner.machine.processors import AVX2, SAPPHIRE_RAPIDS, ZEN4, x86
+from tests.runner.machine.processors import (
+    AVX2,
+    AVX512,
+    GRAVITON2,
+    GRAVITON3,
+    SAPPHIRE_RAPIDS,
+    ZEN4,
+    x86,
+)
 from vitcli.runner.machine import device, products
 from vitcli.runner.machine.cores import (
-    allowed_cores,
     cpu_quota,
     divide_cores,
     usable_cores,
@@ -21,21 +26,20 @@ from vitcli.runner.machine.processor import (
     computes_bf16,
     cpu_kind,
     prefers_bf16,
-    this_processor,
 )
-from vitcli.runner.machine.products import LARGE, THIN, measure_products, warn_if_emulated
+from vitcli.runner.machine.products import warn_if_emulated
 
 
 @pytest.mark.parametrize(
     ("cpu", "computes", "prefers"),
     [
-        (processors.AVX512, False, False),
+        (AVX512, False, False),
         (ZEN4, True, True),
         (SAPPHIRE_RAPIDS, True, True),
         (x86("AVX2", onednn=True, bf16=True, amx=True), False, False),  # limited by ATen
         (x86("AVX512", onednn=False, bf16=True, amx=True), False, False),  # limited by oneDNN
-        (processors.GRAVITON2, False, False),
-        (processors.GRAVITON3, True, False),
+        (GRAVITON2, False, False),
+        (GRAVITON3, True, False),
     ],
 )
 def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, computes, prefers):
@@ -44,17 +48,6 @@ def test_where_bf16_is_computed_and_where_auto_takes_it(monkeypatch, cpu, comput
     monkeypatch.setattr(device, "this_processor", lambda: cpu)
     assert pick_precision("auto", torch.device("cpu")) is (torch.bfloat16 if prefers else None)
     assert pick_precision("bf16", torch.device("cpu")) is torch.bfloat16, "who asks for it gets it"
-
-
-@pytest.mark.parametrize(("onednn", "bf16", "amx"), [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
-def test_each_report_of_torch_is_read(monkeypatch, onednn, bf16, amx):
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    mkldnn = torch.ops.mkldnn
-    monkeypatch.setattr(mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn, raising=False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16, raising=False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
-    assert this_processor() == x86("AVX512", onednn=bool(onednn), bf16=bool(bf16), amx=bool(amx))
 
 
 @pytest.mark.parametrize(
@@ -114,14 +107,6 @@ def test_each_worker_has_cores_of_its_own(monkeypatch, usable, count, threads, d
     assert (usable_cores(None), usable_cores(99), least) == (len(usable), len(usable), 1)
 
 
-def test_without_linux_nothing_is_pinned(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert allowed_cores() == [0, 1, 2, 3]
-    assert divide_cores(2, 1) == [[], []]
-
-
 def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
     """Let products have these speeds; return a list that receives the calls."""
     calls = []
@@ -132,32 +117,6 @@ def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
 
     monkeypatch.setattr(products, "product_rate", rate)
     return calls
-
-
-def test_measuring_draws_no_random_number(monkeypatch):
-    monkeypatch.setattr(products, "LARGE", (16, 16, 16))
-    monkeypatch.setattr(products, "THIN", (32, 8, 8))
-    monkeypatch.setattr(products, "SECONDS", 0.0)
-    before = torch.get_rng_state()
-    found = measure_products()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(rate > 0 for rate in found.rates.values())
-
-
-def test_the_rate_is_the_median_of_calls(monkeypatch):
-    clock = itertools.accumulate([0, 1.0, 0, 3.0, 0, 2.0, 0, 100.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    monkeypatch.setattr(products, "SECONDS", 6.0)
-    assert products.product_rate((10, 5, 2), "bf16") == 200 / 2.0
-
-
-@pytest.mark.parametrize(("bf16", "has_large"), [(200.0, True), (1.6, False)])
-def test_a_large_product_is_left_out_where_it_would_take_seconds(monkeypatch, bf16, has_large):
-    calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": bf16})
-    found = measure_products()
-    assert (("bf16", LARGE) in found.rates) is has_large
-    assert found.bf16_slowdown == 80.0 / bf16
-    assert {(THIN, "fp32"), (LARGE, "fp32"), (THIN, "bf16")} <= {*calls}
 
 
 @pytest.mark.parametrize(

@@ -186,35 +186,6 @@ def test_evaluated_images(probed, changes, images):
     assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
 
 
-def test_equal_steps_are_counted_once_and_own_code_each_time(monkeypatch):
-    """A notebook may change what a part calls without changing the part."""
-    spec, numbers = estimate(model__depth=1).spec, iter(range(9))
-    monkeypatch.setattr(flops, "_COUNTED", {})
-    for name in ("_count_step_flops", "forward_flops"):
-        monkeypatch.setattr(flops, name, lambda *_: next(numbers))
-    own = spec.replace(code={"own.py": "0" * 64})
-    other = spec.replace(train=spec.train.replace(freeze="backbone"))
-    specs = (spec, spec.replace(seed=1), own, own, spec, other)
-    assert [flops.count_step_flops(each, {}) for each in specs] == [0, 0, 1, 2, 0, 3]
-    deeper = spec.replace(model=spec.model.replace(depth=2))
-    specs = (spec, other, own, own, spec, deeper)
-    assert [flops.count_forward_flops(each) for each in specs] == [4, 4, 5, 6, 4, 7]
-
-
-def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
-    spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
-    made: list[object] = []
-    monkeypatch.setattr(build, "pick_precision", lambda name, device: torch.float16)
-    plain = torch.amp.GradScaler
-    monkeypatch.setattr(torch.amp, "GradScaler", lambda kind: made.append(kind) or plain(kind))
-    data = rehearsal.random_data(spec, 10, torch.device("cpu"))
-    built = build.BuiltTraining(spec, new_module(spec), data)
-    before = [weight.clone() for weight in built.task.module.parameters()]
-    rehearsal.probe(built)
-    assert made == ["cpu"]
-    assert all(map(torch.equal, before, built.task.module.parameters())), "the rate is 0"
-
-
 @pytest.mark.parametrize(
     "task",
     [

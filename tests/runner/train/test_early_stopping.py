@@ -13,21 +13,15 @@ from vitcli import load_model
 from vitcli.cli.live import TrainingDisplay
 from vitcli.core.metrics.confidence import COVERAGES, set_threshold
 from vitcli.core.objectives.classify import Classify
-from vitcli.runner.data.arrays import MAP_VARIABLE
-from vitcli.runner.data.find import cache_root
-from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
-from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
-from vitcli.runner.train import finish, initial
-from vitcli.runner.train.initial import initial_module
+from vitcli.runner.train import finish
 from vitcli.runner.train.start import FinishedTraining
 
 EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
@@ -124,11 +118,6 @@ def from_probe(tiny, copy_of_run):
     return train_from_probe
 
 
-def test_a_probe_reads_a_memory_map(from_probe, monkeypatch):
-    monkeypatch.setenv(MAP_VARIABLE, "1")
-    assert from_probe("run", **{"train.epochs": 0})[0].trained
-
-
 def assert_killed_is_same(from_probe, script, calm, values, steps_before) -> None:
     script(*values)
     with stops_after(steps_before):
@@ -164,38 +153,6 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
     assert [record["epoch"] for record in found.run.metrics()] == [0, 1, 2, 3]
     assert not [text for text in told if "did not beat the probe" in text]
     assert_killed_is_same(from_probe, script, found, values, 3)
-
-
-def test_features_of_a_probe_are_computed_once(tiny, copy_of_run, tmp_path, monkeypatch):
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
-    computed, original = [], Classify.features
-    monkeypatch.setattr(
-        Classify, "features", lambda *given: computed.append(given) or original(*given)
-    )
-    for seed, name in enumerate(("first", "other")):
-        copy_of_run(Path(name), {"seed": seed, "train.epochs": 0})
-
-    def head(seed, source="first", **changes):
-        fields = {"seed": seed, "train.init": source, "train.init_head": "probe"}
-        spec = load_experiment(str(tiny), fields | changes).spec
-        data = load_data(spec.data)
-        return initial_module(resolve(spec, data), data, RunDir(Path(source)), print).head.weight
-
-    first = head(0)
-    assert head(1).equal(first)
-    assert len(computed) == 1
-    (file,) = (cache_root() / "features").iterdir()
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert head(2).equal(first)
-    assert len(computed) == 2
-    assert not head(4, **{"data.mean": (0.1, 0.2, 0.3)}).equal(first)
-    assert len(computed) == 3
-    assert not head(4, "other").equal(first)
-    assert len(computed) == 4
-    monkeypatch.setattr(initial, "MAX_BYTES", file.stat().st_size)
-    head(5, **{"data.mean": (0.3, 0.2, 0.3)})
-    assert len([*file.parent.iterdir()]) == 1
-    assert len(computed) == 5
 
 
 def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):

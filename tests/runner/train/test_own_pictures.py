@@ -105,17 +105,6 @@ def test_an_epoch_of_few_pictures_has_four_steps(few, changes, num_train, batch,
     assert shrink_batch(trial, spec, num_train, ignore_message) == spec, "a trial keeps its batch"
 
 
-def test_a_run_that_began_with_a_larger_batch_keeps_it(few, here, monkeypatch):
-    """Earlier versions shrank a batch only if the images did not fill it."""
-    with monkeypatch.context() as patch, stops_after(3):
-        patch.setattr("vitcli.runner.train.images.shrink_batch", lambda *given, **_: given[1])
-        few.write_text(few.read_text().replace("batch_size: 128", "batch_size: 16"))
-        train(few)
-    run = train(few, resume=True).run
-    assert run.spec().train.batch_size == 16
-    assert run.read("result.json")["steps"] == 2 * run.spec().train.epochs
-
-
 def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_images(
     few, here, pictures
 ):

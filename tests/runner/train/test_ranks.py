@@ -12,18 +12,13 @@ import torch.distributed as dist
 from tests import torchrun
 from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
-from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train import rank_notes
 from vitcli.runner.train import ranks as module
-from vitcli.runner.train.build import use_graphs
-from vitcli.runner.train.exactness import refuse_inexact
-from vitcli.runner.train.rank_notes import EndedError
-from vitcli.runner.train.ranks import TorchrunProcesses, read_timeout, refuse_parts
+from vitcli.runner.train.ranks import EndedError, TorchrunProcesses, refuse_parts
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 STARTED = dict.fromkeys(VARIABLES, "1") | TWO
@@ -72,29 +67,6 @@ def test_a_batch_must_be_divisible_among_the_ranks():
         refuse_parts(spec, 3)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
-def test_the_time_to_answer_is_a_positive_number(monkeypatch, text):
-    monkeypatch.setenv(module.TIMEOUT_VARIABLE, text)
-    with pytest.raises(ConfigError, match=f"VITCLI_RANK_TIMEOUT takes a number .* not '{text}'"):
-        read_timeout()
-
-
-def test_cuda_graphs_need_a_single_process(monkeypatch):
-    cuda, said = module.torch.device("cuda"), []
-    monkeypatch.setattr(ranks, "size", lambda: 2)
-    assert not use_graphs(ExperimentSpec(), cuda, said.append)
-    assert said == ["a CUDA graph needs a single process, training without it"]
-    wanted = ExperimentSpec(train=TrainSpec(graphs=True))
-    with pytest.raises(ConfigError, match=r"train\.graphs: a CUDA graph needs a"):
-        use_graphs(wanted, cuda, said.append)
-
-
-def test_another_number_of_ranks_is_refused_with_the_command():
-    for count, command in ((4, "with torchrun .*-node 4"), (1, "without torchrun")):
-        with pytest.raises(ConfigError, match=rf"ranks {count} -> 2\); start it {command}"):
-            refuse_inexact("run", {"ranks": (count, 2)})
-
-
 def test_ranks_that_compute_otherwise_are_refused():
     store = dist.HashStore()
     zero, one = processes(0, store), processes(1, store)
@@ -138,7 +110,7 @@ def test_a_killed_rank_is_named_by_the_other(tiny_run, lost):
 
 
 def test_a_rank_that_hangs_is_named(tiny_run, monkeypatch):
-    monkeypatch.setattr(rank_notes, "NOTE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "NOTE_SECONDS", 0.1)
     monkeypatch.setenv(module.TIMEOUT_VARIABLE, "7")
     store = dist.HashStore()
     processes(1, store)

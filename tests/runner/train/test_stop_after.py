@@ -1,22 +1,15 @@
 """``--stop-after``: a training stops after an epoch, says what it reached, and loses no bit."""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import torchrun
 from tests.cli.commands import document, printed, said
 from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
-from tests.task_table import TinyTask
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
-from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.start import Request
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"data.val_split": 16, "train.eval_every": 3},
@@ -100,29 +93,3 @@ def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, her
         assert "already has 2 of 4 epochs" in talk
     after = {path.name: path.stat().st_mtime_ns for path in (here / "run").glob("[!.]*")}
     assert after == before
-
-
-def test_the_estimate_shows_the_stop_beside_the_whole(tiny, here):
-    request = Request(output=Path("run"), stop_after=1)
-    found = dry_run(load_experiment(str(tiny)), request, print)
-    whole, stop = found.as_json(), found.until_stop
-    assert whole["train_flops_until_stop"] * 4 == whole["train_flops"]
-    assert stop.train_seconds * 4 == pytest.approx(found.train_seconds)
-    assert whole["estimated_seconds_until_stop"] < whole["estimated_seconds"]
-    plain = replace(found, stop_after=None)
-    assert plain.until_stop is plain
-
-
-@pytest.mark.slow
-def test_ranks_stop_together_after_an_epoch(here, tmp_path):
-    task = TinyTask("classify", here / "tasks")
-    words = ("train", str(task.path), "--epochs", "3")
-    torchrun.run(*words, "-o", "calm")
-    talk = torchrun.run(*words, "-o", "run", "--stop-after", "1")
-    run = RunDir(here / "run")
-    assert run.status()["reason"] == "stopped after 1 of 3 epochs"
-    assert "torchrun --nproc-per-node 2 -m vitcli train --resume run" in talk
-    torchrun.run("train", "--resume", "run", "--stop-after", "1", code=1)
-    torchrun.run("train", "--resume", "run", "--stop-after", "2")
-    torchrun.run("train", "--resume", "run")
-    assert_same_run(RunDir(here / "calm"), run)

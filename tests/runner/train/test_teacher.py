@@ -52,11 +52,6 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
     said(2, "train", "quickstart", "-s", "task.name=distil", *command)
 
 
-def test_an_estimate_refuses_a_teacher_of_other_classes(tiny):
-    other = ("-s", "task.teacher=cifar10-pocket", "--dry-run")
-    assert "task.teacher: it knows other classes" in said(2, "train", tiny.path, *other)
-
-
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     experiment = tiny.experiment(named(tiny))
     taught = with_teacher(experiment.spec)
@@ -216,22 +211,6 @@ def test_trials_of_two_teachers_of_one_name_are_not_mixed(tiny, without_workers)
     assert "another trial used other weights of teacher" in said(3, *words, "--table-only")
     assert losses(document(*words, "--seeds", 1, "--table-only")) == losses(second), "the newer one"
     assert losses(first)[0] != losses(second)[0]
-
-
-def test_a_search_compares_students_of_a_teacher(tiny, without_workers):
-    base = json.loads(tiny.path.read_text())
-    base["task"]["teacher"] = "teacher"
-    base["train"] |= {"limit_batches": 1, "epochs": 1}
-    base["data"]["val_split"] = 8
-    base["search"] = {"space": {"task.temperature": [1.0, 4.0]}, "sampler": "grid"}
-    Path("warmth.yaml").write_text(json.dumps(base))
-    for _ in range(2):
-        rows = document("search", "warmth.yaml", "-j", 1)["rows"]
-        assert [row["trials"][0]["state"] for row in rows] == ["finished"] * 2
-    change_teacher(tiny)
-    assert "other weights of teacher" in said(4, "search", "warmth.yaml", "-j", 1)
-    shutil.rmtree("runs/teacher")
-    said(2, "search", "warmth.yaml")
 
 
 @pytest.mark.parametrize("source", ["task.teacher", "train.init"])

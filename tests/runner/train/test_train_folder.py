@@ -98,13 +98,6 @@ def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
     assert run(tiny, "left", rerun=True).trained, "what a power loss left of a run"
 
 
-def test_checkpoints_without_their_config_are_not_overwritten(calm, tiny):
-    (calm.path / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match="vitcli did not write"):
-        run(tiny, "calm", resume=True)
-    assert run(tiny, "calm", rerun=True).trained
-
-
 @pytest.mark.parametrize(
     "changes", [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"data.resize": 9}]
 )
@@ -191,17 +184,6 @@ def test_only_the_head_is_replaced_for_other_classes(tiny, here, pictures):
     assert different_parts("source", "new") == {"head"}
     with pytest.raises(ConfigError, match="do not fit"):
         run(tiny, "no", mlp | {"train.init": "source", "model.embed_dim": 8})
-
-
-def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
-    changes = {"data.val_split": 16, "train.epochs": 6, "train.batch_size": 8}
-    training = run(tiny, changes=changes)
-    records = training.run.metrics()
-    best = max(records, key=lambda r: (r["val_accuracy"], r["step"]))
-    assert training.result["best_val_step"] == best["step"]
-    assert (training.run.checkpoints / str(best["step"]) / "manifest.json").is_file()
-    assert all("test_accuracy" not in record for record in records[:-1])
-    assert "test_accuracy" in records[-1]
 
 
 @pytest.mark.parametrize(

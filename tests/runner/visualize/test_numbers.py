@@ -21,12 +21,10 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
-from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
 from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
-from vitcli.runner.visualize.weight_figures import named_classes
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -110,19 +108,6 @@ def test_both_sources_of_chance_count():
     assert not found.is_above  # 8 is above, but its images are uncertain by 2.48
     assert compare(torch.tensor([7.9, 8.0, 8.1]), seeds).is_above
     assert compare(-torch.tensor([7.9, 8.0, 8.1]), seeds).is_below
-
-
-def test_the_best_method_is_a_real_one_with_the_largest_gain():
-    def curves(name: str, deletion: float, insertion: float) -> MethodCurves:
-        flat = dict.fromkeys(("deletion", "insertion"), torch.zeros(2, 2))
-        areas = {"deletion_area": deletion, "insertion_area": insertion}
-        each = {area: torch.tensor([value, value]) for area, value in areas.items()}
-        return MethodCurves(method=name, **flat, **each)
-
-    rows = (curves("rollout", 0.3, 0.5), curves("gradcam", 0.2, 0.7), curves("centre", 0.0, 1.0))
-    found = Faithfulness(shares=(0.0, 1.0), methods=rows)
-    assert [each.method for each in found.ranking] == ["gradcam", "rollout"]
-    assert found.best.gap.tolist() == pytest.approx([0.5, 0.5])
 
 
 def checked(depth=4, **halfway: float) -> Randomisation:
@@ -228,9 +213,3 @@ def test_a_figure_is_legible_and_states_its_title_model_data_and_images(tested, 
     assert "a_run_with_a_rather_long_name_of_its_own,trainedonpictures" in words
     if name not in ("pos-embed", "filters"):  # of the weights
         assert re.search(r"n=\d+testimage", words)
-
-
-def test_of_many_classes_the_most_frequent_get_a_name():
-    labels = np.repeat(np.arange(40), 2)
-    assert named_classes(labels).tolist() == list(range(15))
-    assert named_classes(np.append(labels, 39)).tolist() == [*range(14), 39]

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from filelock import Timeout
 from safetensors import SafetensorError, safe_open
@@ -24,10 +23,10 @@ from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.arrays import is_large
 from vitcli.runner.data.find import Listener, cache_root, download_folder
 from vitcli.runner.data.listing import own_path
-from vitcli.runner.files import commit, commit_json, file_lock
+from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 6
+FORMAT = 7
 """Raised when a file of pictures or arrays is decoded to other pixels or facts than before."""
 SPLITS = ("train", "test", "val")
 TYPES = {torch.uint8: "U8", torch.int16: "I16", torch.int64: "I64"}
@@ -89,63 +88,13 @@ def load_or_build(
     The key is the text of ``parts``, on which the arrays depend. A damaged file is rebuilt. If the
     cache cannot be written, the arrays are returned anyway.
     """
-    key = _key(parts)
+    key = hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
             return decoded
         decoded = build()
         is_kept = writable and _keep(path, key, decoded, on_message)
         return _read(path) if is_kept and is_large(path.stat().st_size) else decoded
-
-
-def _key(parts: object) -> str:
-    return hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
-
-
-class Chunks:
-    """Decoded pictures beside a cache file, from which a reading that was cut off goes on.
-
-    Each chunk has pictures in the order of the folder. A chunk of other files or rows, or a damaged
-    one, is not used.
-
-    Args:
-        path: The cache file.
-        parts: What its arrays depend on, as in ``load_or_build``.
-    """
-
-    def __init__(self, path: Path, parts: object) -> None:
-        self._path, self._key, self._count = path, _key(parts), 0
-
-    def _file(self, number: int) -> Path:
-        return self._path.with_suffix(f".{number}.part")
-
-    def load(self, pixels: Tensor, failures: dict[int, str]) -> int:
-        """Fill in what is decoded already, pixels (N, C, H, W) and failures; return how many."""
-        done = 0
-        with contextlib.suppress(OSError, ValueError, KeyError, RuntimeError, SafetensorError):
-            while self._file(self._count).is_file():
-                with safe_open(self._file(self._count), "pt") as file:
-                    about = json.loads(file.metadata()[self._key])
-                    part = file.get_tensor("pixels")
-                if about["first"] != done:
-                    break
-                pixels[done : done + len(part)].copy_(part)
-                failures |= {int(row): reason for row, reason in about["failures"].items()}
-                done += len(part)
-                self._count += 1
-        return done
-
-    def save(self, first: int, pixels: Tensor, failures: Mapping[int, str]) -> None:
-        """Keep pictures (N, C, H, W) from row ``first`` on, and failures, if there is room."""
-        about = {self._key: json.dumps({"first": first, "failures": failures})}
-        with contextlib.suppress(OSError):
-            content = safetensors.torch.save({"pixels": pixels.contiguous()}, about)
-            commit(self._file(self._count), content)
-            self._count += 1
-
-    def remove(self) -> None:
-        for file in self._path.parent.glob(f"{self._path.stem}.*.part"):
-            file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

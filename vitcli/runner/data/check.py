@@ -2,12 +2,10 @@
 
 import io
 import os
-import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
@@ -38,8 +36,6 @@ from vitcli.runner.pages import data_uri, render
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import printable
 
-NUMBERED = re.compile(r"(.*?)(\d{1,15})\D*")
-"""A file name with a number: what stands before its last number, and the number."""
 MOST_SHOWN = 100
 """Number of pairs of a kind that the page shows."""
 TITLE = ": pictures checked by vitcli</title>"
@@ -54,7 +50,6 @@ GROUPS = {
     "twins": "Training pictures with the same pixels in two classes",
     "groups": "Held-out pictures of a group that has training pictures",
     "alike": "Training pictures that look alike",
-    "series": "Test pictures with a name next to a training picture's",
 }
 """Kind of pairs -> its heading. The first three are the rows of ``SAME``."""
 PROBLEMS = (*SAME, "groups")
@@ -145,16 +140,16 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
     if len({height / width for height, width in sizes}) > 1:
         stretched, _ = read_labelled(folder, size, folder.in_chans, on_message, "stretch")
         for row, found in same_pictures(folder, stretched, train, test).items():
-            pairs[row] = _united(pairs[row], found)
+            known = {first for first, _ in pairs[row]}
+            pairs[row] += [pair for pair in found if pair[0] not in known]
     is_compared = len(train) * max(len(train), len(test)) <= MOST_PAIRS
-    known = images[torch.tensor(train)]
-    alike = pairs_alike(known.pixels) if is_compared else []
-    named = [(known.names[a], known.names[b]) for a, b in alike]
+    trained = images[torch.tensor(train)]
+    alike = pairs_alike(trained.pixels) if is_compared else []
+    named = [(trained.names[a], trained.names[b]) for a, b in alike]
     pairs["alike"] = [pair for pair in named if {*pair} not in map(set, pairs["twins"])]
     names, end = folder.names, len(folder.paths)
     held_out = [names[row] for row in [*test, *range(end - folder.num_val, end)]]
     pairs["groups"] = divided(held_out, [names[row] for row in train], groups)
-    pairs["series"] = _series(folder, train, test)
     return FolderCheck(
         folder=folder,
         train=train,
@@ -166,34 +161,6 @@ def check_folder(folder: PictureFolder, on_message: Listener) -> FolderCheck:
         pairs=pairs,
         is_compared=is_compared,
     )
-
-
-def _united(pairs: Sequence[tuple[str, str]], more: Sequence[tuple[str, str]]) -> list[Any]:
-    known = {first for first, _ in pairs}
-    return [*pairs, *(pair for pair in more if pair[0] not in known)]
-
-
-def _series(
-    folder: PictureFolder, train: Sequence[int], test: Sequence[int]
-) -> list[tuple[str, str]]:
-    """Return test pictures whose name has the number before or after a training picture's."""
-    if folder.arrays or folder.is_numbered:
-        return []
-    places = {_numbered(folder, row): folder.names[row] for row in train}
-    found = []
-    for row in test:
-        prefix, number = _numbered(folder, row)
-        beside = [places.get((prefix, number + step)) for step in (-1, 1)]
-        found += [(folder.names[row], other) for other in beside if other][:1]
-    return found
-
-
-def _numbered(folder: PictureFolder, row: int) -> tuple[str, int]:
-    """Return the series of a file (its class and what stands before the number), and the number."""
-    stem = Path(folder.paths[row]).stem
-    match = NUMBERED.fullmatch(stem)
-    prefix, number = (match[1], int(match[2])) if match else (f"{stem}/", 0)
-    return f"{folder.labels[row]}/{prefix}", number
 
 
 def refuse_other_files(page: Path | None, leave_out: Path | None) -> None:

@@ -6,11 +6,11 @@ A row of ``DATA_READERS`` lists them. Axes: N images, C channels, H W pixels.
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any
 
 from vitcli.core.spec.readers import split_name
 from vitcli.runner.data.catalogue import IN_CHANS
@@ -18,25 +18,12 @@ from vitcli.runner.data.labels import same_group
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable, quoted
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 SPLITS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
     "val": ("val", "valid", "validation", "dev"),
 }
 """Split -> its names in a table or in arrays; capital letters do not matter."""
-
-
-class Pixels(Protocol):
-    """An array of images that is read in parts."""
-
-    shape: tuple[int, int, int, int]
-    """N, C, H, W."""
-
-    def parts(self, count: int) -> Iterator["Tensor"]:
-        """Yield up to ``count`` images at a time, (n, C, H, W) uint8."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +42,8 @@ class PictureFolder:
     """Number of pictures of the validation split, which are the last ones."""
     groups: tuple[str, ...] = ()
     """The group of each picture, such as its video; empty without groups, or if in no group."""
-    arrays: tuple[Pixels, ...] = ()
-    """The pixels of the pictures, in their order, if they are not files."""
-    is_numbered: bool = False
-    """Whether the names of the files are numbers of rows, which say nothing about the pictures."""
+    arrays: tuple[Any, ...] = ()
+    """``ImageArray``: the pixels of the pictures, in their order, if they are not files."""
     extra_files: tuple[str, ...] = ()
     """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
     facts: str = ""

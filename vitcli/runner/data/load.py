@@ -21,7 +21,7 @@ from vitcli.runner.data.arrays import (
     pixel_digests,
     require_memory,
 )
-from vitcli.runner.data.cache import Chunks, Decoded, array_file, cached_files, load_or_build
+from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
 from vitcli.runner.data.catalogue import (
     CATALOGUE,
     IN_CHANS,
@@ -239,14 +239,11 @@ def decode_folder(
             skip_bad=spec.skip_bad,
             groups=groups,
             on_message=on_message,
-            chunks=chunks,
         )
 
     more = (folder.num_val, sorted(groups.items())) if folder.num_val or groups else ()
     parts = (folder.stamp, folder.class_names, can_read_heic(), spec.fit, *more)
-    chunks = Chunks(file, parts)
     decoded = load_or_build(file, parts, build, on_message)
-    chunks.remove()
     if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
     _report_extras(decoded, extras, on_message)

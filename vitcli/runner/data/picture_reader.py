@@ -29,7 +29,7 @@ from vitcli.runner.data.arrays import (
     require_memory,
     stored,
 )
-from vitcli.runner.data.cache import Chunks, Decoded
+from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folds import divide, hold_out_groups
@@ -157,11 +157,8 @@ def read_labelled(
     in_chans: int,
     on_message: Listener,
     fit: str = "crop",
-    chunks: Chunks | None = None,
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
-
-    With ``chunks``, a long reading goes on where an earlier one was cut off.
 
     Returns:
         The images with their names, and for each that cannot be read its index, name and reason.
@@ -172,11 +169,8 @@ def read_labelled(
         return Images(_read_arrays(folder, size, fit), labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = new_pixels(len(paths), in_chans, size)
-    saved = chunks.load(pixels, failures) if chunks else 0
-    if saved:
-        on_message(f"reading pictures: {saved:,} of {len(paths):,} were read before")
-    with contextlib.closing(read_each(paths[saved:], size, in_chans, fit)) as pictures:
-        for row, picture in enumerate(pictures, saved):
+    with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
+        for row, picture in enumerate(pictures):
             if isinstance(picture, InputError):
                 reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
                 failures[row] = f"{folder.names[row]}: {reason}"
@@ -185,10 +179,6 @@ def read_labelled(
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
-                if chunks:
-                    part = {each: failures[each] for each in failures if each >= saved}
-                    chunks.save(saved, pixels[saved : row + 1], part)
-                    saved = row + 1
     return Images(stored(pixels), labels, names=folder.names), failures
 
 
@@ -209,7 +199,6 @@ def read_folder(
     skip_bad: bool,
     groups: Mapping[str, str],
     on_message: Listener,
-    chunks: Chunks,
 ) -> Decoded:
     """Read and check the pictures of a folder. Without a test set, a fifth of them is held out.
 
@@ -219,7 +208,7 @@ def read_folder(
     total = len(folder.paths)
     on_message(f"reading {total:,} pictures from {printable(folder.root)}")
     require_memory(total, folder.in_chans, size)
-    images, failures = read_labelled(folder, size, folder.in_chans, on_message, fit, chunks)
+    images, failures = read_labelled(folder, size, folder.in_chans, on_message, fit)
     unreadable = tuple(failures.values())
     if not skip_bad:
         refuse_unreadable(folder, unreadable)

@@ -6,15 +6,14 @@ Axes: C channels, H W pixels.
 import contextlib
 import io
 import os
-import re
 import stat
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -23,26 +22,14 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
-from vitcli.runner.data.png import scaled_transparency, without_metadata
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import printable
 
 Box = tuple[int, int, int, int]
-Read = TypeVar("Read")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
 """How the brand of a HEIC file begins; the brand follows ``ftyp`` at its start."""
-OTHER_FORMATS = {
-    ("an AVIF picture", "avif"): rb"....ftypavi",
-    ("a JPEG 2000 picture", "jp2"): rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
-    ("a JPEG XL picture", "jxl"): rb"\0\0\0\x0cJXL |\xff\x0a",
-    ("a PPM picture", "ppm"): rb"P[1-6]\s+(#[^\n]*\n\s*)*\d|P7\n|P[Ff]\s+\d",
-    ("an icon", "ico"): rb"\0\0[\x01\x02]\0[^\0]",
-    ("a Photoshop file", "psd"): rb"8BPS",
-    ("an SVG drawing", "svg"): rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<svg",
-}
-"""Kind of a picture that is not read, with its suffix -> how its file begins."""
 FITS = ("crop", "pad", "stretch")
 """Ways to fit a picture to the input size of a model: its centre fills the input, or the whole
 picture does, with its aspect or without. Bars of ``pad`` are black, like the padding of the random
@@ -85,21 +72,7 @@ def picture_bytes(path: Path | str) -> bytes:
 def picture_size(path: Path | str) -> Size:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, _explain_errors(path, b""):
-        return _ignore_metadata(lambda source: _upright_size(_open_checked(source)), file)
-
-
-def _ignore_metadata(read: Callable[[BinaryIO], Read], file: BinaryIO) -> Read:
-    """Return ``read(file)``; of a PNG file that fails, without the metadata of the file."""
-    try:
-        return read(file)
-    except (MemoryError, _RefusedError, Image.DecompressionBombError):
-        raise
-    except Exception:  # of many kinds, as in decoders
-        file.seek(0)
-        plain = without_metadata(file.read(MAX_BYTES))
-        if plain is None:
-            raise
-    return read(io.BytesIO(plain))
+        return _upright_size(_open_checked(file))
 
 
 def software_of(path: Path | str) -> str:
@@ -134,23 +107,17 @@ def _orientation(image: Image.Image) -> int:
 def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
     """Return a picture after EXIF rotation, and the box of ``size`` that it fills.
 
-    Metadata that cannot be read is ignored. A JPEG is decoded smaller, down to ``side`` pixels.
+    A JPEG is decoded smaller, down to ``side`` pixels.
     """
-
-    def read(file: BinaryIO) -> tuple[Image.Image, Box]:
-        image = _open_checked(file)
-        box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
-        image.draft(image.mode, (side, side))
-        image.load()
-        if image.format == "PNG" and (clear := image.info.get("transparency")) is not None:
-            image.info["transparency"] = scaled_transparency(content, clear)
-        turn = TURNS.get(_orientation(image))
-        is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
-        if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
-            image = Image.fromarray(MAX_LEVEL - np.asarray(image))
-        return image if turn is None else image.transpose(turn), box
-
-    return _ignore_metadata(read, io.BytesIO(content))
+    image = _open_checked(io.BytesIO(content))
+    box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
+    image.draft(image.mode, (side, side))
+    image.load()
+    turn = TURNS.get(_orientation(image))
+    is_inverted = image.format == "TIFF" and image.getexif().get(PHOTOMETRIC) == WHITE_IS_ZERO
+    if is_inverted and image.mode.startswith("I;16"):  # Pillow inverts 8 bits itself
+        image = Image.fromarray(MAX_LEVEL - np.asarray(image))
+    return image if turn is None else image.transpose(turn), box
 
 
 def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "crop") -> Tensor:
@@ -220,8 +187,7 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        hint = _explain_missing(str(path)) if isinstance(error, FileNotFoundError) else ""
-        raise InputError(f"{printable(path)}: cannot be opened: {reason}{hint}") from error
+        raise InputError(f"{printable(path)}: cannot be opened: {reason}") from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -229,21 +195,6 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         raise InputError(f"{printable(path)}: {kind}, not a picture file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
-
-
-def _explain_missing(name: str) -> str:
-    """Return what was probably meant by the name of a missing file; empty if that is unclear."""
-    if re.match("[a-z]+:/", name, re.IGNORECASE):
-        return "; an address on the web? Download the picture and name its file"
-    if name.startswith("~"):
-        return "; the shell replaces ~ only outside quotes"
-    if set(name) & set("*?["):
-        return "; the shell replaces * ? [ only outside quotes, and if files match"
-    folder, start = os.path.split(name)
-    with contextlib.suppress(OSError):
-        if any(each.startswith(f"{start} ") for each in os.listdir(folder or ".")):
-            return "; a name with spaces needs quotes"
-    return ""
 
 
 def _open_checked(file: BinaryIO) -> Image.Image:
@@ -342,14 +293,11 @@ def _diagnose(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
-    for (kind, suffix), pattern in OTHER_FORMATS.items():
-        if re.match(pattern, content[:1024], re.DOTALL):
-            return f"{kind}; {readable}; convert it: magick FILE.{suffix} FILE.png"
     signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8", b"II", b"MM\0")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
     is_text = b"\0" not in content[:1024] and content[:1024].isascii()
-    return f"{'text' if is_text else 'a file'}, not a picture; {readable}"
+    return f"{'text' if is_text else 'a file'}, not a picture; {readable}; convert it first"
 
 
 _PILLOW_LOCK = threading.Lock()

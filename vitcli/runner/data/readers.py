@@ -1,7 +1,7 @@
 """Original files of a data set, checked by MD5 and read with torchvision.
 
 The batches of CIFAR are pickles. (The other pickles that vitcli reads are .pt files, in
-``runner/weights/read.py``.) Each file is read once. If its MD5 is right, its bytes are written
+``runner/weights/tensors.py``.) Each file is read once. If its MD5 is right, its bytes are written
 to a private folder, and torchvision reads that copy, so a file cannot be replaced between the check
 and the use. Files with another MD5 are refused.
 """
@@ -31,21 +31,28 @@ MAX_MEMBERS = 1000
 
 def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
     """Check an archive or a folder of original files and return (train, test)."""
-    sums, root = row.md5, cache_root()
+    root = cache_root()
     with scratch_folder(root if os.access(root, os.W_OK) else None, "verified-") as folder:
         private = folder / row.folder
         private.mkdir(parents=True, exist_ok=True)
-        for name, content in _contents(row, source):
-            known = content, _with_head(row, name, content)
-            if sums[name] not in [hashlib.md5(c, usedforsecurity=False).hexdigest() for c in known]:
-                raise InputError(
-                    f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
-                    f" get a fresh copy: vitcli data get {row.info.name}"
-                )
+        for name, content in published_files(row, source):
             plain = gzip.decompress(content) if name.endswith(".gz") else content
             with explain_write_errors(private):
                 (private / name.removesuffix(".gz")).write_bytes(plain)
         return _read(row, folder, True), _read(row, folder, False)
+
+
+def published_files(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each original file; refuse a file that is not as published."""
+    sums = row.md5
+    for name, content in _contents(row, source):
+        known = content, _with_head(row, name, content)
+        if sums[name] not in [hashlib.md5(c, usedforsecurity=False).hexdigest() for c in known]:
+            raise InputError(
+                f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
+                f" get a fresh copy: vitcli data get {row.info.name}"
+            )
+        yield name, content
 
 
 def _with_head(row: CatalogueRow, name: str, content: bytes) -> bytes:

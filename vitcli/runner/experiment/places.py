@@ -2,18 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vitcli.runner.experiment.yaml_text import Document, FieldPath
 
 SET = "--set"
-
-
-class Place(Protocol):
-    """Anything that knows where a field is written."""
-
-    def where(self, path: FieldPath) -> str:
-        """Return the place of a field, or of the nearest field that contains it."""
 
 
 Source = Mapping[str, str]
@@ -51,6 +44,10 @@ class Places:
             for name, place in source.items()
             if name.startswith(prefix)
         }
+
+
+Place = Places | Document
+"""What knows where a field is written."""
 
 
 def in_files(documents: Sequence[Document]) -> Places:

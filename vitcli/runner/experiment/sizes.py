@@ -1,31 +1,22 @@
 """The sizes of an experiment that follow from its data set."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.spec.base import MAX_SIDE
+from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import SIZES, STATISTICS
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.text import quantity
 
-
-class DataFacts(Protocol):
-    """The facts about a data set that a model needs."""
-
-    @property
-    def img_size(self) -> tuple[int, int]: ...
-    @property
-    def in_chans(self) -> int: ...
-    @property
-    def num_classes(self) -> int: ...
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
+if TYPE_CHECKING:
+    from vitcli.core.data.source import DataSet
 
 
-def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
+def fit_to_data(spec: ExperimentSpec, data: "DataSet | DataInfo") -> ExperimentSpec:
     """Return a spec with the fields that come from the data set; refuse other values in them."""
     facts = {name: getattr(data, name) for name in SIZES}
     for name, fact in facts.items():
@@ -73,7 +64,7 @@ def resize_setting(size: tuple[int, int]) -> str:
     return f"-s data.resize={height if height == width else f'[{height},{width}]'}"
 
 
-def _suggest_size(spec: ExperimentSpec, data: DataFacts) -> str:
+def _suggest_size(spec: ExperimentSpec, data: "DataSet | DataInfo") -> str:
     """Return the settings that fit the images to the model; empty if their size fits."""
     fitting = fitting_sizes(spec.model, data.img_size)
     if data.img_size in fitting:

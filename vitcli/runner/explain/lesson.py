@@ -82,7 +82,7 @@ class Texts(Formatter):
 def lesson_of(name: str, subject: Subject) -> Lesson:
     """Return a topic on a model and a picture."""
     texts = TOPICS[name]
-    shown: Shown = load_target(f"vitcli.runner.explain.{name}:explain")(subject)
+    shown: Shown = load_target(f"vitcli.runner.explain.shown:explain_{name}")(subject)
     values = subject.sizes() | shown.numbers | shown.words
 
     def fill(text: str, **more: Any) -> str:

@@ -9,7 +9,7 @@ from vitcli.runner.text import did_you_mean
 
 OVERVIEW: dict[str, Any] = tomllib.loads(Path(__file__).with_name("lessons.toml").read_text())
 TOPICS: dict[str, dict[str, Any]] = OVERVIEW.pop("topic")
-"""Topic -> its texts. The module with the name of the topic computes the numbers."""
+"""Topic -> its texts. ``explain_NAME`` in ``shown.py`` computes the numbers."""
 
 
 def check_topic(name: str) -> str:

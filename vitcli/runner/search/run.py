@@ -82,7 +82,7 @@ def run_search(trials: Trials, on_event: Callable[[TrialEvent], None]) -> None:
     with join_drivers(trials.root) as driver:
         setup = Setup(
             threads=search.threads,
-            count=worker_count(search, options),
+            count=worker_count(search.threads, options),
             pin=options.pin and pick_device(options.device).type == "cpu",
             request=options.request(),
             driver=driver,

@@ -76,7 +76,7 @@ def estimate_study(
         experiment = Experiment(work.study.name, spec, work.study.path, variant=name)
         flops[name] = whole_training_flops(spec)
         seconds[name] = fmean(times) if times else make_estimate(experiment, options.device).seconds
-    count = max(1, min(worker_count(work.study, options), len(work.trials)))
+    count = max(1, min(worker_count(work.study.threads, options), len(work.trials)))
     total = seconds_left([seconds[trial.variant] for trial in work.trials], 0, [], count) or 0.0
     total += 2 * spent_seconds if work.trials else 0.0
     return StudyEstimate(by_variant=seconds, flops=flops, total=total, count=count)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.drivers import rerun_before
@@ -139,14 +139,7 @@ def plan_study(
     )
 
 
-class HasTrials(Protocol):
-    """A study or a search: it sets the CPU threads of each trial."""
-
-    @property
-    def threads(self) -> int: ...
-
-
-def worker_count(study: HasTrials, options: Options) -> int:
+def worker_count(threads: int, options: Options) -> int:
     """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial."""
     from vitcli.runner.machine.device import pick_device
 
@@ -154,7 +147,7 @@ def worker_count(study: HasTrials, options: Options) -> int:
         return options.jobs
     if pick_device(options.device).type != "cpu":
         return 1
-    return max(1, len(allowed_cores()) // study.threads)
+    return max(1, len(allowed_cores()) // threads)
 
 
 def current_states(work: StudyWork) -> dict[str, TrialState]:

@@ -105,7 +105,7 @@ def _set_up(
     return Setup(
         threads=work.study.threads,
         in_process=any(own_code.exists_only_here(t.spec) for t in work.trials),
-        count=limit_workers(work, options, worker_count(work.study, options), on_message),
+        count=limit_workers(work, options, worker_count(work.study.threads, options), on_message),
         pin=options.pin and pick_device(options.device).type == "cpu",
         request=options.request(),
         driver=driver,

@@ -19,7 +19,6 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
-from vitcli.core.spec.model import TokenSpec
 from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
@@ -27,7 +26,7 @@ from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
-from vitcli.runner.experiment.sizes import fit_to_data, resize_setting
+from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
@@ -51,10 +50,6 @@ from vitcli.runner.train.rehearsal import (
 )
 
 RANDOM_IMAGES = "random images"
-MANY_PATCHES = 1024
-"""Images with more patches are reported."""
-SMALL_GRID = 16
-"""Side of the grid of patches that the report suggests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +203,6 @@ def make_estimate(
     device, first = pick_device(device_name), experiment.spec.pretraining
     spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
-    warn_of_patches(experiment, spec, on_message)
     abstract, module = abstract_module(spec), new_module(spec)
     _refuse_data(spec, abstract, data)
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
@@ -287,26 +281,6 @@ def _measure(
     height, width = quick.model.img_size or (0, 0)
     scaled = replace(found, step_seconds=found.step_seconds * image_flops(spec) / each)
     return scaled, f"{RANDOM_IMAGES} of {height}x{width} pixels, scaled by operations"
-
-
-def warn_of_patches(
-    experiment: Experiment, spec: ExperimentSpec, on_message: Callable[[str], None]
-) -> None:
-    """Report images of so many patches that most machines train slowly or run out of memory."""
-    patch = spec.model.patch_side
-    height, width = spec.model.img_size or (0, 0)
-    if not isinstance(spec.model, TokenSpec) or experiment.variant is not None:
-        return
-    count = (height // patch) * (width // patch)
-    if count <= MANY_PATCHES:
-        return
-    memory = memory_bytes(spec, abstract_module(spec)) / 2**30
-    batch = quantity(spec.train.batch_size // spec.train.accumulate, "image")
-    smaller = resize_setting((SMALL_GRID * patch, SMALL_GRID * patch))
-    on_message(
-        f"note: {height}x{width} pixels are {count:,} patches of {patch}x{patch}; a step of {batch}"
-        f" takes up to {memory:.1f} GiB of memory; to read the images smaller: {smaller}"
-    )
 
 
 def training_flops(spec: ExperimentSpec) -> int:

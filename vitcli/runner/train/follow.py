@@ -18,8 +18,7 @@ from vitcli.runner.machine.launch import Launch
 from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.build import BuiltTraining
-from vitcli.runner.train.rank_notes import EndedError, Facts
-from vitcli.runner.train.ranks import TorchrunProcesses, connect
+from vitcli.runner.train.ranks import EndedError, Facts, TorchrunProcesses, connect
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.start import Request
 from vitcli.runner.train.trainer import Trainer

@@ -12,7 +12,6 @@ from vitcli.runner.experiment.sizes import resize_setting
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import listed, quantity
-from vitcli.runner.train.estimate import warn_of_patches
 
 Listener = Callable[[str], None]
 
@@ -65,7 +64,6 @@ def resolve_images(
         refuse_other_data(old, data)
     else:
         refuse_leaks(spec, data)
-        warn_of_patches(experiment, spec, on_message)
     return spec, data
 
 

@@ -1,22 +1,17 @@
 """The weights that a training starts from, if they are those of another run.
 
-The features that a probe of them learns from are kept in the cache, because each training from the
-same weights on the same pictures needs them again. Axes: N images, F features.
+Axes: N images, F features.
 """
 
-import contextlib
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import limit_images
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
@@ -25,18 +20,13 @@ from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
-from vitcli.runner.data.arrays import pixel_digests
-from vitcli.runner.data.find import cache_root
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
-from vitcli.runner.experiment.listing import base_spec, list_experiments
-from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.text import join_words, quantity
-from vitcli.runner.train.exactness import numerical_environment
+from vitcli.runner.text import quantity
 from vitcli.runner.weights.timm_start import load_timm
 
 POSITIONS = "pos_embed.table"
@@ -118,7 +108,7 @@ def start_head_from_probe(
         )
     train, count = limit_images(data.train, spec), data.num_classes
     on_message(f"fitting a linear probe to {len(train):,} training images")
-    features = probe_features(spec, module, train)
+    features = task_class(spec)(spec, module).features(module, train)
     if not features.isfinite().all():
         raise ConfigError("train.init_head: a feature of the initial weights is not finite")
     layer = linear_probe(features, train.labels, count).layer
@@ -163,28 +153,13 @@ def load_initial_weights(
     names = [k for k in differs if k not in model.head_names]
     if names := names + sorted(weights.keys() - own.keys()):
         raise ConfigError(
-            f"train.init: the weights of {source.name} do not fit: {names[0]} differs"
-            f"\n{describe_fitting(source)}"
+            f"train.init: the weights of {source.name} do not fit: {names[0]} differs; its model:"
+            f" {source.command('runs show')}"
         )
     if differs:
         classes = model.spec.num_classes
         on_message(f"starting from {source.name} with a new head ({classes} classes)")
     model.load_state_dict(weights | {k: own[k] for k in differs})
-
-
-def describe_fitting(source: RunDir) -> str:
-    """Return which experiments have a model that the weights of a run fit."""
-    shape = tensor_fields(source.spec().model)
-    names = [
-        each.name
-        for each in list_experiments()
-        if each.kind == "experiment"
-        and (spec := base_spec(each.path)) is not None
-        and tensor_fields(spec.model) == shape
-    ]
-    if not names:
-        return f"they fit its own experiment: {source.path / 'config.yaml'}"
-    return f"they fit the experiment{'s' if len(names) > 1 else ''} {join_words(names)}"
 
 
 def tensor_fields(model: ModelSpec) -> dict[str, Any]:
@@ -211,45 +186,3 @@ def _with_own_grid(
     shown = " to ".join(f"{rows}x{columns}" for rows, columns in (old, model.grid_size))
     on_message(f"resizing the positions of {source.name} from {shown} patches")
     return weights | {POSITIONS: resize_positions(table, old, model.grid_size)}
-
-
-MAX_BYTES = 2**28
-"""Largest size of all features in the cache. Above it, the oldest are removed."""
-DIGEST = 64
-"""Length of the hash at the start of a file."""
-
-
-def probe_features(spec: ExperimentSpec, module: nn.Module, images: Images) -> Tensor:
-    """Return the features (N, F) of images on the CPU, from the cache if they are there.
-
-    A damaged file is ignored. Without a cache that can be written, they are computed each time.
-    """
-    path = cache_root() / "features" / f"{_key(spec, module, images)}.safetensors"
-    with contextlib.suppress(OSError, ValueError, LookupError, SafetensorError):
-        content = read_bounded(path, MAX_BYTES)
-        if content[:DIGEST] == sha256(content[DIGEST:]).encode():
-            return safetensors.torch.load(content[DIGEST:])["features"]
-    features = task_class(spec)(spec, module).features(module, images)
-    content = safetensors.torch.save({"features": features})
-    with contextlib.suppress(OSError, ResourceError):
-        make_folder(path.parent)
-        commit(path, sha256(content).encode() + content)
-        left = MAX_BYTES
-        for file in sorted(path.parent.iterdir(), key=lambda file: -file.stat().st_mtime_ns):
-            left -= file.stat().st_size
-            if left < 0:
-                file.unlink()
-    return features
-
-
-def _key(spec: ExperimentSpec, module: nn.Module, images: Images) -> str:
-    """Return a hash of all that the features depend on, the rounding included."""
-    rounding = numerical_environment(torch.device("cpu"), compiled=False)
-    facts = spec.model, spec.data.mean, spec.data.std, tuple(images.pixels.shape), rounding
-    digest = hashlib.sha256(repr(facts).encode())
-    for name, tensor in encoder_of(spec, module).state_dict().items():
-        if not name.startswith("head."):  # a new head has other weights for each seed
-            digest.update(tensor.contiguous().numpy().data)
-    for image in pixel_digests(images.pixels):
-        digest.update(image)
-    return digest.hexdigest()[:32]

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError
+import torch
+
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import encode
 from vitcli.runner.files import commit, commit_json, make_output_folder
@@ -14,9 +17,9 @@ from vitcli.runner.machine.device import environment
 from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
 from vitcli.runner.visualize.distance_figure import distance_figure
+from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes
 from vitcli.runner.visualize.explorer.page import page
-from vitcli.runner.visualize.explorer.scene import Scene
-from vitcli.runner.visualize.explorer_page import make_scenes
+from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
 from vitcli.runner.visualize.feature_figure import features_figure
 from vitcli.runner.visualize.figure import RunFigure
@@ -49,6 +52,7 @@ SLOW = {"faithfulness": "the model answers many times per image ..."}
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"
 """The name of the explorer among the figures; its file is a page."""
+MAX_SCENES = 4
 PICTURES = "pictures"
 """The name of all pictures of the run's task. Each of them is a figure with a name of its own."""
 
@@ -161,3 +165,30 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
         "vitcli": __version__,
         **{key: machine.get(key) for key in ("commit", "torch", "hardware")},
     }
+
+
+def make_scenes(tested: TrainedRun) -> list[Scene]:
+    """Return the first test image of each of the first classes, as scenes of the explorer."""
+    tested.require_classifier()
+    model = tested.attention_model
+    count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
+    if not count:
+        raise NoFigureError("the attention of one picture is too large for a page")
+    try:
+        return [_make_scene(tested, model, i) for i in tested.first_of_each_class[:count]]
+    except InputError as error:
+        raise NoFigureError(str(error)) from error
+
+
+def _make_scene(tested: TrainedRun, model: VisionTransformer, index: int) -> Scene:
+    picture = tested.picture(index)
+    label = tested.class_names[int(tested.data.test.labels[index])]
+    return make_scene(
+        model,
+        tested.batch(torch.tensor([index])),
+        name=f"{label}, test image {index}",
+        picture=picture,
+        box=(0, 0, *picture.shape[:2]),
+        class_names=tested.class_names,
+        temperature=tested.temperature,
+    )

@@ -26,8 +26,7 @@ from vitcli.runner.files import commit_json, make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.text import natural_key
-from vitcli.runner.weights.names import match_tensors
-from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.tensors import match_tensors, read_tensors
 from vitcli.version import __version__
 
 UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")

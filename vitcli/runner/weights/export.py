@@ -1,29 +1,307 @@
-"""Export of a trained model into a file of another program, checked against the model."""
+"""Export of a trained model as safetensors, ONNX, torch's pt2 or a model card, checked.
 
+Axes: B batch, C channels, H W pixels, K classes, F features.
+"""
+
+import copy
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
+from torch import Tensor, nn
 
-from vitcli.runner.errors import CheckError, ConfigError
+from vitcli.core.metrics.classification import wilson_interval
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.timm_model import TimmModel
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
+from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.weights.card import write_card
-from vitcli.runner.weights.formats import (
-    Facts,
-    Reloaded,
-    TrainedModel,
-    read_onnx,
-    read_pt2,
-    read_safetensors,
-    write_onnx,
-    write_pt2,
-    write_safetensors,
+from vitcli.runner.run.checkpoint import apart
+from vitcli.runner.run.folder import RunDir, headline_key
+from vitcli.runner.tables import escape_markdown, markdown_grid
+from vitcli.runner.text import one_line, printable, without_folders
+from vitcli.runner.weights.tensors import (
+    POSITIONS,
+    match_tensors,
+    not_plain,
+    read_tensors,
+    timm_arguments,
+    timm_name,
+    timm_state,
 )
+from vitcli.runner.weights.timm_start import NET
+from vitcli.version import __version__
+
+Facts = dict[str, str]
+"""What an export says about its file: a label and a text for each line."""
+Reloaded = Callable[[Tensor], Tensor]
+"""A model that was read back: images (B, C, H, W) -> its output."""
+INPUT = "images"
+TRACED = 2
+"""Number of images with which a model is traced. torch treats 0 and 1 as constants."""
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""Entry of a node in an ONNX model that names folders of this machine."""
+BATCH = torch.export.Dim("batch")
+OPSET = 18
+"""Version of the operators of ONNX."""
+
+
+class Features(nn.Module):
+    """Normalised images (B, C, H, W) -> the pooled features (B, F) of an encoder."""
+
+    def __init__(self, encoder: ImageModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.encoder.features(images)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """The image model of a run in eval mode on the CPU."""
+
+    run: RunDir
+    spec: ExperimentSpec
+    encoder: ImageModel
+
+    @property
+    def classifies(self) -> bool:
+        return self.spec.task.row.classifies
+
+    @property
+    def output(self) -> str:
+        """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
+        return "logits" if self.classifies else "features"
+
+    def as_output(self, encoder: ImageModel) -> nn.Module:
+        """Return the module that computes the output of an encoder like that of the run."""
+        return encoder if self.classifies else Features(encoder).eval()
+
+    def state(self) -> dict[str, Tensor]:
+        unused = () if self.classifies else self.encoder.head_names
+        return {k: v for k, v in self.encoder.state_dict().items() if k not in unused}
+
+    def images(self, count: int) -> Tensor:
+        """Return random normalised images (count, C, H, W), the same in every call."""
+        generator = torch.Generator().manual_seed(count)
+        return torch.randn(count, *self.encoder.image_shape, generator=generator)
+
+    def preprocessing(self) -> dict[str, Any]:
+        """Return how ``predict`` makes the input of a picture file, before the normalisation."""
+        channels, height, width = self.encoder.image_shape
+        return {
+            "orientation": "turned upright as the EXIF data say",
+            "transparent": "on white",
+            "filter": "bilinear with antialiasing",
+            "shape": self.spec.data.fit,
+            "colours": {1: "grey", 3: "RGB"}.get(channels, "not for picture files"),
+            "height": height,
+            "width": width,
+        }
+
+    def metadata(self) -> dict[str, str]:
+        """Return what a program needs to use the file, as texts; lists and the model as JSON."""
+        data = self.spec.data
+        values: dict[str, Any] = {
+            "mean": data.mean,
+            "std": data.std,
+            "preprocessing": self.preprocessing(),
+            "temperature": self.run.read("result.json").get("temperature"),
+            "class_names": data.class_names if self.classifies else None,
+            "model": self.spec.model.model_dump(mode="json"),
+        }
+        texts = {name: json.dumps(value) for name, value in values.items() if value is not None}
+        about = f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std"
+        return {"input": about, "output": self.output, "vitcli": __version__} | texts
+
+
+def write_safetensors(model: TrainedModel, path: Path) -> Facts:
+    """Write the weights: a plain ViT and a model of timm with timm's names, others with their own.
+
+    The metadata ``timm`` are the arguments of timm's ``VisionTransformer`` or ``create_model``.
+    """
+    encoder, arguments, state = model.encoder, None, model.state()
+    if isinstance(encoder, TimmModel):
+        kind = "timm.create_model"
+        arguments = encoder.net.arguments | ({} if model.classifies else {"num_classes": 0})
+        state = {name.removeprefix(NET): tensor for name, tensor in state.items()}
+    elif (lacks := not_plain(model.spec.model)) or type(encoder) is not VisionTransformer:
+        lacks = lacks or "distillation token"
+        names = f"those of vitcli, because timm's VisionTransformer has no {lacks}"
+    else:
+        kind, spec = "timm.models.VisionTransformer", encoder.spec
+        arguments = timm_arguments(spec, encoder.num_classes if model.classifies else 0)
+        state = timm_state(encoder, state)
+    metadata = model.metadata() | {"format": "pt"}
+    if arguments is not None:
+        metadata["timm"] = json.dumps(arguments)
+        words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        names = f"those of {kind}({words})"
+    path.write_bytes(safetensors.torch.save(apart(state), metadata))
+    return {"names": names}
+
+
+def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
+    """Return the model with the weights in a file; a head that is not in the file stays."""
+    other, tensors = copy.deepcopy(model.encoder), read_tensors(path)
+    own = other.state_dict()
+    state = {} if model.classifies else {name: own[name] for name in other.head_names}
+    if isinstance(other, TimmModel):
+        state |= {NET + name: tensor for name, tensor in tensors.items()}
+    else:
+        if POSITIONS not in own:  # constants, of which the file has a table
+            tensors.pop(timm_name(POSITIONS), None)
+        state = match_tensors(state | tensors, other, path)
+    other.load_state_dict(state)
+    return model.as_output(other)
+
+
+def write_pt2(model: TrainedModel, path: Path) -> Facts:
+    """Write a program of ``torch.export``, for any number of images."""
+    module = model.as_output(model.encoder)
+    try:
+        program = torch.export.export(module, (model.images(TRACED),), dynamic_shapes=({0: BATCH},))
+    except (RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
+        raise untraceable(model, error) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
+    torch.export.save(program, path, extra_files={"vitcli.json": json.dumps(model.metadata())})
+    return {"torch": torch.__version__}
+
+
+def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
+    return torch.export.load(path).module()
+
+
+def write_onnx(model: TrainedModel, path: Path) -> Facts:
+    """Write an ONNX model for any number of images."""
+    try:
+        program = torch.onnx.export(
+            model.as_output(model.encoder),
+            (model.images(TRACED),),
+            dynamo=True,
+            dynamic_shapes=({0: BATCH},),
+            opset_version=OPSET,
+            input_names=[INPUT],
+            output_names=[model.output],
+            external_data=False,
+            verbose=False,
+        )
+    except (RuntimeError, torch.onnx.OnnxExporterError) as error:
+        raise untraceable(model, error) from error
+    assert program is not None
+    for part in (program.model.graph, *program.model.functions.values()):
+        for node in part:
+            node.metadata_props.pop(STACK_TRACE, None)
+    program.model.metadata_props.update(model.metadata())
+    program.save(path)
+    return {"opset": str(program.model.opset_imports[""])}
+
+
+def read_onnx(path: Path, model: TrainedModel) -> Reloaded:
+    """Return the model in a file, computed by ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run([model.output], {INPUT: images.numpy()})[0])
+
+
+def untraceable(model: TrainedModel, error: Exception) -> InputError:
+    reason = str(error).strip().partition("\n")[0]
+    return InputError(
+        f"{model.run.name}: torch cannot export model.family={model.spec.model.family}: {reason}"
+    )
+
+
+BODY = """# {name}
+
+{kind}, trained on {data} with vitcli.
+
+{table}
+
+The model takes float32 images (B, {shape}), normalised as `(pixels / 255 - mean) / std` with the
+mean {mean} and the std {std}. A picture becomes the pixels in this way: {preprocessing}.
+The output is `{output}`.
+
+The numbers are those of one training. They hold for images like those of {data}.
+Other images were not measured.
+"""
+
+
+def write_card(model: TrainedModel, path: Path) -> Facts:
+    """Write a model card for the Hugging Face Hub, with the numbers of the run."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    run, spec = model.run, model.spec
+    try:
+        result = run.read_result() if (run.path / "result.json").exists() else {}
+        number, rows = stated(model, result)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{run.path}/result.json is damaged: {error}") from error
+    data = spec.data.name  # of own pictures, the name of the folder alone
+    data = data if data in DATA_SETS else one_line(Path(data.partition(":")[2]).name, 80)
+    name = printable(run.path.name if Path(run.name).is_absolute() else run.name)
+    kind = "image-classification" if model.classifies else "image-feature-extraction"
+    about: dict[str, Any] = {"task_type": kind, "dataset_type": data, "dataset_name": data}
+    head = ModelCardData(
+        library_name="vitcli",
+        pipeline_tag=kind,
+        tags=["vitcli", spec.model.family, spec.task.name],
+        model_name=name,
+        eval_results=[EvalResult(**about, **number)],
+    )
+    body = BODY.format(
+        name=escape_markdown(name),
+        kind=FAMILIES[spec.model.family].about,
+        data=escape_markdown(data),
+        table=markdown_grid(["", ""], rows.items()),
+        shape=", ".join(map(str, model.encoder.image_shape)),
+        mean=list(spec.data.mean or ()),
+        std=list(spec.data.std or ()),
+        preprocessing=", ".join(f"{k}: {v}" for k, v in model.preprocessing().items()),
+        output=model.output,
+    )
+    path.write_text(f"---\n{head.to_yaml()}\n---\n\n{body}")
+    return {"states": ": ".join(next(iter(rows.items())))}
+
+
+def stated(model: TrainedModel, result: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the number that the Hub reads, and the rows of the card's table."""
+    metric, meta = model.spec.task.row.headline, model.run.read("meta.json")
+    key = headline_key(result, metric.name)
+    if key not in result:
+        raise InputError(
+            f"{model.run.path}: no {key!r} in its result.json, which a card states; finish the"
+            " training, or train from imported weights"
+        )
+    value, split = result[key], "validation" if key.startswith("val_") else "test"
+    label, count = f"{split} {metric.label}", result.get("num_test") or meta.get("num_val", 0)
+    rows = {label: f"{metric.text(value)}, {count:,} images"}
+    if metric.unit == "%" and count:
+        if not metric.is_possible(value):
+            raise ValueError(f"its {metric.label} is {value}")
+        low, high = map(metric.text, wilson_interval(round(value * count), count))
+        rows["95 % interval"] = f"{low} to {high} (sampling error of the {split} images)"
+    rows |= {"parameters": f"{result.get('parameters', 0):,}", "random seed": str(model.spec.seed)}
+    rows |= {
+        name: without_folders(str(meta[name])) for name in ("commit", "command") if name in meta
+    }
+    if model.classifies and model.spec.data.class_names:
+        rows["classes"] = json.dumps(model.spec.data.class_names, ensure_ascii=False)
+    number = {"dataset_split": split, "metric_type": metric.name, "metric_name": label}
+    rows = {name: escape_markdown(text) for name, text in rows.items()}
+    return number | {"metric_value": value}, rows
+
 
 LIMIT = 1e-4
 """Largest difference of an output between the trained model and its export."""
@@ -41,7 +319,6 @@ class Format:
     """Returns the model in a file; None if the file holds no model."""
     extra: str = ""
     packages: tuple[str, ...] = ()
-    """The packages of this extra."""
 
 
 FORMATS = {

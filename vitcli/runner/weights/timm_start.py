@@ -14,8 +14,7 @@ from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message, one_line, quantity
-from vitcli.runner.weights.names import prefix_of
-from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.tensors import prefix_of, read_tensors
 
 Listener = Callable[[str], None]
 NET = "net."

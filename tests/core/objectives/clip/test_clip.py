@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from tests.core.trainings import data_set as small_set
-from vitcli.core.data.batches import epoch_rows
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.objectives.clip.captions import CHANGES, CIFAR10, KINDS
 from vitcli.core.objectives.clip.clip import (
@@ -21,7 +20,7 @@ from vitcli.core.objectives.clip.clip import (
     loss_floor,
 )
 from vitcli.core.objectives.clip.tokens import UNKNOWN
-from vitcli.core.spec import AugmentSpec, ExperimentSpec
+from vitcli.core.spec import ExperimentSpec
 
 
 @pytest.fixture
@@ -117,13 +116,6 @@ def test_each_caption_of_a_folder_belongs_to_its_image():
             seen[level].add(first)
     both = sum(words == {"number", "the"} for words in seen.values())
     assert both > 30, "several captions take turns"
-
-
-def test_captions_are_drawn_beside_the_augmentation_of_a_gpu():
-    task, policy = new_task(), AugmentSpec(policy="trivial_augment")
-    drawn = task.draw_rows(0, 40, (8, 8), False).keys() - {"index", "flip"}
-    assert drawn
-    assert not drawn & epoch_rows(40, (8, 8), policy, seed=0, epoch=0, at_once=True).keys()
 
 
 def test_equal_captions_have_equal_numbers():

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.specs import BASE, REQUIRED, changed
+from tests.core.specs import REQUIRED, changed
 from tests.core.trainings import HALF, data_set, new_task, train_state
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.image_model import build_model
 from vitcli.core.objectives.distil.distil import Distil, soft_loss, standardized
 from vitcli.core.objectives.distil.teacher import Teacher
-from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.spec import model_spec
 from vitcli.core.torch_use import autocast_to
 
 SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 5}
@@ -170,16 +170,6 @@ def test_features_are_resized_to_the_grid_of_the_teacher():
     assert all(part.weight.grad.abs().sum() > 0 for part in task.module.projections)
 
 
-def test_maps_of_timm_with_channels_last_are_turned():
-    swin = SIZES | {"family": "timm", "name": "swin_tiny_patch4_window7_224", "img_size": 224}
-    features = {"layers": [1], "teacher_layers": ["net.layers.1"], "kind": "features"}
-    task = {"name": "distil", "teacher": {"run": "any", "model": swin}} | features
-    teacher = Teacher(ExperimentSpec(task=task, model=BASE), torch.device("meta"))
-    images = torch.empty(2, 3, 16, 16, device="meta")
-    (found,) = teacher.maps(images, ["net.layers.1"])
-    assert found.shape == (2, 192, 28, 28)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_teacher_is_frozen_and_belongs_to_nothing_that_is_saved(kind):
     state = train_state(changes(KINDS[kind]) | {"train": {"ema_decay": 0.9}})
@@ -254,23 +244,6 @@ def test_a_resumed_training_labels_a_copy_in_the_batches_of_its_first_epoch():
     resumed.rows(data_set(), 2)
     first = [batch["images"] for batch in calm.batches(data_set(), 0)]
     assert_close(seen, first, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"task": {"name": "distil"} | KINDS["features"]}, {"train": {"limit_batches": 1}}]
-)
-def test_only_whole_copies_are_labelled_before_their_steps(fields):
-    task = new_task(changes({}) | {"augment": {"copies": 2}} | fields)
-    assert isinstance(task, Distil)
-    assert "teacher" not in batch_of(task)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("stages.9", "has no part 'stages.9'"), ("head", "is no map")]
-)
-def test_a_layer_that_the_teacher_lacks_is_refused(name, message):
-    with pytest.raises(ValueError, match=message):
-        make(KINDS["features of a convnet"] | {"layers": [1], "teacher_layers": [name]})
 
 
 def test_a_teacher_of_other_classes_or_channels_is_refused():

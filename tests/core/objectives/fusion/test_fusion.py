@@ -105,35 +105,6 @@ def test_the_contrastive_loss_is_small_for_matching_pairs():
     assert_close(both["image"].norm(dim=1), torch.ones(3))
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("init", ["mimetic", "impulse"])
-def test_every_part_starts_by_the_scheme_of_the_model(fusion, init):
-    contrast = 0.0 if fusion == "early" else 1.0
-    build(fusion, contrast=contrast, init=init, pos_embed="learned")
-
-
-def test_early_fusion_normalises_the_tokens_of_both(monkeypatch):
-    model = build("early", pre_norm=True)
-    seen: list[torch.Tensor] = []
-    monkeypatch.setattr(model.image, "run_blocks", lambda _, x: seen.append(x) or x)
-    model(IMAGES, 100 * SOUNDS)
-    assert model.image.norm_pre is not None
-    centred = (seen[0] - model.image.norm_pre.bias) / model.image.norm_pre.weight
-    assert_close(
-        centred.var(-1, unbiased=False), torch.ones(centred.shape[:2]).double(), rtol=1e-2, atol=0
-    )
-
-
-def test_similarities_are_computed_in_fp32_under_autocast():
-    joint = build("late", contrast=1.0).joint.float()
-    one, other = (torch.nn.functional.normalize(torch.randn(6, 64), dim=1) for _ in range(2))
-    with torch.no_grad():
-        joint.log_temperature.fill_(0.01).log_()
-    with torch.autocast("cpu", torch.bfloat16):
-        found = joint.loss(one, other)
-    assert_close(found, joint.loss(one, other))
-
-
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
 

@@ -22,14 +22,6 @@ def test_a_batch_holds_normalised_views(name):
     assert -1.001 <= batch["images"].min() < 0 < batch["images"].max() <= 1.001
 
 
-def test_it_trains_without_local_views(name):
-    """Then the positions need no other grid."""
-    task = view_task(name, {"task": {"num_local": 0}, "model": {"pos_embed": "rope2d"}})
-    batch = a_batch(task)
-    assert "local" not in batch
-    assert task.losses(batch)["loss"].isfinite()
-
-
 def test_its_losses_are_computed_in_fp32_under_autocast(name):
     fields = {"head_norm": "batch"} if name == "dino" else {}
     task = view_task(name, {"task": fields})

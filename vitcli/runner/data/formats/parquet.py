@@ -93,7 +93,7 @@ def _cached(place: Path, stamp: str) -> PictureFolder | None:
 
 
 def _listed(place: Path, facts: Mapping[str, Any]) -> PictureFolder:
-    found = replace(list_csv(place / TABLE, facts["names"], exact=True), is_numbered=True)
+    found = list_csv(place / TABLE, facts["names"], exact=True)
     return replace(found, notes=(*facts["notes"], *found.notes))
 
 

@@ -1,0 +1,527 @@
+"""What each topic of ``vitcli explain`` computes on a model and a picture.
+
+Axes: B batch, C channels, P patch_size, N tokens (or patches), M queries, D embed_dim, h num_heads,
+d = D / h.
+"""
+
+import copy
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.inspect.random_tensors import (
+    batch_norm,
+    layer_norm,
+    norm_errors,
+    normal,
+    permutation_errors,
+    reach_of_attention,
+    reach_of_convolution,
+    score_variance,
+)
+from vitcli.core.inspect.statistics import attention_entropy
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import HeadDimScale, Position
+from vitcli.core.nn.norm import TokenBatchNorm
+from vitcli.core.nn.patch_embed import ConvPatches, LinearPatches, patchify, unpatchify
+from vitcli.core.ops.backend import attention_scores, merge_heads
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec.slots import ATTN_SCALES, NORMS, PATCH_EMBEDS
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.explain.drawings import arrows, bars, heat, photo, spotlight, strip
+from vitcli.runner.explain.lesson import Shown, Texts
+from vitcli.runner.explain.subject import Layer, Subject, attention_branch
+from vitcli.runner.text import quantity
+
+# Topic ``patches``
+
+SIZES = (1, 2, 4, 8, 16, 32)
+NUM_SHOWN = 16
+"""Number of patches in the drawing of the sequence."""
+
+
+def projection(subject: Subject) -> tuple[Tensor, Tensor | None, bool]:
+    """Return a projection of flattened patches, (D, C P P) and (D,) or None.
+
+    The third value is True if the projection is the model's own. A model whose patch embedding is
+    not one linear map gets random weights of the same sizes.
+    """
+    spec = subject.model.spec
+    embed: Any = next(iter(subject.model.patch_embed.children()))
+    is_plain = isinstance(embed, LinearPatches) and isinstance(embed.norm, nn.Identity)
+    if is_plain or isinstance(embed, ConvPatches):
+        weight: Tensor = embed.proj.weight.flatten(1)
+        return weight, embed.proj.bias, True
+    length = subject.batch.shape[1] * spec.patch_size**2
+    width = subject.sizes()["width"]
+    return normal("projection", width, length).float() / length**0.5, None, False
+
+
+@torch.no_grad()
+def convolution_error(subject: Subject) -> float:
+    """Return the largest difference between flatten + linear map and the strided convolution."""
+    weight, bias, _ = projection(subject)
+    images, size = subject.batch, subject.model.spec.patch_size
+    flat = F.linear(patchify(images, size), weight, bias)  # (1, N, D)
+    kernel = weight.unflatten(1, (images.shape[1], size, size))
+    convolved = F.conv2d(images, kernel, bias, stride=size).flatten(2).mT
+    return (flat - convolved).abs().max().item()
+
+
+def sequence_lengths(height: int, width: int, prefix: int) -> list[dict[str, int]]:
+    """Return tokens and edges per head for each patch size that divides the image."""
+    sizes = [size for size in SIZES if height % size == 0 and width % size == 0]
+    patches = [(size, (height // size) * (width // size)) for size in sizes]
+    return [
+        {"patch": size, "patches": count, "tokens": count + prefix, "edges": (count + prefix) ** 2}
+        for size, count in patches
+    ]
+
+
+def explain_patches(subject: Subject) -> Shown:
+    model, spec = subject.model, subject.model.spec
+    channels, height, width = subject.batch.shape[1:]
+    prefix, is_own = model.num_prefix_tokens, projection(subject)[2]
+    lengths, sizes = sequence_lengths(height, width, prefix), subject.sizes()
+    about = f"{spec.patch_embed!r}: {PATCH_EMBEDS[spec.patch_embed].about}"
+    shown = min(NUM_SHOWN, model.num_patches)
+    return Shown(
+        numbers={
+            "image": [channels, height, width],
+            "patch_size": spec.patch_size,
+            "grid": list(model.grid_size),
+            "patch_numbers": channels * spec.patch_size**2,
+            "width": sizes["width"],
+            "tokens": sizes["tokens"],
+            "prefix": prefix,
+            "lengths": lengths,
+            "convolution_error": convolution_error(subject),
+            "is_own": is_own,
+        },
+        words={
+            "whose": "the model's own weights" if is_own else "random weights of these sizes",
+            "embedding": "" if is_own else f"This model makes its tokens with patch_embed {about}.",
+            "first": f"Tokens that stand for no patch: {prefix}"
+            if prefix
+            else "It has no CLS token",
+            "pool": spec.pool,
+            "shown": shown,
+            "sizes": [
+                row | {"own": " (this model)" if row["patch"] == spec.patch_size else ""}
+                for row in lengths
+            ],
+        },
+        drawings=[photo(subject, has_grid=True), strip(subject, shown)],
+    )
+
+
+# Topic ``attention``
+
+NUM_CROSS = 5
+"""Number of queries of the example of cross-attention."""
+
+
+@torch.no_grad()
+def attention_steps(layer: Layer) -> dict[str, Tensor]:
+    """Return each step of a layer's attention by its name, from the input to the output."""
+    rule: Any = layer.attention.attend
+    scaled = attention_scores(layer.query, layer.key, rule.scale())
+    mixed = layer.weights @ layer.value
+    bias = layer.attention.position.bias()
+    biased = {} if bias is None else {"scaled scores with the bias of positions": scaled + bias}
+    return {
+        "tokens X": layer.tokens,
+        "queries Q: what a token seeks": layer.query,
+        "keys K: the label of a token": layer.key,
+        "values V: what a token carries": layer.value,
+        "scores Q K^T": attention_scores(layer.query, layer.key, 1.0),
+        "scaled scores": scaled,
+        **biased,
+        "weights A: softmax of each row": layer.weights,
+        "weighted sums A V": mixed,
+        "heads side by side": merge_heads(mixed),
+        "output, after W_O": layer.output,
+    }
+
+
+@torch.no_grad()
+def cross_attention(layer: Layer, count: int = NUM_CROSS) -> tuple[Tensor, Tensor]:
+    """Return weights (1, h, M, N) and output (1, M, D) of the first M tokens as the only queries.
+
+    Queries may come from another sequence than keys and values. Here they are tokens of the same
+    picture, so the output must equal the first rows of self-attention.
+    """
+    attention, bias = layer.attention, layer.attention.position.bias()
+    bias = None if bias is None else bias[:, :, :count]
+    weights = attention.attend.weights(layer.query[:, :, :count], layer.key, bias)
+    return weights, attention.proj(merge_heads(weights @ layer.value))
+
+
+def explain_attention(subject: Subject) -> Shown:
+    layer = subject.layers[-1]
+    crossed, output = cross_attention(layer)
+    parts = {
+        name: {
+            "shape": list(values.shape),
+            "smallest": values.min().item(),
+            "largest": values.max().item(),
+            "deviation": values.std().item(),
+        }
+        for name, values in attention_steps(layer).items()
+    }
+    kept = layer.output.shape == layer.tokens.shape
+    return Shown(
+        numbers={
+            "layer": len(subject.layers),
+            "steps": parts,
+            "row_sum_error": (layer.weights.sum(-1) - 1).abs().max().item(),
+            "smallest_weight": layer.weights.min().item(),
+            "cross_weights": list(crossed.shape),
+            "cross_output": list(output.shape),
+            "cross_error": (output - layer.output[:, : output.shape[1]]).abs().max().item(),
+        },
+        words={
+            "output": layer.output.shape,
+            "kept": ", the shape of the input" if kept else "",
+            "strongest": [head.max().item() for head in layer.weights[0]],
+        },
+        drawings=[heat(head) for head in layer.weights[0, :2]],
+    )
+
+
+# Topic ``average``
+
+EXAMPLE = (0.2, 0.3, 0.5)
+"""The row of weights in the lecture notes."""
+NUM_LARGEST = 5
+
+
+@torch.no_grad()
+def explain_average(subject: Subject) -> Shown:
+    layer, query = subject.layers[-1], subject.query
+    name, has_place = subject.token_name(query), subject.place(query) is not None
+    rows = layer.weights[:, :, query : query + 1]
+    head = int(attention_entropy(rows)[0].argmin())
+    row, output = layer.weights[0, head, query], layer.weights @ layer.value
+    summed = passed_messages(layer)[head, query]
+    shares, tokens = row.topk(min(NUM_LARGEST, len(row)))
+    largest = [
+        {"token": token, "name": subject.token_name(token), "weight": weight}
+        for token, weight in zip(tokens.tolist(), shares.tolist(), strict=True)
+    ]
+    rest = (row.sum() - shares.sum()).item()
+    lines = [
+        (each["name"].replace("column", "col."), each["weight"], f"{each['weight']:.3f}")
+        for each in largest
+    ]
+    return Shown(
+        numbers={
+            "example": (torch.tensor(EXAMPLE) @ torch.eye(3)).tolist(),
+            "layer": len(subject.layers),
+            "head": head + 1,
+            "query": name,
+            "largest": largest,
+            "rest": rest,
+            "difference": (summed - output[0, head, query]).abs().max().item(),
+        },
+        words={
+            "token": f"the token in {name}," if has_place else name,
+            "num_largest": len(largest),
+            "sum_largest": 1 - rest,
+            "num_others": len(row) - len(largest),
+            "framed": " The frame is the token itself." if has_place else "",
+        },
+        drawings=[spotlight(subject, row, query), bars(lines), heat(row[None], "row")],
+    )
+
+
+# Topic ``graph``
+
+NUM_STRONGEST = 8
+
+
+def strongest_edges(weights: Tensor, count: int = NUM_STRONGEST) -> list[tuple[int, int, float]]:
+    """Return the largest weights (N, N) off the diagonal as (query, key, weight)."""
+    size = len(weights)
+    others = weights.masked_fill(torch.eye(size, dtype=torch.bool), -1)
+    values, places = others.flatten().topk(min(count, size * size - size))
+    pairs = (divmod(place, size) for place in places.tolist())
+    return [(*pair, value) for pair, value in zip(pairs, values.tolist(), strict=True)]
+
+
+def passed_messages(layer: Layer) -> Tensor:
+    """Return the node update (h, N, d): each edge carries a weighted value to its query."""
+    weights, values = layer.weights[0], layer.value[0]
+    size = weights.shape[-1]
+    query, key = (
+        part.flatten() for part in torch.meshgrid([torch.arange(size)] * 2, indexing="ij")
+    )
+    messages = weights[:, query, key, None] * values[:, key]  # (h, N N, d)
+    return torch.zeros_like(values).index_add_(1, query, messages)
+
+
+@torch.no_grad()
+def measure_graph(subject: Subject) -> dict[str, Any]:
+    """Return the numbers of the graph of the last layer, mean over heads."""
+    layer, sizes = subject.layers[-1], subject.sizes()
+    weights, size = layer.weights[0].mean(0), sizes["tokens"]
+    received = weights.sum(0)
+    update = layer.weights[0] @ layer.value[0]
+    maps = sizes["depth"] * sizes["heads"]
+    order = received.argsort(descending=True)
+    tenth = max(1, size // 10)
+    return {
+        "nodes": size,
+        "edges": size * size,
+        "graphs": maps,
+        "all_edges": maps * size * size,
+        "strongest": [
+            {"from": subject.token_name(key), "to": subject.token_name(query), "weight": weight}
+            | {"key": key, "query": query}
+            for query, key, weight in strongest_edges(weights)
+        ],
+        "update_error": (passed_messages(layer) - update).abs().max().item(),
+        "out_weight": weights.sum(1).mean().item(),
+        "received": received.tolist(),
+        "mean_received": received.mean().item(),
+        "least_received": received.min().item(),
+        "most_received": received.max().item(),
+        "most_received_by": subject.token_name(int(order[0])),
+        "num_tenth": tenth,
+        "share_of_tenth": (received[order[:tenth]].sum() / received.sum()).item(),
+        "self_weight": weights.diagonal().mean().item(),
+    }
+
+
+def explain_graph(subject: Subject) -> Shown:
+    numbers = measure_graph(subject)
+    numbers |= {"reach": reach_of_attention(), "reach_of_convolution": reach_of_convolution()[0]}
+    received = torch.tensor(numbers["received"])
+    counts, edges = torch.histogram(received, 6, range=(0.0, numbers["most_received"]))
+    bins = zip(edges.tolist(), edges[1:].tolist(), counts.int().tolist(), strict=False)
+    lines = [(f"{low:.1f} to {high:.1f}", count, str(count)) for low, high, count in bins]
+    return Shown(
+        numbers=numbers,
+        words={"num_strongest": len(numbers["strongest"])},
+        drawings=[
+            arrows(subject, numbers["strongest"]),
+            spotlight(subject, received),
+            bars(lines),
+        ],
+    )
+
+
+# Topic ``permutation``
+
+ROUNDING = 10
+"""A change is a rounding error if it is at most this many times the change without positions."""
+
+
+def without_positions(model: VisionTransformer) -> VisionTransformer:
+    """Return a copy of a model with the same weights and without its positions."""
+    bare = copy.deepcopy(model)
+    bare.pos_embed = None
+    for block in bare.blocks:
+        attention_branch(block)[1].position = Position()
+    return bare
+
+
+def patch_order(subject: Subject) -> Tensor:
+    """Return the order of the patches that all topics use, (N,)."""
+    count = subject.model.num_patches
+    return torch.randperm(count, generator=keyed_generator("explain", "order"))
+
+
+def shuffled_pixels(subject: Subject) -> Tensor:
+    """Return the pixels of the picture with its patches in ``patch_order``, (3, H, W)."""
+    size = subject.model.spec.patch_size
+    patches = patchify(subject.pixels[None], size)[:, patch_order(subject)]
+    return unpatchify(patches, size, subject.model.grid_size)[0]
+
+
+@torch.no_grad()
+def model_answers(subject: Subject) -> dict[str, dict[str, Any]]:
+    """Return answers to the picture in order and shuffled, with and without positions.
+
+    The answers are logits, or pooled features of a model that does not classify. ``change`` is the
+    largest difference, and ``range`` is the largest minus the smallest number in order.
+    """
+    order, found = patch_order(subject), {}
+    bare = without_positions(subject.model)
+    for name, model in (("with positions", subject.model), ("without positions", bare)):
+        plain = answer(subject, model)
+        with model.patch_embed.register_forward_hook(lambda *seen: seen[-1][:, order]):
+            moved = answer(subject, model)
+        found[name] = {
+            "change": (moved - plain).abs().max().item(),
+            "range": (plain.max() - plain.min()).item(),
+            "answers": [best_class(subject.predictor, each) for each in (plain, moved)],
+        }
+    return found
+
+
+def answer(subject: Subject, model: VisionTransformer) -> Tensor:
+    """Return the logits of the picture, or the features if the model does not classify."""
+    classifies = subject.predictor.classifies
+    found: Tensor = model(subject.batch) if classifies else model.features(subject.batch)
+    return found[0]
+
+
+def best_class(predictor: Predictor, logits: Tensor) -> str:
+    """Return the most likely class with its probability; empty if the model does not classify."""
+    if not predictor.classifies:
+        return ""
+    share, best = (logits / predictor.temperature).softmax(-1).max(-1)
+    return f"{predictor.names[int(best)]}, {100 * share.item():.1f} %"
+
+
+def explain_permutation(subject: Subject) -> Shown:
+    answers, spec = model_answers(subject), subject.model.spec
+    placed, bare = answers["with positions"], answers["without positions"]
+    kind = "logits" if subject.predictor.classifies else "features"
+    fill = Texts().format
+    if placed["change"] > ROUNDING * bare["change"]:
+        effect = fill("changes its {} by up to {:size}", kind, placed["change"])
+    elif placed["change"]:
+        effect = fill("changes its {} by {:error}, a rounding error", kind, placed["change"])
+    else:
+        effect = f"does not change its {kind}"
+    convolves = " Its FFN convolves over the grid of patches, so it depends on the order, too."
+    rows = [
+        (name.replace(" positions", ""), row["change"], fill("{:size}", row["change"]))
+        for name, row in answers.items()
+    ]
+    return Shown(
+        numbers={"random": permutation_errors(), "model": answers},
+        words={
+            "positions": spec.pos_embed,
+            "effect": effect,
+            "kind": kind,
+            "bare": bare,
+            "convolves": convolves if spec.ffn == "depthwise" else "",
+        },
+        drawings=[photo(subject), photo(subject, shuffled_pixels(subject)), bars(rows)],
+    )
+
+
+# Topic ``norms``
+
+
+def token_spread(tokens: Tensor) -> dict[str, float]:
+    """Return the ranges over tokens of mean and standard deviation of each token: (1, N, D)."""
+    means, deviations = tokens.mean(-1), tokens.std(-1, correction=0)
+    return {
+        "min_mean": means.min().item(),
+        "max_mean": means.max().item(),
+        "min_deviation": deviations.min().item(),
+        "max_deviation": deviations.max().item(),
+    }
+
+
+def norm_parameters(model: nn.Module) -> tuple[int, int]:
+    kinds = (nn.LayerNorm, TokenBatchNorm, nn.RMSNorm)
+    found = [part for part in model.modules() if isinstance(part, kinds)]
+    return len(found), sum(p.numel() for norm in found for p in norm.parameters())
+
+
+@torch.no_grad()
+def explain_norms(subject: Subject) -> Shown:
+    width, tokens, norm = subject.sizes()["width"], subject.last_tokens, subject.model.spec.norm
+    norms = {
+        "stored_by_layer_norm": nn.LayerNorm(width),
+        "stored_by_batch_norm": nn.BatchNorm1d(width),
+    }
+    count, parameters = norm_parameters(subject.model)
+    after = token_spread(layer_norm(tokens))
+    errors = {"layer": norm_errors(layer_norm), "batch": norm_errors(batch_norm)}
+    rows = [
+        (f"{short}, {name}", errors[name][case], f"{errors[name][case]:.2f}")
+        for case, short in (("alone", "alone"), ("padded", "padded"), ("divided", "half"))
+        for name in ("layer", "batch")
+    ]
+    return Shown(
+        numbers={
+            **errors,
+            "before": token_spread(tokens),
+            "after": after,
+            **{
+                name: {part: list(tensor.shape) for part, tensor in layer.state_dict().items()}
+                for name, layer in norms.items()
+            },
+            "num_norms": count,
+            "parameters": parameters,
+        },
+        words={
+            "largest_mean": max(after["max_mean"], -after["min_mean"]),
+            "num_stored": 2 * width,
+            "norm": norm,
+            "about_norm": NORMS[norm].about,
+        },
+        drawings=[bars(rows)],
+    )
+
+
+# Topic ``scale``
+
+WIDTHS = (16, 64, 256)
+
+
+def random_variances(width: int) -> list[dict[str, float]]:
+    found = [(each, *score_variance(each)) for each in sorted({*WIDTHS, width})]
+    return [{"width": each, "before": before, "after": after} for each, before, after in found]
+
+
+@torch.no_grad()
+def layer_scores(layer: Layer) -> dict[str, float]:
+    """Return variances of queries, keys and scores of a layer, and entropies of its softmax.
+
+    ``unscaled_entropy`` is the mean entropy in nats of the softmax of scores that are not scaled.
+    """
+    rule: Any = layer.attention.attend
+    scale = rule.scale()
+    query, key = layer.query.var().item(), layer.key.var().item()
+    unscaled = rule.weights(layer.query / scale, layer.key, layer.attention.position.bias())
+    return {
+        "query": query,
+        "key": key,
+        "predicted": layer.query.shape[-1] * query * key,
+        "before": attention_scores(layer.query, layer.key, 1.0).var().item(),
+        "after": attention_scores(layer.query, layer.key, scale).var().item(),
+        "unscaled_entropy": attention_entropy(unscaled).mean().item(),
+        "entropy": attention_entropy(layer.weights).mean().item(),
+    }
+
+
+def explain_scale(subject: Subject) -> Shown:
+    sizes, scale = subject.sizes(), subject.model.spec.attn_scale
+    own, uniform = sizes["head_width"], math.log(sizes["tokens"])
+    drawn = random_variances(own)
+    layers = [layer_scores(layer) for layer in subject.layers]
+    is_usual = type(subject.layers[0].attention.attend.scale) is HeadDimScale
+    other = f"This model uses attn_scale {scale!r}: {ATTN_SCALES[scale].about}."
+    rows = [
+        (f"layer {i} {name}", row[key], f"{row[key]:.2f}")
+        for i, row in enumerate(layers, 1)
+        for name, key in (("without", "unscaled_entropy"), ("scaled", "entropy"))
+    ]
+    return Shown(
+        numbers={
+            "random": drawn,
+            "layers": layers,
+            "uniform_entropy": uniform,
+            "wide": score_variance(64, variance=4)[1],
+        },
+        words={
+            "num_heads": quantity(sizes["heads"], "head"),
+            "factor": (sizes["width"] / own) ** 0.5,
+            "how": f"This model divides by √{own}." if is_usual else other,
+            "sharper": sum(row["unscaled_entropy"] < row["entropy"] for row in layers),
+            "widths": [
+                row | {"own": " (this model)" if row["width"] == own else ""} for row in drawn
+            ],
+        },
+        drawings=[bars(rows, limit=uniform)],
+    )
