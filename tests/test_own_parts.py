@@ -218,6 +218,31 @@ def test_the_other_ranks_run_the_code_of_rank_0(tiny):
     assert not Path("other").exists()
 
 
+SIDE = """
+from pathlib import Path
+from vitcli.parts import metric
+Path("ran").touch()
+@metric
+def zz(logits, labels):
+    return 1.0
+"""
+
+
+@pytest.mark.ci
+def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
+    Path("side.py").write_text(SIDE)
+    vitcli(f"train {tiny} --code side.py --epochs 1 -o teacher")
+    as_new_process()
+    Path("ran").unlink()
+    Path("mine.yaml").write_text(
+        f"base: {tiny.resolve()}\ntask: {{name: distil, teacher: teacher}}\n"
+        "seeds: [0, 1]\nvariants: {a: {}}\n"
+    )
+    vitcli("ablate mine.yaml --epochs 1 -j 1")
+    assert not Path("ran").exists()
+    assert "test_zz" not in RunDir(Path("runs/mine/a/seed1")).read("result.json")
+
+
 def test_an_own_model_has_the_weights_of_its_seed(tutorial):
     own_code.load([Path("net.py")])
     spec = model_spec(family="TinyNet", img_size=(8, 8), in_chans=3, num_classes=2)

@@ -71,6 +71,10 @@ def run_trial(
     if reason := divergence(RunDir(root / folder), entry):
         send(Ended(state="diverged", reason=reason))
         return
+    teacher = entry["config"]["task"].get("teacher") or {}
+    code = {**entry["config"]["code"], **teacher.get("code", {})}  # the driver has named it
+    missing = [name for name in own_code.missing_code(code) if name.endswith(".py")]
+    own_code.load_copies({name: code[name] for name in missing}, root / own_code.FOLDER)
     spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
@@ -190,7 +194,6 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 def main(root: Path) -> None:
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
     use_own_cores()
-    own_code.state.trusts_copies = True  # the driver has named the code
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)

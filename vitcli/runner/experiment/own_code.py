@@ -197,11 +197,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
     missing = missing_code(code)
     if missing and copies and state.trusts_copies and files.keys() >= set(missing):
-        found = {name: _read(copies / name) for name in missing}
-        for name, (path, content) in found.items():
-            if hashlib.sha256(content).hexdigest() != files[name]:
-                raise OwnCodeError(f"{path}: the file was changed after the run began")
-        load_files(found)
+        load_copies({name: files[name] for name in missing}, copies)
     elif missing:
         raise OwnCodeError(needed(missing, copies))
     for name, digest in code.items():
@@ -212,6 +208,15 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
                 f" {digest[:12]}); name the version that it was trained with"
                 + (f", or {copies / name}" if copies and (copies / name).is_file() else "")
             )
+
+
+def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
+    """Run copies of files, which must have these hashes."""
+    found = {name: _read(copies / name) for name in hashes}
+    for name, (path, content) in found.items():
+        if hashlib.sha256(content).hexdigest() != hashes[name]:
+            raise OwnCodeError(f"{path}: the file was changed after the run began")
+    load_files(found)
 
 
 def missing_code(code: Mapping[str, str]) -> list[str]:
