@@ -86,6 +86,7 @@ class Engine:
             Engine.trained.append(folder)
             state = Engine.behave(spec)
             if state == "failed":
+                write_run(self.root / folder, plan["trials"][folder], state="failed", epochs=1)
                 yield TrialEvent(folder, Ended(state="failed", reason="it broke"))
                 continue
             for epoch in (1, 2):

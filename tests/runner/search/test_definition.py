@@ -15,9 +15,10 @@ from vitcli.runner.search.samplers import EvolutionSampler, distributions
 
 def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
     search = load_search(write_search(seed="7", threads="2"))
-    assert (search.name, search.question, search.num_trials) == ("made", "which is best?", 6)
+    assert (search.name, search.num_trials) == ("made", 6)
+    assert search.purpose.question == "which is best?"
     assert (search.base.data.name, search.base.data.val_split) == ("scenes", 1000)
-    assert (search.fields.seed, search.threads, search.space.size) == (7, 2, 36)
+    assert (search.fields.seed, search.threads, search.fields.size) == (7, 2, 36)
     spec = search.spec({"model.depth": 2, "model.embed_dim": 48, "model.num_heads": 2})
     assert (spec.model.depth, spec.model.embed_dim) == (2, 48)
     made = write_search(space="{optim.lr: [1.0e-3, 2.0e-3]}")
@@ -52,9 +53,9 @@ MISTAKES: list[tuple[dict[str, str], str]] = [
         for name in ("seed", "data.val_split", "task.name", "train.init")
     ),
     ({"space": "{}"}, "search.space"),
-    ({"sampler": "evolution", "population": "3"}, "search.population"),
-    ({"trials": "null"}, "search.trials"),
-    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "search.sampler"),
+    ({"sampler": "evolution", "population": "3"}, "sample_size"),
+    ({"trials": "null"}, "trials"),
+    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "sampler"),
     ({"rules": "{exclude: [{model.deph: 1}]}"}, "model.depth"),
 ]
 
@@ -85,17 +86,17 @@ def test_what_makes_scores_incomparable_changes_the_key(here):
 
 def children(scores: list[float], sample: int = 4, direction: Any = "maximize") -> tuple[Any, Any]:
     """Return the points with these scores, finished in this order, and their children."""
-    space = load_search(write_search(space=SPACE.replace(", 5]", "]"))).space
+    fields = load_search(write_search(space=SPACE.replace(", 5]", "]"))).fields
     study = optuna.create_study(direction=direction)
-    for i, (point, score) in enumerate(zip(space.points(), scores, strict=False)):
-        given: Any = {"params": point, "distributions": distributions(space)}
+    for i, (point, score) in enumerate(zip(fields.points(), scores, strict=False)):
+        given: Any = {"params": point, "distributions": distributions(fields)}
         member = create_trial(**given, value=score, state=TrialState.COMPLETE)
         member.datetime_complete = datetime(2026, 1, 1) + timedelta(seconds=i)
         study.add_trial(member)
     parents, found = [dict(trial.params) for trial in study.trials], []
     for seed in range(30):
-        study.sampler = EvolutionSampler(distributions(space), 4, sample, seed)
-        trial = study.ask(distributions(space))
+        study.sampler = EvolutionSampler(distributions(fields), 4, sample, seed)
+        trial = study.ask(distributions(fields))
         study.tell(trial, state=TrialState.FAIL)
         found.append(dict(trial.params))
     return parents, found

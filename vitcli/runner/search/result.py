@@ -8,7 +8,6 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, override, typed_changes, typed_name
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
-from vitcli.runner.search.run import skipped
 from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, Variant
@@ -24,6 +23,10 @@ NUM_SEEDS = 6
 def make_document(trials: Trials) -> StudyResult:
     """Return the document of a search as its folder has it now; the best trial is its first row."""
     search, asked = trials.search, trials.asked()
+    if not asked:
+        reasons = "; ".join(f"{rule} ({count:,})" for rule, count in trials.skipped().items())
+        where = search.places.where(("search", "space"))
+        raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
     states = {folder: trials.state(folder) for folder in asked}
     names = tuple(folder.partition("/")[0] for folder in asked)
     points = [dict(trial.params) for trial in asked.values()]
@@ -35,8 +38,8 @@ def make_document(trials: Trials) -> StudyResult:
     study = Study(
         name=search.name,
         path=search.path,
-        question=search.question,
-        hypothesis=search.hypothesis,
+        question=search.purpose.question,
+        hypothesis=search.purpose.hypothesis,
         seeds=seeds,
         threads=search.threads,
         tune={},
@@ -53,8 +56,8 @@ def make_document(trials: Trials) -> StudyResult:
         seed=search.fields.seed,
         pruning=search.fields.pruning,
         num_trials=search.num_trials,
-        space={field: values.text for field, values in search.space.parameters.items()},
-        skipped=skipped(trials),
+        space={field: values.text for field, values in search.fields.space.items()},
+        skipped=trials.skipped(),
         states=dict(sorted(Counter(kinds).items())),
     )
     return doc.replace(
@@ -82,7 +85,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
     The command is empty if no trial is better than the default.
     """
     search, options = trials.search, trials.options
-    point = {field: doc.rows[0].changes[field] for field in search.space.parameters}
+    point = {field: doc.rows[0].changes[field] for field in search.fields.space}
     if doc.rows[0].validation_score is None or search.spec(point) == search.base:
         return ""
     fields = override(search.raw, {"data.val_split": 0})
