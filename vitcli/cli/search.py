@@ -64,7 +64,7 @@ def search(
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.files import make_output_folder, require_utf8
+    from vitcli.runner.files import make_output_folder
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search
 
@@ -93,7 +93,6 @@ def search(
     elif engine is Engine.slurm:
         clusters.print_script(root, chosen.threads, options)
     else:
-        require_utf8(root)
         make_output_folder(root)
         if engine is Engine.ray:
             clusters.train_on_ray(root, chosen.threads, options, gpus)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.runner.search.made_up import (
+from tests.runner.search.conftest import (
     ROOT,
     Engine,
     make_trials,
@@ -23,10 +23,8 @@ from vitcli.runner.search.run import SearchDrive
 from vitcli.runner.search.trials import EXCLUDED, INVALID, JOURNAL, REPEATED
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.page import html, publish
-from vitcli.runner.study.remove import find_removal, remove
 from vitcli.runner.study.table import build, read_document, render
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.events import EpochDone, TrialEvent
 
 
 def begin(number: int) -> list[str]:
@@ -112,26 +110,6 @@ def test_pruned_trials_stay_so_even_without_the_journal(made):
     assert len(Engine.trained) == count
 
 
-def test_a_trial_is_pruned_to_its_own_last_epoch(made):
-    write_search(space="{train.epochs: [4, 5]}", pruning="median", trials="2")
-    (folder,) = begin(1)
-    trials = make_trials()
-    drive = SearchDrive(trials, None, ignore_message)
-    for epoch in range(1, 6):
-        event = EpochDone(record={"epoch": epoch, "step": epoch, "val_accuracy": 0.5})
-        assert not drive.gives_up(TrialEvent(folder, event))
-    trial = trials.asked()[folder]
-    assert [*trial.intermediate_values] == [*range(1, trial.params["train.epochs"])]
-
-
-def test_a_diverged_trial_counts(made, monkeypatch):
-    behave(monkeypatch, "diverged", 1)
-    doc = make_document(search_all(trials=12))
-    assert doc.searched.states["diverged"] > 0
-    assert sum(doc.searched.states.values()) == len(Engine.trained) == 12
-    assert doc.rows[0].changes["model.depth"] > 1
-
-
 def test_three_failed_trials_in_a_row_stop_a_search_but_not_for_good(made, monkeypatch):
     monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
     failed = search_all().pending()
@@ -172,24 +150,18 @@ def test_the_document_is_that_of_a_study_with_the_best_first(made, monkeypatch):
     trials = search_all()
     doc = make_document(trials)
     scores = [row.validation_score for row in doc.rows]
-    assert scores[0] == max(
-        score(trials.trial(trials.asked()[folder].params).spec) for folder in trials.asked()
-    )
-    known = [value for value in scores if value is not None]
-    assert known == sorted(known, reverse=True)
-    assert scores[len(known) :] == [None] * doc.searched.states["diverged"]
+    specs = [trials.search.spec(trial.params) for trial in trials.asked().values()]
+    assert scores[0] == max(map(score, specs))
+    assert scores == sorted(scores, key=lambda value: -(value or 0))
+    assert scores.count(None) == doc.searched.states["diverged"]
     for row in doc.front:
         better = [r for r in doc.rows if (r.validation_score or 0) >= row.validation_score]
         assert not [r for r in better if r is not row and r.parameters < row.parameters]
-    stars = [line[4] for line in build(doc).rows].count("*")
-    assert stars == len(doc.front) > 1
+    assert [line[4] for line in build(doc).rows].count("*") == len(doc.front) > 1
     assert read_document(render(doc, "json")) == doc
     assert "test_" not in html(doc, {})
     publish(doc, ROOT)
     assert (ROOT / "figures/pareto.png").is_file()
-    write_confirmation(trials, doc)
-    assert remove([find_removal("made")]) == []
-    assert not ROOT.exists()
 
 
 def test_the_confirmation_tests_the_best_with_fresh_seeds_unless_it_is_the_default(made):

@@ -14,10 +14,8 @@ from vitcli.runner.study.definition import Study, Variant
 from vitcli.runner.study.result import MIN_PAIRS, PRUNED, Searched, StudyResult, VariantResult
 from vitcli.runner.text import portable
 
-DEFAULT, BEST = "default", "best"
-"""The variants of the study that confirms a search."""
 NUM_SEEDS = 6
-"""Number of seeds of that study: two variants need six for a p-value."""
+"""Number of seeds of the study that confirms: two variants need six for a p-value."""
 
 
 def make_document(trials: Trials) -> StudyResult:
@@ -43,7 +41,7 @@ def make_document(trials: Trials) -> StudyResult:
         seeds=seeds,
         threads=search.threads,
         tune={},
-        variants=(Variant(name=DEFAULT, changes={}, settings=(({}, search.base),)), *variants),
+        variants=(Variant(name="default", changes={}, settings=(({}, search.base),)), *variants),
         reference=None,
         file_seeds=seeds,
         planned_seeds=MIN_PAIRS,
@@ -98,7 +96,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
         **{name: value for name, value in fields.items() if name != "seed"},
         "seeds": [seed for seed in range(10, 17) if seed != search.base.seed][:NUM_SEEDS],
         "threads": search.threads,
-        "variants": {DEFAULT: {}, BEST: point},
+        "variants": {"default": {}, "best": point},
     }
     path = trials.root / f"{search.name}-confirm.yaml"
     commit(path, dump(study).encode())

@@ -22,8 +22,6 @@ from vitcli.runner.search.definition import SearchFields, Values
 
 Distributions = dict[str, BaseDistribution]
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-STARTUP_TRIALS = 10
-"""Number of random trials before TPE models the scores."""
 
 
 def distributions(fields: SearchFields) -> Distributions:
@@ -51,7 +49,7 @@ def make_sampler(
     if fields.sampler == "evolution" and not is_stuck:
         return EvolutionSampler(space, fields.population, fields.sample_size, seed)
     if fields.sampler == "tpe" and not is_stuck:
-        return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+        return TPESampler(seed=seed)
     return RandomSampler(seed=seed)
 
 
@@ -87,7 +85,8 @@ class EvolutionSampler(RandomSampler):
         members = sorted(done, key=lambda member: (member.datetime_complete, member.number))
         if len(members) < self._population:
             return point
-        places = self._draws.choice(self._population, size=self._sample_size, replace=False)
+        size = min(self._sample_size, self._population)
+        places = self._draws.choice(self._population, size=size, replace=False)
         sign = 1 if study.direction == StudyDirection.MAXIMIZE else -1
         sample = [members[-self._population :][place] for place in places]
         parent = max(sample, key=lambda member: sign * (member.value or 0.0)).params

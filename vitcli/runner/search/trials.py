@@ -21,7 +21,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder, read_plan
+from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash
@@ -97,24 +97,16 @@ class Trials:
                 pruner=MedianPruner() if self.search.fields.pruning == "median" else NopPruner(),
                 load_if_exists=True,
             )
-        except OSError:
-            raise
-        except Exception as error:  # Optuna has no error of its own for a damaged line
+        except (LookupError, TypeError, ValueError) as error:  # Optuna has no error of its own
             hint = "delete it, and the trials in the folder still count"
             raise InputError(f"{path}: damaged; {hint}") from error
 
     def _read_plan(self) -> dict[str, Any]:
-        if not (self.root / PLAN).exists():
-            return {"parameters": {}, "trials": {}}
-        try:
-            plan = read_plan(self.root)
-        except ValueError as error:
-            hint = "restore it, or name another folder with -o"
-            raise InputError(f"{self.root / PLAN}: damaged; {hint}") from error
-        if "sampler" not in plan:
+        plan = RunDir(self.root).read(PLAN)
+        if plan and "sampler" not in plan:
             what = "the folder of a study, or of a search from before vitcli 1.1"
             raise ConfigError(f"{self.root}: {what}; name another folder with -o")
-        return plan
+        return {"parameters": {}, "trials": {}} | plan
 
     def _begin_plan(self, stored: dict[str, Any], *, replay: bool) -> None:
         """Write a plan with the trials so far; without a plan, a worker cannot start."""
@@ -122,7 +114,8 @@ class Trials:
         for entry in stored["trials"].values() if replay else ():  # the journal was lost
             if self.space.keys() == entry["setting"].keys():
                 self.study.enqueue_trial(entry["setting"], skip_if_exists=True)
-        records = (self.state(folder).record for folder in self.asked())
+        entries = {f: plan_entry(self.trial(t.params)) for f, t in self.asked().items()}
+        records = (self.state(folder).record for folder in entries)
         plan = {
             "study": self.search.name,
             "sampler": self.search.fields.sampler,
@@ -131,7 +124,7 @@ class Trials:
             "without_test": True,
             "data_hash": next((record.data_hash for record in records if record), None),
             "parameters": stored["parameters"],
-            "trials": stored["trials"],
+            "trials": stored["trials"] | entries,
         }
         commit_json(self.root / PLAN, plan)
 
