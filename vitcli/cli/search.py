@@ -111,8 +111,7 @@ def train(trials: "Trials") -> None:
     chosen = trials.search
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
     left = max(0, chosen.num_trials - len(trials.asked()) + len(trials.pending()))
-    count = worker_count(chosen, trials.options)
-    with display(left, count, chosen.base.task.row, "val") as screen:
+    with display(left, worker_count(chosen, trials.options), chosen.base.task.row, "val") as screen:
         run_search(trials, screen.show)
 
 

@@ -26,13 +26,13 @@ ROOT = Path("runs/made")
 SPACE = "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 32, 48], model.num_heads: [1, 2, 5]}"
 
 
-def write_search(search: str = "", **fields: str) -> str:
-    """Write ``made.yaml``; ``search`` and ``fields`` replace entries of the search."""
+def write_search(**fields: str) -> str:
+    """Write ``made.yaml``; ``fields`` replace entries of the search."""
     entries = {"space": SPACE, "sampler": "random", "trials": "6"} | fields
     lines = "\n".join(f"  {name}: {value}" for name, value in entries.items())
     Path("made.yaml").write_text(
         "question: which is best?\nbase: quickstart\ndata: {val_split: 1000}\n"
-        f"train: {{epochs: 2}}\nsearch:\n{lines}\n{search}"
+        f"train: {{epochs: 2}}\nsearch:\n{lines}\n"
     )
     return "made.yaml"
 

@@ -12,23 +12,19 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.samplers import EvolutionSampler, distributions
 
-
-def lr(text: str) -> dict[str, str]:
-    return {"space": f"{{optim.lr: {text}}}"}
-
-
+RATES = [
+    *("[1]", "[1, true]", "3", "{low: 2.0, high: 1.0}", "{low: 0, high: 1, log: true}"),
+    *("{low: 1, hihg: 2}", "{low: 0.1, high: 0.2, step: 1.0}", "{low: 1, high: 4, step: 0.5}"),
+]
 MISTAKES: list[tuple[dict[str, str], str]] = [
     ({"trails": "3"}, "'trials'"),
     ({"space": "{model.dept: [1, 2]}"}, "depth"),
-    *((lr(text), "optim.lr") for text in ("[1]", "[1, true]", "3", "{low: 2.0, high: 1.0}")),
-    *((lr(f"{{low: 0, {text}}}"), "optim.lr") for text in ("high: 1, log: true", "hihg: 2")),
-    (lr("{low: 0.1, high: 0.2, step: 1.0}"), "optim.lr"),
-    ({"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"}, "model.depth"),
+    *(({"space": f"{{optim.lr: {text}}}"}, "optim.lr") for text in RATES),
     ({"space": "{data.augment.policy: [[1], [2]]}"}, "policy"),
     *(({"space": f"{{{f}: [1, 2]}}"}, f) for f in ("seed", "data.val_split", "task.name")),
     ({"space": "{}"}, "search.space"),
     ({"trials": "null"}, "trials"),
-    ({"sampler": "grid"} | lr("{low: 0.1, high: 0.2}"), "sampler"),
+    ({"sampler": "grid", "space": "{optim.lr: {low: 0.1, high: 0.2}}"}, "sampler"),
     ({"rules": "{exclude: [{model.deph: 1}]}"}, "model.deph"),
 ]
 

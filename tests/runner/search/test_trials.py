@@ -1,7 +1,7 @@
 """A search asks, trains and tells: each configuration once, whatever kills it in between."""
 
 import os
-import shutil
+from typing import Any
 
 import pytest
 
@@ -33,26 +33,26 @@ def begin(number: int) -> list[str]:
     return [trials.next_folder() or "" for _ in range(number)]
 
 
-def behave(monkeypatch, state: str, depth: int) -> None:
-    """Let the trainings of models of a depth end in a state."""
+def behave(state: str, *depths: int) -> None:
+    """Let the trainings of models of some depths end in a state; the others finish."""
 
-    def end(spec) -> str:
-        return state if spec.model.depth == depth else "finished"
+    def end(spec: Any) -> str:
+        return state if spec.model.depth in depths else "finished"
 
-    monkeypatch.setattr(Engine, "behave", staticmethod(end))
+    Engine.behave = staticmethod(end)
 
 
 @pytest.mark.parametrize("fields", [{"sampler": "grid", "trials": "null"}, {"trials": "500"}])
-def test_a_small_space_is_used_up_after_a_kill_and_failures(made, monkeypatch, fields):
+def test_a_small_space_is_used_up_after_a_kill_and_failures(made, fields):
     write_search(space="{model.depth: [1, 2, 3], model.num_heads: [1, 2, 5]}", **fields)
     (killed,) = begin(1)
-    behave(monkeypatch, "failed", 2)
+    behave("failed", 2)
     trials = search_all()
     failed = trials.pending()
     assert len(failed) == 2
     assert killed in trials.asked()
     assert trials.skipped()[INVALID] >= 3
-    behave(monkeypatch, "finished", 2)
+    behave("finished")
     Engine.trained.clear()
     trials = search_all()
     assert Engine.trained == failed, "the next call tries failed trials again, and nothing else"
@@ -110,11 +110,11 @@ def test_pruned_trials_stay_so_even_without_the_journal(made):
     assert len(Engine.trained) == count
 
 
-def test_three_failed_trials_in_a_row_stop_a_search_but_not_for_good(made, monkeypatch):
-    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
+def test_three_failed_trials_in_a_row_stop_a_search_but_not_for_good(made):
+    behave("failed", 1, 2, 3, 4)
     failed = search_all().pending()
     assert len(Engine.trained) == len(failed) == 3
-    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "finished"))
+    behave("finished")
     trials = search_all()
     assert {*Engine.trained[-3:]} == {*failed}, "new points come before what failed"
     assert (len(trials.asked()), trials.pending()) == (6, [])
@@ -132,21 +132,19 @@ def test_two_drivers_share_one_search(made):
 
 
 def test_folders_that_no_search_can_continue_are_refused(made):
-    ROOT.mkdir(parents=True)
-    commit_json(ROOT / "plan.json", {"study": "made", "storage_id": "1", "trials": {}})
-    with pytest.raises(ConfigError, match=r"before vitcli 1\.1"):
-        make_trials()
-    shutil.rmtree(ROOT)
     search_all()
     text = (ROOT / JOURNAL).read_text()
     (ROOT / JOURNAL).write_text(text.replace("{", "x", 1))
     with pytest.raises(InputError, match="delete it"):
         make_trials()
+    commit_json(ROOT / "plan.json", {"study": "made", "storage_id": "1", "trials": {}})
+    with pytest.raises(ConfigError, match=r"before vitcli 1\.1"):
+        make_trials()
 
 
-def test_the_document_is_that_of_a_study_with_the_best_first(made, monkeypatch):
+def test_the_document_is_that_of_a_study_with_the_best_first(made):
     write_search(trials="500", rules="{max_parameters: 15000}")
-    behave(monkeypatch, "diverged", 4)
+    behave("diverged", 4)
     trials = search_all()
     doc = make_document(trials)
     scores = [row.validation_score for row in doc.rows]

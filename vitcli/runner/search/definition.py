@@ -129,8 +129,7 @@ class SearchFields(Spec):
     @property
     def size(self) -> float:
         """Return the number of points, valid or not; infinity if a field has a range."""
-        sizes = (len(v.choices) if v.choices else math.inf for v in self.space.values())
-        return math.prod(sizes)
+        return math.prod(len(v.choices) if v.choices else math.inf for v in self.space.values())
 
     def points(self) -> Iterator[Point]:
         """Yield every point, the last field fastest. Every field must have choices."""

@@ -26,11 +26,9 @@ def make_document(trials: Trials) -> StudyResult:
         where = search.places.where(("search", "space"))
         raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
     states = {folder: trials.state(folder) for folder in asked}
-    names = tuple(folder.partition("/")[0] for folder in asked)
-    points = [dict(trial.params) for trial in asked.values()]
     variants = tuple(
-        Variant(name=name, changes=point, settings=(({}, search.spec(point)),))
-        for name, point in zip(names, points, strict=True)
+        Variant(name=trial.variant, changes=trial.setting, settings=(({}, trial.spec),))
+        for trial in (trials.trial(dict(question.params)) for question in asked.values())
     )
     seeds = (search.base.seed,)
     study = Study(
@@ -46,7 +44,7 @@ def make_document(trials: Trials) -> StudyResult:
         file_seeds=seeds,
         planned_seeds=MIN_PAIRS,
     )
-    doc = read_results(study, trials.root, names, states=states)
+    doc = read_results(study, trials.root, [v.name for v in variants], states=states)
     words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
     kinds = (PRUNED if s.reason.startswith(PRUNED) else s.state for s in states.values())
     searched = Searched(

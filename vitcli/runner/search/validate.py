@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.runner.errors import UserError
+from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import find_experiment, load_experiment
 from vitcli.runner.experiment.listing import kind_of
@@ -44,6 +44,8 @@ def validate(name: str) -> Validation:
             load_experiment(name)
             parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
             detail = f"{parameters:,} parameters"
+    except InputError as error:  # such as pictures that are on another machine
+        return Validation(name=name, ok=True, detail=f"the model was not built: {error}")
     except UserError as error:
         return Validation(name=name, ok=False, detail=str(error))
     return Validation(name=name, ok=True, detail=detail, parameters=parameters)
