@@ -108,7 +108,7 @@ def repeat(search: Search, table: Table, repetitions: int, *, shuffle: bool) -> 
     for seed in range(repetitions):
         scores = shuffled(table, seed) if shuffle else table
         for name in SAMPLERS:
-            fields = search.fields.replace(sampler=name, seed=seed)
+            fields = search.fields.replace(sampler=name, seed=seed, trials=max(BUDGETS))
             chosen = replace(search, fields=fields)
             best = best_so_far(chosen, scores, max(BUDGETS))
             for budget in BUDGETS:
