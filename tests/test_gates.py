@@ -16,8 +16,7 @@ from experiments.gates import clip, fusion, mae, own_pictures, rejection, views
 from experiments.search import benchmark
 from experiments.statistics import factorial, folds, looks, simulation
 from tests.own_code import vitcli
-from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.space import point_key
+from vitcli.runner.search.definition import load_search, point_key
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -141,11 +140,11 @@ def test_short_simulations_agree():
 
 def additive_table(search) -> benchmark.Table:
     """Return a table in which each field adds to the score by itself, and nothing else does."""
-    values = {field: each.values for field, each in search.space.parameters.items()}
+    values = {field: values.choices for field, values in search.fields.space.items()}
     weights = dict(zip(values, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))
     return {
         point_key(point): sum(weights[f] * values[f].index(value) for f, value in point.items())
-        for point in search.space.points()
+        for point in search.fields.points()
     }
 
 

@@ -28,9 +28,8 @@ from optuna.trial import TrialState
 from scipy.stats import t as student
 
 from vitcli.runner.files import commit, sha256, to_hashed_json
-from vitcli.runner.search.definition import Search, load_search
+from vitcli.runner.search.definition import Search, load_search, point_key
 from vitcli.runner.search.samplers import distributions, make_sampler
-from vitcli.runner.search.space import point_key
 from vitcli.runner.search.trials import MAX_REJECTED
 
 FOLDER = Path(__file__).parent
@@ -83,7 +82,7 @@ def best_so_far(search: Search, table: Table, budget: int) -> list[float]:
     A point that is not in the table, or that was evaluated before, is skipped and does not count,
     as in a search that trains.
     """
-    study, space = optuna.create_study(direction="maximize"), distributions(search.space)
+    study, space = optuna.create_study(direction="maximize"), distributions(search.fields)
     best: list[float] = []
     seen: set[str] = set()
     number = rejected = 0
@@ -109,7 +108,7 @@ def repeat(search: Search, table: Table, repetitions: int, *, shuffle: bool) -> 
     for seed in range(repetitions):
         scores = shuffled(table, seed) if shuffle else table
         for name in SAMPLERS:
-            fields = search.fields.replace(sampler=name, seed=seed)
+            fields = search.fields.replace(sampler=name, seed=seed, trials=max(BUDGETS))
             chosen = replace(search, fields=fields)
             best = best_so_far(chosen, scores, max(BUDGETS))
             for budget in BUDGETS:
@@ -164,8 +163,8 @@ def verdicts(real: Mapping[str, Any], control: Mapping[str, Any]) -> dict[str, A
 def measure(search: Search, journal: Path, repetitions: int) -> dict[str, Any]:
     """Return the whole benchmark as data for JSON."""
     table, repeated = read_scores(journal)
-    if len(table) < search.space.size:
-        raise SystemExit(f"{journal} has {len(table)} of {search.space.size} trials")
+    if len(table) < search.fields.size:
+        raise SystemExit(f"{journal} has {len(table)} of {search.fields.size} trials")
     real = summary(repeat(search, table, repetitions, shuffle=False), table)
     control = summary(repeat(search, table, CONTROL * repetitions, shuffle=True), table)
     fields = search.fields

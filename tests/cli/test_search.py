@@ -18,6 +18,8 @@ def search(tiny, without_workers) -> None:
 
 
 def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
+    plan = json.loads(typed("search mine.yaml --dry-run --json")[0])
+    assert (plan["trials"], len(plan["space"]), ROOT.exists()) == (3, 3, False)
     _, talk = typed("search mine.yaml -j 1")
     trials = [RunDir(path.parent) for path in ROOT.glob("*/seed0/result.json")]
     assert len(trials) == 3
@@ -37,21 +39,23 @@ def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
 
     tested = json.loads(typed(f"{command} -j 1 --seeds 10,11 --json")[0])
     assert [row["variant"] for row in tested["rows"]] == ["default", "best"]
-    accuracies = [t["test_accuracy"] for row in tested["rows"] for t in row["trials"]]
-    assert len(accuracies) == 4
-    assert None not in accuracies
-    assert {
-        RunDir(path.parent).read("meta.json")["num_val"]
-        for path in Path("runs/mine-confirm").glob("*/*/meta.json")
-    } == {0}
+    runs = [RunDir(path.parent) for path in Path("runs/mine-confirm").glob("*/*/meta.json")]
+    assert [run.read("meta.json")["num_val"] for run in runs] == [0] * 4
 
 
-def test_a_dry_run_trains_nothing(search):
-    found = json.loads(typed("search mine.yaml --dry-run --json")[0])
-    assert (found["trials"], len(found["space"]), found["seconds"] > 0) == (3, 3, True)
-    assert not ROOT.exists()
+def test_the_jobs_of_slurm_are_drivers_of_one_search(search):
+    script, _ = typed("search mine.yaml --engine slurm -j 2 -s search.trials=4")
+    assert "#SBATCH --array=1-2" in script.splitlines()
+    driver = f"vitcli search mine.yaml -s search.trials=4 -j 1 -o {ROOT.resolve()} &"
+    assert [line for line in script.splitlines() if line.endswith(driver)]
 
 
-def test_a_space_without_a_valid_point_is_refused(search):
-    Path("mine.yaml").write_text(SEARCH.replace("[1, 3]", "[3, 5]"))
-    assert "mine.yaml" in typed("search mine.yaml -j 1", 2)[1].splitlines()[-1]
+NO_POINT = "-j 1 -s search.space={model.num_heads:[3,5]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [("--engine ray", "-j"), ("--status", "runs/mine"), (NO_POINT, "search.space")],
+)
+def test_a_mistake_is_one_line(search, words, text):
+    assert text in typed(f"search mine.yaml {words}", 2)[1].splitlines()[-1]

@@ -1,6 +1,7 @@
 """`vitcli table`: output, exit codes and files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +62,13 @@ def test_output_replaces_neither_its_input_nor_a_file_of_a_person(results, file)
     with pytest.raises(UserError, match=file):
         api.table(source).save(".")
     assert before == {path: path.read_bytes() for path in results.parent.iterdir()}
+
+
+def test_a_document_alone_does_not_show_that_the_other_files_are_ours(results):
+    Path("results.json").write_text(printed("table", "results.csv", "--json"))
+    Path("table.tex").write_text("mine")
+    said(2, "table", "results.csv", "-o", ".")
+    assert Path("table.tex").read_text() == "mine"
 
 
 def test_output_replaces_what_it_wrote(results):

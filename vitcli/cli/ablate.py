@@ -231,7 +231,7 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the trials without a result, then print the table and report missing results."""
     from vitcli.cli import clusters
     from vitcli.runner.study.page import publish
-    from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.plan import current_states, plan_study
 
     study, root, names = request.study, request.root, request.names
     saved = saved_trials(request.save, options)
@@ -244,10 +244,11 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     if request.engine is Engine.local or not work.trials:
         states = train(work, options, request.save)
     elif request.engine is Engine.slurm:
-        clusters.print_script(work, options)
+        clusters.print_script(root, study.threads, options)
         return
     else:
-        states = clusters.train_on_ray(work, options, request.gpus)
+        clusters.train_on_ray(root, study.threads, options, request.gpus)
+        states = current_states(work)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants) and {*study.file_seeds} <= {*study.seeds}
     say(f"making the {'table, figures and report' if whole else 'table'} ...")

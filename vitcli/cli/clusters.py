@@ -1,6 +1,6 @@
-"""`--engine`: several drivers train one study on a cluster.
+"""`--engine`: several drivers train one study or search on a cluster.
 
-A driver is the same command without ``--engine``. The drivers share the study's folder, where the
+A driver is the same command without ``--engine``. The drivers share one folder, where the
 lock of each trial lets one of them train it. The state of a trial comes from its folder, never from
 the scheduler.
 """
@@ -24,8 +24,7 @@ from vitcli.runner.engines.local import MAX_ATTEMPTS
 from vitcli.runner.errors import PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.overview.progress import Watcher
-from vitcli.runner.run.record import TrialState
-from vitcli.runner.study.plan import Options, StudyWork, current_states, states_without_result
+from vitcli.runner.study.plan import Options
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.train.signals import StopFlag
 
@@ -72,19 +71,19 @@ def make_logs(root: Path) -> Path:
     return logs
 
 
-def print_script(work: StudyWork, options: Options) -> None:
+def print_script(root: Path, threads: int, options: Options) -> None:
     """Print a script for sbatch, an array of jobs with a driver each."""
     text = SCRIPT.format(
-        name=work.root.resolve().name,
+        name=root.resolve().name,
         count=options.jobs,
-        cores=work.study.threads,
-        logs=shlex.quote(str(make_logs(work.root))),
+        cores=threads,
+        logs=shlex.quote(str(make_logs(root))),
         folder=shlex.quote(str(Path.cwd())),
-        command=shlex.join(python_command("-m", "vitcli", *driver_words(work.root))),
+        command=shlex.join(python_command("-m", "vitcli", *driver_words(root))),
     )
     emit_exactly(text, nl=False)
     say("submit  pipe this script into sbatch, with its options: | sbatch --time 2h --gpus 1")
-    say(f"next    vitcli runs watch {shlex.quote(str(work.root))}")
+    say(f"next    vitcli runs watch {shlex.quote(str(root))}")
 
 
 def drive(words: Sequence[str], folder: str, log: str) -> str:
@@ -105,8 +104,8 @@ def drive(words: Sequence[str], folder: str, log: str) -> str:
     return ""
 
 
-def train_on_ray(work: StudyWork, options: Options, gpus: float | None) -> dict[str, TrialState]:
-    """Train the trials of a plan with drivers on a Ray cluster; return all states.
+def train_on_ray(root: Path, threads: int, options: Options, gpus: float | None) -> None:
+    """Train the trials of a folder with drivers on a Ray cluster.
 
     The cluster is that of RAY_ADDRESS or of this machine; without one, Ray starts here.
     """
@@ -121,30 +120,26 @@ def train_on_ray(work: StudyWork, options: Options, gpus: float | None) -> dict[
         ) from error
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        cores = work.study.threads
         if gpus is None:
             gpus = float(options.device != "cpu" and any(node.get("GPU") for node in nodes))
-        count = min(options.jobs or 1, room(nodes, cores, gpus))
+        count = min(options.jobs or 1, room(nodes, threads, gpus))
         say(f"Ray: {quantity(len(nodes), 'machine')}, {quantity(count, 'driver')}")
-        logs = [make_logs(work.root) / f"ray{number}.txt" for number in range(count)]
+        logs = [make_logs(root) / f"ray{number}.txt" for number in range(count)]
         for log in logs:
             log.write_bytes(b"")
         as_task = ray.remote(
-            num_cpus=cores, num_gpus=gpus, max_retries=MAX_ATTEMPTS - 1, max_calls=1
+            num_cpus=threads, num_gpus=gpus, max_retries=MAX_ATTEMPTS - 1, max_calls=1
         )
         task = as_task(drive)
-        words = driver_words(work.root)
+        words = driver_words(root)
         with StopFlag() as stop:
             tasks = [task.remote(words, os.getcwd(), str(log)) for log in logs]
-            wait_for(tasks, stop, work.root)
+            wait_for(tasks, stop, root)
     finally:
         ray.shutdown()
-    states = current_states(work)
-    left = len(states_without_result(states))
-    if stop.number and left:
-        done = f"{len(states) - left} of {quantity(len(states), 'trial')} done"
+    if stop.number:
+        done = summary(Watcher(root).read())
         raise StoppedError(f"stopped; {done}. Continue: {options.command}", stop.number)
-    return states
 
 
 def room(nodes: Sequence[Mapping[str, float]], cores: int, gpus: float) -> int:

@@ -205,7 +205,7 @@ def schema(json: Json = False) -> None:
       vitcli experiments schema
     """
     from vitcli.runner.experiment.schema import schema as file_schema
-    from vitcli.runner.search.space import SearchFile
+    from vitcli.runner.search.definition import SearchFile
     from vitcli.runner.study.definition import StudyFields
 
     emit_json(file_schema(StudyFields, SearchFile))

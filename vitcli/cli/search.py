@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_exactly, emit_json, line_width, say
-from vitcli.cli.engines import check_folders, takes_options
+from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude
 from vitcli.runner.text import duration, quantity
 
@@ -43,6 +43,8 @@ def search(
     sets: Sets = None,
     *,
     options: "Options",
+    engine: Place = Engine.local,
+    gpus: Gpus = None,
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
@@ -62,12 +64,14 @@ def search(
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.files import make_output_folder, require_utf8
+    from vitcli.runner.files import make_output_folder
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search
 
     exclude({"--dry-run": dry_run, "--status": status})
     check_folders(output, None)
+    if not (dry_run or status):
+        check_engine(engine, options.jobs, gpus)
     chosen = load_search(name, parse_sets(sets))
     if chosen.note:
         say(f"note: {chosen.note}")
@@ -75,47 +79,59 @@ def search(
         raise ConfigError(
             "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
         )
+    from vitcli.cli import clusters
+    from vitcli.runner.search.result import make_document
     from vitcli.runner.search.trials import Trials
+    from vitcli.runner.study.page import refuse_foreign_files
 
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     root = output or RUNS / chosen.name
+    refuse_foreign_files(root)
     if dry_run:
         show_plan(chosen, options, as_json=json)
     elif status:
-        trials = Trials(chosen, root, options, writes=False)
-        if not trials.asked():
-            raise ConfigError(f"{root}: no trial was begun yet; leave out --status")
-        from vitcli.runner.search.result import make_document
-
-        show_result(make_document(trials), as_json=json)
+        doc = make_document(Trials(chosen, root, options, writes=False))
+        show_result(doc, as_json=json)
+    elif engine is Engine.slurm:
+        clusters.print_script(root, chosen.threads, options)
     else:
-        require_utf8(root)
         make_output_folder(root)
-        run(Trials(chosen, root, options), as_json=json)
+        if engine is Engine.ray:
+            clusters.train_on_ray(root, chosen.threads, options, gpus)
+        trials = Trials(chosen, root, options)
+        if engine is Engine.local:
+            train(trials)
+        finish(trials, as_json=json)
 
 
-def run(trials: "Trials", *, as_json: bool) -> None:
-    """Train, write the files of the result, print it, and name the study that tests the best."""
+def train(trials: "Trials") -> None:
+    """Train the trials of a search and show their progress."""
     from vitcli.cli.trials import display
-    from vitcli.runner.search.result import make_document, write_confirmation
     from vitcli.runner.search.run import run_search
-    from vitcli.runner.study.page import publish
     from vitcli.runner.study.plan import worker_count
 
-    chosen, options = trials.search, trials.options
+    chosen = trials.search
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
     left = max(0, chosen.num_trials - len(trials.asked()) + len(trials.pending()))
-    count = worker_count(chosen.threads, options)
-    try:
-        with display(left, count, chosen.base.task.row, "val") as screen:
-            run_search(trials, screen.show)
-    finally:
-        if trials.asked():
-            doc = make_document(trials)
-            publish(doc, trials.root)
+    count = worker_count(chosen.threads, trials.options)
+    with display(left, count, chosen.base.task.row, "val") as screen:
+        run_search(trials, screen.show)
+
+
+def finish(trials: "Trials", *, as_json: bool) -> None:
+    """Write the files of the result, print it, and name the study that tests the best."""
+    from vitcli.runner.errors import PartlyError
+    from vitcli.runner.search.result import make_document, write_confirmation
+    from vitcli.runner.study.page import publish
+
+    doc = make_document(trials)
+    publish(doc, trials.root)
     show_result(doc, as_json=as_json)
     say(f"report  {trials.root / 'report.html'}")
     say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
+    if left := trials.pending():
+        trials_left = quantity(len(left), "trial")
+        raise PartlyError(f"no result of {trials_left}; try again: {trials.options.command}")
 
 
 def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
@@ -127,7 +143,7 @@ def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
     count = worker_count(chosen.threads, options)
     default = Experiment(chosen.name, chosen.base, chosen.path)
     seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
-    space = {field: values.text for field, values in chosen.space.parameters.items()}
+    space = {field: values.text for field, values in chosen.fields.space.items()}
     if as_json:
         facts = {"sampler": chosen.fields.sampler, "trials": chosen.num_trials, "at_once": count}
         emit_json({"search": chosen.name, "space": space, **facts, "seconds": seconds})

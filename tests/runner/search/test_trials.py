@@ -1,11 +1,11 @@
 """A search asks, trains and tells: each configuration once, whatever kills it in between."""
 
 import os
-import shutil
+from typing import Any
 
 import pytest
 
-from tests.runner.search.made_up import (
+from tests.runner.search.conftest import (
     ROOT,
     Engine,
     make_trials,
@@ -16,17 +16,15 @@ from tests.runner.search.made_up import (
     write_search,
 )
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.errors import ConfigError, InputError, PartlyError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.search.result import make_document, write_confirmation
-from vitcli.runner.search.run import SearchDrive, skipped
+from vitcli.runner.search.run import SearchDrive
 from vitcli.runner.search.trials import EXCLUDED, INVALID, JOURNAL, REPEATED
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.page import html, publish
-from vitcli.runner.study.remove import find_removal, remove
 from vitcli.runner.study.table import build, read_document, render
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.events import EpochDone, TrialEvent
 
 
 def begin(number: int) -> list[str]:
@@ -35,42 +33,40 @@ def begin(number: int) -> list[str]:
     return [trials.next_folder() or "" for _ in range(number)]
 
 
-def behave(monkeypatch, state: str, depth: int) -> None:
-    """Let the trainings of models of a depth end in a state."""
+def behave(state: str, *depths: int) -> None:
+    """Let the trainings of models of some depths end in a state; the others finish."""
 
-    def end(spec) -> str:
-        return state if spec.model.depth == depth else "finished"
+    def end(spec: Any) -> str:
+        return state if spec.model.depth in depths else "finished"
 
-    monkeypatch.setattr(Engine, "behave", staticmethod(end))
+    Engine.behave = staticmethod(end)
 
 
 @pytest.mark.parametrize("fields", [{"sampler": "grid", "trials": "null"}, {"trials": "500"}])
 def test_a_small_space_is_used_up_after_a_kill_and_failures(made, fields):
     write_search(space="{model.depth: [1, 2, 3], model.num_heads: [1, 2, 5]}", **fields)
     (killed,) = begin(1)
-    failures = [2]
-
-    def end(spec) -> str:
-        return "failed" if spec.model.depth == 2 and failures and failures.pop() else "finished"
-
-    Engine.behave = staticmethod(end)
+    behave("failed", 2)
     trials = search_all()
-    assert len(trials.asked()) == 6, "the failed point was asked for again"
+    failed = trials.pending()
+    assert len(failed) == 2
     assert killed in trials.asked()
-    assert skipped(trials)[INVALID] >= 3
-    count = len(Engine.trained)
-    assert points(search_all()) == points(trials)
-    assert len(Engine.trained) == count, "the second call trains nothing"
+    assert trials.skipped()[INVALID] >= 3
+    behave("finished")
+    Engine.trained.clear()
+    trials = search_all()
+    assert Engine.trained == failed, "the next call tries failed trials again, and nothing else"
+    assert (len(trials.asked()), trials.pending()) == (6, [])
 
 
 def test_rules_are_applied_before_a_training_and_do_not_use_up_trials(made):
     exclude = "[{model.depth: [1, 2], model.num_heads: 2}]"
     write_search(rules=f"{{max_parameters: 6400, exclude: {exclude}}}", trials="500")
     trials = search_all()
-    assert max(trials.parameters[folder] for folder in trials.asked()) == 6400
+    assert max(read_plan(ROOT)["parameters"].values()) == 6400
     tried = [trial.params for trial in trials.asked().values()]
     assert not [p for p in tried if p["model.num_heads"] == 2 and p["model.depth"] < 3]
-    assert skipped(trials).keys() >= {EXCLUDED, INVALID, "more than 6,400 parameters"}
+    assert trials.skipped().keys() >= {EXCLUDED, INVALID, "more than 6,400 parameters"}
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "evolution"])
@@ -97,7 +93,7 @@ def test_after_a_kill_results_count_and_unfinished_trials_come_first(made):
     trials = search_all()
     assert Engine.trained[:2] == [begun, waiting]
     assert len(trials.asked()) == len(Engine.trained) + 1 == 6
-    assert {*skipped(trials)} <= {INVALID, REPEATED}
+    assert {*trials.skipped()} <= {INVALID, REPEATED}
 
 
 def test_pruned_trials_stay_so_even_without_the_journal(made):
@@ -114,36 +110,14 @@ def test_pruned_trials_stay_so_even_without_the_journal(made):
     assert len(Engine.trained) == count
 
 
-def test_a_trial_is_pruned_to_its_own_last_epoch(made):
-    write_search(space="{train.epochs: [4, 5]}", pruning="median", trials="2")
-    (folder,) = begin(1)
-    trials = make_trials()
-    drive = SearchDrive(trials, None, ignore_message)
-    for epoch in range(1, 6):
-        event = EpochDone(record={"epoch": epoch, "step": epoch, "val_accuracy": 0.5})
-        assert not drive.gives_up(TrialEvent(folder, event))
-    trial = trials.asked()[folder]
-    assert [*trial.intermediate_values] == [*range(1, trial.params["train.epochs"])]
-
-
-def test_a_diverged_trial_counts_and_a_failed_one_does_not(made, monkeypatch):
-    behave(monkeypatch, "diverged", 1)
-    trials = search_all(trials=12)
-    doc = make_document(trials)
-    assert doc.searched.states["diverged"] > 0
-    assert sum(doc.searched.states.values()) == len(Engine.trained) == 12
-    assert doc.rows[0].changes["model.depth"] > 1
-    behave(monkeypatch, "failed", 2)
-    trials = search_all(ROOT / "other", trials=12)
-    assert len(trials.asked()) == 12
-    assert not [t for t in trials.asked().values() if t.params["model.depth"] == 2]
-
-
-def test_three_failed_trials_in_a_row_stop_the_search(made, monkeypatch):
-    monkeypatch.setattr(Engine, "behave", staticmethod(lambda spec: "failed"))
-    with pytest.raises(PartlyError):
-        search_all()
-    assert len(Engine.trained) == 3
+def test_three_failed_trials_in_a_row_stop_a_search_but_not_for_good(made):
+    behave("failed", 1, 2, 3, 4)
+    failed = search_all().pending()
+    assert len(Engine.trained) == len(failed) == 3
+    behave("finished")
+    trials = search_all()
+    assert {*Engine.trained[-3:]} == {*failed}, "new points come before what failed"
+    assert (len(trials.asked()), trials.pending()) == (6, [])
 
 
 def test_two_drivers_share_one_search(made):
@@ -158,45 +132,34 @@ def test_two_drivers_share_one_search(made):
 
 
 def test_folders_that_no_search_can_continue_are_refused(made):
-    ROOT.mkdir(parents=True)
-    commit_json(ROOT / "plan.json", {"study": "made", "storage_id": "1", "trials": {}})
-    with pytest.raises(ConfigError, match=r"before vitcli 1\.1"):
-        make_trials()
-    shutil.rmtree(ROOT)
     search_all()
     text = (ROOT / JOURNAL).read_text()
     (ROOT / JOURNAL).write_text(text.replace("{", "x", 1))
     with pytest.raises(InputError, match="delete it"):
         make_trials()
-    (ROOT / JOURNAL).unlink()
-    make_trials()
-    (ROOT / Engine.trained[0] / "metrics.jsonl").write_text("{")
-    with pytest.raises(InputError, match=Engine.trained[0]):
-        search_all()
+    commit_json(ROOT / "plan.json", {"study": "made", "storage_id": "1", "trials": {}})
+    with pytest.raises(ConfigError, match=r"before vitcli 1\.1"):
+        make_trials()
 
 
-def test_the_document_is_that_of_a_study_with_the_best_first(made, monkeypatch):
+def test_the_document_is_that_of_a_study_with_the_best_first(made):
     write_search(trials="500", rules="{max_parameters: 15000}")
-    behave(monkeypatch, "diverged", 4)
+    behave("diverged", 4)
     trials = search_all()
     doc = make_document(trials)
     scores = [row.validation_score for row in doc.rows]
-    assert scores[0] == max(score(trials._trial(folder).spec) for folder in trials.asked())
-    known = [value for value in scores if value is not None]
-    assert known == sorted(known, reverse=True)
-    assert scores[len(known) :] == [None] * doc.searched.states["diverged"]
+    specs = [trials.search.spec(trial.params) for trial in trials.asked().values()]
+    assert scores[0] == max(map(score, specs))
+    assert scores == sorted(scores, key=lambda value: -(value or 0))
+    assert scores.count(None) == doc.searched.states["diverged"]
     for row in doc.front:
         better = [r for r in doc.rows if (r.validation_score or 0) >= row.validation_score]
         assert not [r for r in better if r is not row and r.parameters < row.parameters]
-    stars = [line[4] for line in build(doc).rows].count("*")
-    assert stars == len(doc.front) > 1
+    assert [line[4] for line in build(doc).rows].count("*") == len(doc.front) > 1
     assert read_document(render(doc, "json")) == doc
     assert "test_" not in html(doc, {})
     publish(doc, ROOT)
     assert (ROOT / "figures/pareto.png").is_file()
-    write_confirmation(trials, doc)
-    assert remove([find_removal("made")]) == []
-    assert not ROOT.exists()
 
 
 def test_the_confirmation_tests_the_best_with_fresh_seeds_unless_it_is_the_default(made):

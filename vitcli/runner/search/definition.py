@@ -1,13 +1,16 @@
 """Search files: an experiment, and a space around it. No torch and no Optuna."""
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
@@ -21,34 +24,135 @@ from vitcli.runner.experiment.config import (
     with_code,
 )
 from vitcli.runner.experiment.places import Places, in_files, on_command_line
-from vitcli.runner.experiment.problems import describe, field_names
-from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.problems import KINDS, describe, field_names
+from vitcli.runner.experiment.purpose import Purpose, read_purpose
+from vitcli.runner.experiment.seeds import MAX_SEED
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import sha256
-from vitcli.runner.search.space import (
-    Choices,
-    Parameter,
-    Point,
-    Range,
-    SearchFields,
-    Space,
-    point_key,
-)
 from vitcli.runner.text import did_you_mean
 
 KEY = "search"
 """The field of a file that makes it a search."""
 MAX_GRID = 20_000
 """Most points of a grid."""
-FIXED = (
-    "seed",
-    "task.name",
-    "train.init",
-    *(f"data.{name}" for name in ("name", "val_split", "folds", "resize", "labels", "class_names")),
-    *(f"data.{name}" for name in ("skip_bad", "allow_leaks", "corrections", "fit", "group")),
-)
-"""Fields that no search varies: the seed, where a training begins, the images, and the task, whose
-headline number is compared."""
+FIXED = ("seed", "task.name", "train.init", "pretrain", "data.")
+"""Beginnings of the fields that no search varies, except for ``data.augment``."""
+
+Point = dict[str, Any]
+"""Dotted field -> value."""
+
+
+class Values(Spec):
+    """The values that a field may take: a list of choices, or the numbers between two ends."""
+
+    choices: list[Any] | None = None
+    """Numbers, texts, true, false or null. A list without a name stands for them."""
+    low: float | int | None = None
+    """Smallest value. Two integers make a range of integers."""
+    high: float | int | None = None
+    """Largest value."""
+    step: float | int | None = Field(None, gt=0)
+    """Distance between two values; unset takes every number, or every integer between integers."""
+    log: bool = False
+    """Draw on a logarithmic scale, as for a learning rate."""
+
+    @property
+    def text(self) -> str:
+        if self.choices is not None:
+            return ", ".join(c if isinstance(c, str) else json.dumps(c) for c in self.choices)
+        step = f" in steps of {self.step:g}" if self.step else ""
+        return f"{self.low:g} to {self.high:g}{step}{' (log)' if self.log else ''}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_choices(cls, raw: Any) -> Any:
+        return raw if isinstance(raw, Mapping) else {"choices": raw}
+
+    @model_validator(mode="after")
+    def _check(self) -> "Values":
+        low, high, step = self.low, self.high, self.step
+        if self.choices is not None:
+            is_nested = any(isinstance(choice, list | dict) for choice in self.choices)
+            if is_nested or not 2 <= len(set(self.choices)) == len(self.choices):
+                raise ValueError("give two or more different numbers, texts, true, false or null")
+        elif low is None or high is None:
+            raise ValueError("give a list of choices, or {low: 1, high: 4}")
+        elif low >= high or (self.log and (low <= 0 or step)) or low + (step or 0) > high:
+            raise ValueError("low must be a step below high; log needs low above 0 and no step")
+        elif isinstance(low, int) and isinstance(high, int) and isinstance(step, float):
+            raise ValueError("step must be an integer, as low and high are")
+        return self
+
+
+class RuleFields(Spec):
+    """Which configurations are valid, besides the rules that the fields themselves have."""
+
+    max_parameters: int | None = Field(None, ge=1)
+    """Number of parameters, at most; unset allows any."""
+    exclude: list[dict[str, Any]] = Field(default_factory=list)
+    """Combinations to leave out: dotted field -> value, or list of values. A configuration is left
+    out if all fields of one entry match."""
+
+    def excludes(self, point: Point) -> bool:
+        return any(
+            all(
+                point[field] in (wanted if isinstance(wanted, list) else [wanted])
+                for field, wanted in pattern.items()
+            )
+            for pattern in self.exclude
+        )
+
+
+class SearchFields(Spec):
+    """Fields of a search file under ``search``."""
+
+    space: dict[str, Values] = Field(min_length=1)
+    """Dotted field -> list of choices, or a range: ``{low: 1.0e-4, high: 1.0e-2, log: true}``."""
+    rules: RuleFields = RuleFields()
+    """Limits, and combinations to leave out. A point that breaks a rule does not count as a
+    trial."""
+    sampler: Literal["random", "grid", "tpe", "evolution"] = "tpe"
+    """``grid`` takes every configuration once; ``evolution`` is regularised (ageing) evolution."""
+    population: int = Field(10, ge=2, le=10_000)
+    """Size of the population of ``evolution``."""
+    sample_size: int = Field(5, ge=1, le=10_000)
+    """Number of members of the population of which ``evolution`` mutates the best."""
+    trials: int | None = Field(None, ge=1, le=100_000)
+    """Number of configurations to train; unset trains all configurations of a grid."""
+    pruning: Literal["none", "median"] = "none"
+    """Stop trials early whose score is below the median of the others at the same epoch."""
+    seed: int = Field(0, ge=0, le=MAX_SEED)
+    """Random seed of the sampler."""
+    threads: int = Field(1, ge=1, le=256)
+    """CPU threads of each trial."""
+
+    @property
+    def size(self) -> float:
+        """Return the number of points, valid or not; infinity if a field has a range."""
+        return math.prod(len(v.choices) if v.choices else math.inf for v in self.space.values())
+
+    def points(self) -> Iterator[Point]:
+        """Yield every point, the last field fastest. Every field must have choices."""
+        for values in product(*(values.choices or () for values in self.space.values())):
+            yield dict(zip(self.space, values, strict=True))
+
+    @model_validator(mode="after")
+    def _check(self) -> "SearchFields":
+        for field in {field for pattern in self.rules.exclude for field in pattern}:
+            if field not in self.space:
+                raise ValueError(f"rules.exclude: {field!r} is not in the space")
+        if self.sampler == "grid" and self.size > MAX_GRID:
+            raise ValueError(f"sampler: a grid takes lists of choices, {MAX_GRID:,} points at most")
+        if self.sampler != "grid" and self.trials is None:
+            raise ValueError("trials: set the number of configurations to train")
+        return self
+
+
+class SearchFile(Spec):
+    """Fields of a search file that an experiment file does not have."""
+
+    search: SearchFields | None = None
+    """Space, rules and budget of a search; unset is no search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +161,15 @@ class Search:
 
     name: str
     path: Path
-    question: str
-    hypothesis: str
+    purpose: Purpose
     raw: Mapping[str, Any]
     """The fields of the experiment, before they were checked."""
     base: ExperimentSpec
-    space: Space
     fields: SearchFields
     places: Places
     typed: Mapping[str, Any]
     """The dotted fields that the command line changed."""
-    note: str = ""
+    note: str
     """What the user should know about the changes of the command line; empty if nothing."""
 
     @property
@@ -76,7 +178,7 @@ class Search:
 
     @property
     def num_trials(self) -> int:
-        return self.fields.trials or int(self.space.size)
+        return self.fields.trials or int(self.fields.size)
 
     def spec(self, point: Point) -> ExperimentSpec:
         """Return the configuration of a point."""
@@ -86,10 +188,9 @@ class Search:
         """Return a name that changes with everything that makes earlier scores incomparable or
         earlier points unknown. The sampler, its seed and the number of trials may change.
         """
-        space = {field: repr(parameter) for field, parameter in self.space.parameters.items()}
-        rules = self.fields.rules.model_dump(mode="json")
-        facts = {"base": config_hash(self.base), "seed": self.base.seed, "space": space}
-        return f"{self.name}-{sha256(point_key(facts | {'rules': rules}).encode())[:8]}"
+        facts = self.fields.model_dump(mode="json", include={"space", "rules"})
+        facts |= {"base": config_hash(self.base), "seed": self.base.seed}
+        return f"{self.name}-{sha256(point_key(facts).encode())[:8]}"
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
@@ -98,41 +199,48 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     path = find_experiment(name)
     document = read_mapping(path)
     documents = with_bases(document, path)
-    (raw, note), places = typed_over(with_code(documents), changes), in_files(documents)
-    if changes:
-        places = Places([*on_command_line(changes, {}).sources, *places.sources], places.otherwise)
+    raw, note = typed_over(with_code(documents), changes)
+    written = in_files(documents)
+    places = Places([*on_command_line(changes, {}).sources, *written.sources], written.otherwise)
     if "variants" in raw:
         raise ConfigError(f"{path}: a study, not a search; run it: vitcli ablate {name}")
     if KEY not in raw:
         raise ConfigError(f"{path}: an experiment without 'search'; train it: vitcli train {name}")
     fields = _check_fields(raw.pop(KEY), places)
-    base, purpose = with_teacher(check(raw, places)), read_purpose(document)
-    search = Search(
+    base = with_teacher(check(raw, places))
+    for field in fields.space:
+        if field not in field_names(raw=raw) or not _may_vary(field):
+            known = filter(_may_vary, field_names(raw=raw, only_chosen=True))
+            where = f"{places.where((KEY, 'space', field))}: search.space"
+            raise ConfigError(f"{where}: cannot vary {field!r}{did_you_mean(field, known)}")
+    problems = {
+        "data.val_split": (not base.data.val_split, "a search needs a validation split"),
+        "pretrain": (base.pretrain, "a search trains from scratch"),
+        "train.init": (base.train.init, "a search trains from scratch"),
+        "task.headline": (base.task.row != TASKS[base.task.name], "a search compares the accuracy"),
+    }
+    for field, (is_wrong, problem) in problems.items():
+        if is_wrong:
+            raise ConfigError(f"{places.where(tuple(field.split('.')))}: {field}: {problem}")
+    return Search(
         name=path.stem,
         path=path,
-        question=purpose.question,
-        hypothesis=purpose.hypothesis,
+        purpose=read_purpose(document),
         raw=raw,
         base=base,
-        space=Space({f: _parameter(f, value, places) for f, value in fields.space.items()}),
         fields=fields,
         places=places,
         typed=changes,
         note=note,
     )
-    _refuse_fields(search)
-    _refuse_settings(search)
-    return search
 
 
 def _check_fields(raw: Any, places: Places) -> SearchFields:
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{places.where((KEY,))}: search: should be a mapping with 'space'")
     try:
         return SearchFields.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        loc = (KEY, *first["loc"])
+        loc = (KEY, *(part for part in first["loc"] if part not in KINDS))
         problem = describe(loc, first["type"], first)
         if first["type"] == "extra_forbidden":
             hint = did_you_mean(str(loc[-1]), SearchFields.model_fields)
@@ -140,71 +248,10 @@ def _check_fields(raw: Any, places: Places) -> SearchFields:
         raise ConfigError(f"{places.where(loc)}: {problem}") from error
 
 
-def _parameter(field: str, value: Any, places: Places) -> Parameter:
-    where = f"{places.where((KEY, 'space', field))}: search.space: {field}"
-    if isinstance(value, list):
-        is_repeated = any(choice in value[:i] for i, choice in enumerate(value))
-        is_nested = any(isinstance(choice, list | dict) for choice in value)
-        if len(value) < 2 or is_repeated or is_nested:
-            what = "give two or more different numbers, texts, true, false or null"
-            raise ConfigError(f"{where}: {what}")
-        return Choices(tuple(value))
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: give a list of choices, or {{low: 1, high: 4}}")
-    try:
-        return Range.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        loc = tuple(part for part in first["loc"] if part not in ("int", "float"))
-        raise ConfigError(f"{where}: {describe(loc, first['type'], first)}") from error
-
-
-def _refuse_fields(search: Search) -> None:
-    """Refuse fields of the space and of the rules that the experiment does not have."""
-    known = field_names(raw=search.raw)
-    chosen = field_names(raw=search.raw, only_chosen=True)
-    for field in search.space.parameters:
-        where = f"{search.places.where((KEY, 'space', field))}: search.space"
-        if field not in known:
-            hint = did_you_mean(field, filter(_may_vary, chosen))
-            raise ConfigError(f"{where}: unknown field {field!r}{hint}")
-        if not _may_vary(field):
-            raise ConfigError(f"{where}: a search cannot vary {field!r}")
-    for i, pattern in enumerate(search.fields.rules.exclude):
-        where = f"{search.places.where((KEY, 'rules', 'exclude', i))}: search.rules.exclude"
-        for field in pattern.keys() - search.space.parameters.keys():
-            hint = did_you_mean(field, search.space.parameters)
-            raise ConfigError(f"{where}: {field!r} is not in the space{hint}")
-
-
 def _may_vary(field: str) -> bool:
-    return field not in FIXED and not field.startswith("pretrain")
+    return field.startswith("data.augment") or not field.startswith(FIXED)
 
 
-def _refuse_settings(search: Search) -> None:
-    """Refuse settings that do not fit each other."""
-    fields, base = search.fields, search.base
-    is_grid = fields.sampler == "grid"
-    problems = {
-        "data.val_split: a search needs a validation split; set data.val_split": (
-            not base.data.val_split
-        ),
-        "pretrain: a search trains from scratch; remove pretrain": base.pretrain,
-        "task.headline: a search compares the accuracy; remove task.headline": (
-            base.task.row != TASKS[base.task.name]
-        ),
-        "train.init: a search trains from scratch; remove train.init": base.train.init,
-        f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
-            is_grid and search.space.size > MAX_GRID
-        ),
-        "search.trials: set the number of configurations to train": (
-            not is_grid and fields.trials is None
-        ),
-        f"search.sample_size: must not be above search.population ({fields.population})": (
-            fields.sampler == "evolution" and fields.sample_size > fields.population
-        ),
-    }
-    for problem, is_wrong in problems.items():
-        if is_wrong:
-            field = problem.partition(":")[0]
-            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {problem}")
+def point_key(point: Any) -> str:
+    """Return a text that is equal for equal points only."""
+    return json.dumps(point, sort_keys=True)

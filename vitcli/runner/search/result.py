@@ -8,44 +8,43 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, override, typed_changes, typed_name
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
-from vitcli.runner.search.run import skipped
 from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, Variant
 from vitcli.runner.study.result import MIN_PAIRS, PRUNED, Searched, StudyResult, VariantResult
 from vitcli.runner.text import portable
 
-DEFAULT, BEST = "default", "best"
-"""The variants of the study that confirms a search."""
 NUM_SEEDS = 6
-"""Number of seeds of that study: two variants need six for a p-value."""
+"""Number of seeds of the study that confirms: two variants need six for a p-value."""
 
 
 def make_document(trials: Trials) -> StudyResult:
     """Return the document of a search as its folder has it now; the best trial is its first row."""
     search, asked = trials.search, trials.asked()
+    if not asked:
+        reasons = "; ".join(f"{rule} ({count:,})" for rule, count in trials.skipped().items())
+        where = search.places.where(("search", "space"))
+        raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
     states = {folder: trials.state(folder) for folder in asked}
-    names = tuple(folder.partition("/")[0] for folder in asked)
-    points = [dict(trial.params) for trial in asked.values()]
     variants = tuple(
-        Variant(name=name, changes=point, settings=(({}, search.spec(point)),))
-        for name, point in zip(names, points, strict=True)
+        Variant(name=trial.variant, changes=trial.setting, settings=(({}, trial.spec),))
+        for trial in (trials.trial(dict(question.params)) for question in asked.values())
     )
     seeds = (search.base.seed,)
     study = Study(
         name=search.name,
         path=search.path,
-        question=search.question,
-        hypothesis=search.hypothesis,
+        question=search.purpose.question,
+        hypothesis=search.purpose.hypothesis,
         seeds=seeds,
         threads=search.threads,
         tune={},
-        variants=(Variant(name=DEFAULT, changes={}, settings=(({}, search.base),)), *variants),
+        variants=(Variant(name="default", changes={}, settings=(({}, search.base),)), *variants),
         reference=None,
         file_seeds=seeds,
         planned_seeds=MIN_PAIRS,
     )
-    doc = read_results(study, trials.root, names, states=states)
+    doc = read_results(study, trials.root, [v.name for v in variants], states=states)
     words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
     kinds = (PRUNED if s.reason.startswith(PRUNED) else s.state for s in states.values())
     searched = Searched(
@@ -53,8 +52,8 @@ def make_document(trials: Trials) -> StudyResult:
         seed=search.fields.seed,
         pruning=search.fields.pruning,
         num_trials=search.num_trials,
-        space={field: values.text for field, values in search.space.parameters.items()},
-        skipped=skipped(trials),
+        space={field: values.text for field, values in search.fields.space.items()},
+        skipped=trials.skipped(),
         states=dict(sorted(Counter(kinds).items())),
     )
     return doc.replace(
@@ -82,7 +81,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
     The command is empty if no trial is better than the default.
     """
     search, options = trials.search, trials.options
-    point = {field: doc.rows[0].changes[field] for field in search.space.parameters}
+    point = {field: doc.rows[0].changes[field] for field in search.fields.space}
     if doc.rows[0].validation_score is None or search.spec(point) == search.base:
         return ""
     fields = override(search.raw, {"data.val_split": 0})
@@ -95,7 +94,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
         **{name: value for name, value in fields.items() if name != "seed"},
         "seeds": [seed for seed in range(10, 17) if seed != search.base.seed][:NUM_SEEDS],
         "threads": search.threads,
-        "variants": {DEFAULT: {}, BEST: point},
+        "variants": {"default": {}, "best": point},
     }
     path = trials.root / f"{search.name}-confirm.yaml"
     commit(path, dump(study).encode())

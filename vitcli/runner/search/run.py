@@ -1,18 +1,17 @@
 """A search from its first to its last training."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import join_drivers, other_drivers
 from vitcli.runner.engines.local import Setup
-from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import is_in_use
-from vitcli.runner.search.trials import RULE, Trials
+from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.plan import worker_count
+from vitcli.runner.study.result import PRUNED
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Ended, EpochDone, TrialEvent
+from vitcli.runner.train.events import EpochDone, TrialEvent
 
 MAX_FAILURES = 3
 """Number of failed trials in a row after which the search stops."""
@@ -34,10 +33,11 @@ class SearchDrive(Drive):
 
     def first(self, driver: int) -> list[str]:
         """Return the trials to begin with: those of killed drivers, and new ones."""
-        pending = self.trials.pending()
+        folders = [folder for folder in self.trials.pending() if not self.trials.settle(folder)]
         if other_drivers(self.root, own=driver):
-            pending = [folder for folder in pending if not is_in_use(RunDir(self.root / folder))]
-        folders = [folder for folder in pending if not self.trials.settle(folder)]
+            folders = [folder for folder in folders if not is_in_use(RunDir(self.root / folder))]
+        # Trials that failed in an earlier call come last, so that they stop no search for good.
+        folders = [folder for folder in folders if self.trials.state(folder).state != "failed"]
         self._begun.update(folders)
         while len(folders) < (self.setup.count or 1) and (more := self.more()):
             folders.extend(more)
@@ -52,15 +52,12 @@ class SearchDrive(Drive):
         return folders
 
     def end(self, found: TrialEvent) -> None:
-        event, folder = found.event, found.folder
-        assert isinstance(event, Ended)
-        trial = self.trials.asked().get(folder)
-        if trial is None or trial.state.is_finished():  # another driver has told its end
-            return
-        if event.state == "failed":
-            self.trials.fail(folder, event.reason)
-        elif not self.trials.settle(folder) and folder in self._pruned:
-            self.trials.prune(folder, self._pruned[folder])
+        folder = found.folder
+        if not self.trials.settle(folder) and folder in self._pruned:
+            run = RunDir(self.root / folder)
+            reason = f"{PRUNED} after epoch {self._pruned[folder]}"
+            run.set_status("interrupted", run.last_step(), reason)
+            self.trials.settle(folder)
 
     def gives_up(self, found: TrialEvent) -> bool:
         event, folder = found.event, found.folder
@@ -69,7 +66,7 @@ class SearchDrive(Drive):
             return False
         score = event.record.get(f"val_{search.base.task.row.headline.name}")
         epoch = event.record["epoch"]
-        if score is not None and self.trials.report(folder, epoch, score):
+        if score is not None and self.trials.is_hopeless(folder, epoch, score):
             self._pruned[folder] = epoch
         return folder in self._pruned
 
@@ -89,23 +86,7 @@ def run_search(trials: Trials, on_event: Callable[[TrialEvent], None]) -> None:
         )
         drive = SearchDrive(trials, setup, on_event)
         drive.run(drive.first(driver))
-    asked = trials.asked()
-    text = f"{len(asked) - len(trials.pending())} of {quantity(search.num_trials, 'trial')} done"
-    text = f"{text}. Continue: {options.command}"
     if drive.is_stopped():
-        raise drive.stopped_error(text)
-    if drive.has_failed:
-        reason = drive.failures[-1]
-        raise PartlyError(f"{MAX_FAILURES} trials failed one after the other ({reason}); {text}")
-    if not asked:
-        rules = skipped(trials)
-        reasons = "; ".join(f"{rule} ({count:,})" for rule, count in rules.items())
-        where = search.places.where(("search", "space"))
-        raise ConfigError(f"{where}: search.space: no valid point was found: {reasons}")
-
-
-def skipped(trials: Trials) -> dict[str, int]:
-    """Return rule -> number of points that broke it, so that they were not trained."""
-    every = trials.study.get_trials(deepcopy=False)
-    rules = Counter(trial.user_attrs[RULE] for trial in every if RULE in trial.user_attrs)
-    return dict(sorted(rules.items()))
+        done = len(trials.asked()) - len(trials.pending())
+        total = quantity(search.num_trials, "trial")
+        raise drive.stopped_error(f"{done} of {total} done. Continue: {options.command}")

@@ -18,25 +18,23 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.runner.search.space import Choices, Parameter, SearchFields, Space
+from vitcli.runner.search.definition import SearchFields, Values
 
 Distributions = dict[str, BaseDistribution]
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-STARTUP_TRIALS = 10
-"""Number of random trials before TPE models the scores."""
 
 
-def distributions(space: Space) -> Distributions:
-    return {field: _distribution(value) for field, value in space.parameters.items()}
+def distributions(fields: SearchFields) -> Distributions:
+    return {field: _distribution(values) for field, values in fields.space.items()}
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
-    if isinstance(parameter, Choices):
-        return CategoricalDistribution(parameter.values)
-    if parameter.is_integer:
-        step = int(parameter.step or 1)
-        return IntDistribution(int(parameter.low), int(parameter.high), parameter.log, step)
-    return FloatDistribution(parameter.low, parameter.high, parameter.log, parameter.step)
+def _distribution(values: Values) -> BaseDistribution:
+    low, high, step = values.low, values.high, values.step
+    if low is None or high is None:
+        return CategoricalDistribution(values.choices or ())
+    if isinstance(low, int) and isinstance(high, int):
+        return IntDistribution(low, high, values.log, int(step or 1))
+    return FloatDistribution(low, high, values.log, step)
 
 
 def make_sampler(
@@ -51,7 +49,7 @@ def make_sampler(
     if fields.sampler == "evolution" and not is_stuck:
         return EvolutionSampler(space, fields.population, fields.sample_size, seed)
     if fields.sampler == "tpe" and not is_stuck:
-        return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+        return TPESampler(seed=seed)
     return RandomSampler(seed=seed)
 
 
@@ -87,12 +85,12 @@ class EvolutionSampler(RandomSampler):
         members = sorted(done, key=lambda member: (member.datetime_complete, member.number))
         if len(members) < self._population:
             return point
-        places = self._draws.choice(self._population, size=self._sample_size, replace=False)
+        size = min(self._sample_size, self._population)
+        places = self._draws.choice(self._population, size=size, replace=False)
         sign = 1 if study.direction == StudyDirection.MAXIMIZE else -1
         sample = [members[-self._population :][place] for place in places]
         parent = max(sample, key=lambda member: sign * (member.value or 0.0)).params
-        free = [name for name, values in search_space.items() if not values.single()]
-        name = free[int(self._draws.integers(len(free)))]
+        name = [*search_space][int(self._draws.integers(len(search_space)))]
         while point[name] == parent[name]:
             point[name] = draw(name)
         return parent | {name: point[name]}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import find_experiment, load_experiment
 from vitcli.runner.experiment.listing import kind_of
@@ -25,29 +25,27 @@ class Validation:
 
 
 def validate(name: str) -> Validation:
-    """Check the fields of a file, and build its models if the sizes are known."""
+    """Check the fields of a file, and build its models."""
     try:
-        parameters, detail = _check(name, kind_of(find_experiment(name)))
-    except ConfigError as error:
+        kind = kind_of(find_experiment(name))
+        if kind == "study":
+            study = load_study(name)
+            sizes = model_sizes(study)
+            parameters = sizes[study.baseline.name]
+            counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
+            size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
+            detail = f"a study of {size}; parameters: {counts}"
+        elif kind == "search":
+            search = load_search(name)
+            parameters = model_size(search.base)
+            size = f"{len(search.fields.space)} fields, {quantity(search.num_trials, 'trial')}"
+            detail = f"a search over {size}; base: {parameters:,} parameters"
+        else:
+            load_experiment(name)
+            parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
+            detail = f"{parameters:,} parameters"
+    except InputError as error:  # such as pictures that are on another machine
+        return Validation(name=name, ok=True, detail=f"the model was not built: {error}")
+    except UserError as error:
         return Validation(name=name, ok=False, detail=str(error))
-    except InputError as error:
-        detail = f"the fields are valid; the model was not built: {error}"
-        return Validation(name=name, ok=True, detail=detail)
     return Validation(name=name, ok=True, detail=detail, parameters=parameters)
-
-
-def _check(name: str, kind: str) -> tuple[int, str]:
-    if kind == "study":
-        study = load_study(name)
-        sizes = model_sizes(study)
-        counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
-        size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
-        return sizes[study.baseline.name], f"a study of {size}; parameters: {counts}"
-    if kind == "search":
-        search = load_search(name)
-        parameters, fields = model_size(search.base), len(search.space.parameters)
-        size = f"{quantity(fields, 'field')}, {quantity(search.num_trials, 'trial')}"
-        return parameters, f"a search over {size}; base: {parameters:,} parameters"
-    load_experiment(name)
-    parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
-    return parameters, f"{parameters:,} parameters"

@@ -41,6 +41,9 @@ CAPTIONS = {
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
 
+TITLE = b"with vitcli</title>"
+
+
 def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) -> list[Path]:
     """Write the files of results that vitcli did not train; never into the folder of a study."""
     if (folder / PLAN).exists():
@@ -54,13 +57,18 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
 
 
 def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(CAPTIONS)) -> None:
-    """Refuse a folder in which ``publish`` would replace files that vitcli did not write."""
+    """Refuse a folder in which ``publish`` would replace files that vitcli did not write.
+
+    A document alone proves nothing: a person may have saved what ``--json`` prints.
+    """
     if (folder / PLAN).exists():
         return
     there = [path for path in _files(folder, figures) if os.path.lexists(path)]
     try:
         if there:
             read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
+            if TITLE not in read_bounded(folder / "report.html", MAX_JSON):
+                raise ValueError("a page of another program")
     except (OSError, ValueError, UserError) as error:
         problem = "vitcli did not write this file; choose another folder"
         raise ConfigError(f"{there[0]}: {problem}") from error
