@@ -1,6 +1,5 @@
 """One's own pictures in class folders: which folders count, and what is read of them."""
 
-import errno
 import os
 import threading
 import unicodedata
@@ -15,7 +14,6 @@ from torchvision.transforms.functional import to_pil_image
 
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import cache as arrays_cache
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.data.folder import list_folder, picture_files
@@ -58,58 +56,6 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     (root / "train").rename(tmp_path / "flat")
     messages = [""]
     assert load(tmp_path / "flat", messages).data_hash == data.data_hash
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_a_reading_that_was_cut_off_goes_on_there(root, monkeypatch, cache, changed):
-    (root / "train" / "cat" / "20-1.png").write_text("hello")
-    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", 0.0)
-    decode, seen = picture_reader.decode, list[str]()
-
-    def record(content, name, *options):
-        seen.append(name)
-        if len(seen) == 8:
-            raise KeyboardInterrupt
-        return decode(content, name, *options)
-
-    monkeypatch.setattr(picture_reader, "decode", record)
-    with pytest.raises(KeyboardInterrupt):
-        load(root, skip_bad=True)
-    first = seen.copy()
-    if changed:
-        Image.new("RGB", (20, 20)).save(root / "train" / "dog" / "20-0.png")
-    data = load(root, messages := [""], skip_bad=True)
-    assert any("7 of 20 were read before" in text for text in messages) != changed
-    assert len(seen) - len(first) == (20 if changed else 13)
-    assert any("20-1.png: text" in text for text in messages)
-    places = [each for each in cache.rglob("*") if each.is_file()]
-    assert not [each for each in places if each.suffix == ".part"]
-    for each in places:
-        each.unlink()
-    assert load(root, skip_bad=True).data_hash == data.data_hash
-
-
-def test_what_was_read_before_goes_to_its_own_rows(root, monkeypatch, cache):
-    """A part that could not be written is missing between two others."""
-    wanted = load(root).data_hash
-    [each.unlink() for each in cache.rglob("*") if each.is_file()]
-    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", 0.0)
-    commit, written = arrays_cache.commit, list[Path]()
-
-    def full_disk(path, content):
-        written.append(path)
-        if len(written) == 3:
-            raise OSError(errno.ENOSPC, "no space left on device")
-        if len(written) == 8:
-            raise KeyboardInterrupt
-        commit(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(arrays_cache, "commit", full_disk)
-        with pytest.raises(KeyboardInterrupt):
-            load(root)
-    assert load(root, messages := [""]).data_hash == wanted
-    assert any("2 of 20 were read before" in text for text in messages)
 
 
 def test_pictures_that_look_alike_stay_on_one_side(here):
