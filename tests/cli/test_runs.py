@@ -100,6 +100,16 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert (measures["epochs"], measures["parameters"]) == ([8, 3], [140618, None])
 
 
+def test_rm_leaves_a_run_with_a_folder_in_place_of_a_file():
+    run = make_run(0)
+    (run.path / "result.json").rename(run.path / "old.json")
+    (run.path / "result.json").mkdir()
+    (run.path / "result.json/mine").touch()
+    said(4, "runs", "rm", run.name, "--yes")
+    assert (run.path / "result.json/mine").exists()
+    assert (run.path / "config.yaml").exists()
+
+
 def test_rm_removes_the_run_and_the_folders_it_leaves_empty():
     make_run(0)
     make_run(1)
