@@ -64,7 +64,6 @@ SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 
 
 def _write_message(text: str) -> None:
-    """Write a message to stderr."""
     sys.stderr.write(f"{printable(text)}\n")
 
 

@@ -267,7 +267,6 @@ def markdown_grid(
 
 
 def escape_markdown(text: str) -> str:
-    """Return text on one line in which Markdown sees no markup."""
     text = ascii_signs(_one_line(text))
     # Markdown sees no markup in an underscore inside a word, nor in brackets without an address
     # behind them. A backslash there would break addresses.

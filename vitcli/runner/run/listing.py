@@ -168,7 +168,6 @@ def origin(spec: ExperimentSpec | None, meta: dict[str, Any]) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text of meta.json; None for a value of another type."""
     return value if isinstance(value, str) else None
 
 

@@ -89,7 +89,6 @@ class RankNotes:
         return bool(self._get("end"))
 
     def _wait(self, key: str) -> Any:
-        """Return a note as soon as it is there."""
         signalled = None
         while (value := self._get(key)) is None:
             if end := self._get("end"):

@@ -71,7 +71,6 @@ class HeadEffects:
 
 
 def _known(errors: np.ndarray) -> list[list[float | None]]:
-    """Return errors as lists, with None for an unknown error."""
     return [[each if np.isfinite(each) else None for each in row] for row in errors.tolist()]
 
 

@@ -169,7 +169,6 @@ def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
 
 
 def _colours() -> np.ndarray:
-    """Return the colour map in 256 steps, (256, 3)."""
     return (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
 
 
