@@ -201,3 +201,13 @@ def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
     (make_run(7).path / "metrics.jsonl").write_text("{\n")
     assert "seed7/metrics.jsonl:1: not a record" in said(code, *EXPORT)
     assert Path("table/runs.csv").exists() == bool(healthy)
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "curves.csv"])
+def test_an_export_replaces_what_it_wrote_and_no_table_of_a_person(name):
+    make_run(0)
+    for _ in range(2):
+        assert vitcli(*EXPORT)[0] == 0
+    (Path("table") / name).write_text("name,grade\nanna,1\n")
+    assert vitcli(*EXPORT)[0] == 2
+    assert (Path("table") / name).read_text() == "name,grade\nanna,1\n"

@@ -18,7 +18,7 @@ from typing import Any
 
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.files import commit, make_folder, make_output_folder
+from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import shown_state
@@ -29,6 +29,8 @@ from vitcli.runner.text import one_line, portable_fields, printable, without_fol
 Listener = Callable[[Any], None]
 END_SECONDS = 5.0
 """Time that a tracker gets to send the last numbers, after the training has ended."""
+FIRST_COLUMNS = b"run,experiment,", b"run,step,"
+"""How the two CSV files begin."""
 MAX_WAITING = 1000
 """Number of epochs that may wait for a slow tracker."""
 
@@ -113,6 +115,8 @@ def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
     rows: list[list[Any]] = [[*columns], *([row.get(name) for name in columns] for row in table)]
     make_output_folder(folder)
     files = {folder / "runs.csv": rows, folder / "curves.csv": curves}
+    for path in files:
+        require_replaceable(path, lambda content: content.startswith(FIRST_COLUMNS), "table")
     for path, lines in files.items():
         commit(path, to_csv([_cell(value) for value in line] for line in lines).encode())
     return list(files)
