@@ -64,11 +64,12 @@ def test_output_replaces_neither_its_input_nor_a_file_of_a_person(results, file)
     assert before == {path: path.read_bytes() for path in results.parent.iterdir()}
 
 
-def test_a_document_alone_does_not_show_that_the_other_files_are_ours(results):
+@pytest.mark.parametrize("file", ["table.tex", "report.html"])
+def test_a_document_alone_does_not_show_that_the_other_files_are_ours(results, file):
     Path("results.json").write_text(printed("table", "results.csv", "--json"))
-    Path("table.tex").write_text("mine")
+    Path(file).write_text("mine")
     said(2, "table", "results.csv", "-o", ".")
-    assert Path("table.tex").read_text() == "mine"
+    assert Path(file).read_text() == "mine"
 
 
 def test_output_replaces_what_it_wrote(results):

@@ -15,7 +15,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from tests.cli.commands import document, printed, said
+from tests.cli.commands import document, printed, said, vitcli
 from tests.conftest import TINY, draw_pictures
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
@@ -141,6 +141,15 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, cop
     assert not Path("gone").exists()
     words = ("cifar10-pocket", "--what", "curves", "--data-dir", "nowhere")
     assert "cifar10 is not in nowhere" in said(3, "visualize", run, *words)
+
+
+def test_a_page_of_somebody_else_is_not_replaced(run):
+    page = Path("figures/index.html")
+    for content, code in (("mine", 2), (": figures of the model</title>", 0)):
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(content)
+        assert vitcli("visualize", run, "--what", "filters")[0] == code
+        assert (page.read_text() == content) == (code == 2)
 
 
 def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
