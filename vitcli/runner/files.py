@@ -310,6 +310,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def readable_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file; {} if it is missing or damaged."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return {}
+
+
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:
     """Return whether ``to_hashed_json`` wrote these bytes; true for values without a hash."""
     values = {name: each for name, each in value.items() if name != "sha256"}

@@ -8,13 +8,14 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
 from vitcli.runner.experiment.listing import base_spec
 from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import last_measures
+from vitcli.runner.files import readable_json
+from vitcli.runner.run.record import RunRecord
 
 MEASURES = (
     "test_accuracy",
@@ -52,15 +53,14 @@ def task_measures(row: TaskRow) -> list[str]:
     return [name for name in names if name not in MEASURES]
 
 
-def compare_runs(one: RunDir, other: RunDir) -> Comparison:
+def compare_runs(one: RunRecord, other: RunRecord) -> Comparison:
     """Compare the configurations, environments and measures of two runs."""
-    facts = [run.read("meta.json") for run in (one, other)]
-    measures = [last_measures(run) for run in (one, other)]
-    own = [name for run in (one, other) for name in task_measures(run.spec().task.row)]
+    own = [name for run in (one, other) for name in task_measures(run.task)]
+    facts = _pairs([one.meta, other.meta], FACTS)
     return Comparison(
-        config=differences(one.spec(), other.spec()),
-        facts={k: (a, b) for k, (a, b) in _pairs(facts, FACTS).items() if a != b},
-        measures=_pairs(measures, tuple(dict.fromkeys([*own, *MEASURES]))),
+        config=differences(one.spec, other.spec),
+        facts={name: (a, b) for name, (a, b) in facts.items() if a != b},
+        measures=_pairs([one.numbers, other.numbers], tuple(dict.fromkeys([*own, *MEASURES]))),
     )
 
 
@@ -73,20 +73,21 @@ HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
 """Fields that a list of runs shows anyway, or that follow from others."""
 
 
-def differing_fields(
-    spec: ExperimentSpec, meta: dict[str, Any], references: dict[str, ExperimentSpec]
-) -> dict[str, Any]:
+def differing_fields(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
     """Return the fields in which a run differs from its experiment: dotted field -> value.
 
     ``references`` holds the spec that each experiment's runs are compared with. A missing one is
     added: the experiment's file, or the first run if there is no such file.
     """
-    name = meta.get("experiment")
-    if not isinstance(name, str):
+    try:
+        spec, name = run.spec, run.experiment
+    except ConfigError:
+        return {}
+    if name is None:
         return {}
     if name not in references:
         references[name] = base_spec(name) or spec
-    found = differences(with_data_defaults(references[name], spec, meta), spec)
+    found = differences(with_data_defaults(references[name], spec, run.meta), spec)
     foreign = {f"model.{name}" for name in type(references[name].model).model_fields}
     foreign -= {f"model.{name}" for name in type(spec.model).model_fields}
     return {
@@ -96,25 +97,27 @@ def differing_fields(
     }
 
 
-def compared_settings(run: RunDir, spec: ExperimentSpec) -> dict[str, Any]:
+def compared_settings(run: RunRecord) -> dict[str, Any]:
     """Return the settings by which runs are compared: dotted field -> value.
 
     They are the names of experiment and variant, the data set, the seed, and each field that
     differs from the experiment, or between the trials of a study.
     """
-    meta = run.read("meta.json")
-    names = {name: meta.get(name) for name in ("experiment", "variant")}
-    settings = {"data.name": spec.data.name, "seed": spec.seed}
-    changed = varying_fields(run) if meta.get("variant") else differing_fields(spec, meta, {})
-    return names | settings | changed
+    settings = {
+        "experiment": run.experiment,
+        "variant": run.variant,
+        "data.name": run.data,
+        "seed": run.seed,
+    }
+    return settings | (varying_fields(run) if run.variant else differing_fields(run, {}))
 
 
-def varying_fields(run: RunDir) -> dict[str, Any]:
+def varying_fields(run: RunRecord) -> dict[str, Any]:
     """Return the fields of a trial that the plan of its study varies: dotted field -> value."""
-    path = run.path.resolve()
+    path = run.folder.path.resolve()
     for root in path.parents[:3]:
         with suppress(KeyError, TypeError, AttributeError, ValueError):  # no plan, or another one
-            trials = RunDir(root).read("plan.json")["trials"]
+            trials = readable_json(root / "plan.json")["trials"]
             own = trials[str(path.relative_to(root))]
             variants = {(each["variant"], str(each["setting"])): each for each in trials.values()}
             configs = [flatten(each["config"]) for each in variants.values()]

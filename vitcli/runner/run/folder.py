@@ -4,15 +4,14 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import filelock
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import metric_of
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
@@ -24,13 +23,12 @@ from vitcli.runner.files import (
     errors_name,
     file_lock,
     make_folder,
-    parse_strict_json,
     read_bounded,
-    read_json,
     require_that_it_stays,
     require_utf8,
     sha256,
     temporary_files_of,
+    to_hashed_json,
     write_only_while_same,
 )
 from vitcli.runner.text import did_you_mean, printable, shorten
@@ -42,14 +40,16 @@ BUNDLED = PACKAGE / "pretrained"
 """The folder of the bundled models: run folders that are only read."""
 DEFAULT_RUN = Path("train/seed0")
 """The run of an unchanged experiment, below the folder of the experiment."""
+CONFIG, META, RESULT = "config.yaml", "meta.json", "result.json"
+STATUS, METRICS = "status.json", "metrics.jsonl"
 FILES = (
-    "result.json",
-    "status.json",
-    "metrics.jsonl",
-    "meta.json",
+    RESULT,
+    STATUS,
+    METRICS,
+    META,
     "predictions.npz",
     "review.html",
-    "config.yaml",
+    CONFIG,
 )
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
@@ -59,19 +59,14 @@ CHECKPOINT_FILES = (MANIFEST, TENSORS, "weights.safetensors")
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 """Suffixes of weights files."""
 YAML = (".yaml", ".yml")
-MAX_METRICS = 1 << 30
-"""Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
-RESULT_TEXTS = ("precision", "kernels", "lost_events", "sha256")
-RESULT_COUNTS = ("parameters", "epochs", "steps", "step", "stopped_at", "num_test")
-MAX_SECONDS = 1e10
-RESULT_COSTS = ("seconds", "per_second", "flops")
 REPLACED = "replaced_config_sha256"
 """Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGED = "it differs from that of the training"
-State = Literal["running", "interrupted", "finished", "diverged", "failed"]
-RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
+Status = Literal["running", "interrupted", "finished", "diverged", "failed"]
+"""State in status.json."""
+RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
 
 
@@ -176,18 +171,6 @@ class RunDir:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
         return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
 
-    def has_changed_config(self) -> bool:
-        """Return whether config.yaml is not that of the training; old runs do not record it."""
-        meta, now = self.read("meta.json"), self.config_sha256()
-        return meta.get("config_sha256") not in (None, now) and meta.get(REPLACED) != now
-
-    def trained_spec(self) -> ExperimentSpec:
-        """Read config.yaml, and refuse a file that is not that of the training."""
-        spec = self.spec()
-        if self.has_changed_config():
-            raise InputError(f"{self.path / 'config.yaml'}: {CHANGED}")
-        return spec
-
     def last_step(self) -> int:
         """Return the step of the newest checkpoint; 0 if there is none."""
         return max(steps(self.checkpoints), default=0)
@@ -207,70 +190,49 @@ class RunDir:
             _parsed_before[before, after] = spec
         return spec.model_copy(update={"seed": int(seed)})
 
-    def status(self) -> dict[str, Any]:
-        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed.
-
-        Without it, a result with a hash counts, since it is written after everything else.
-        """
-        status = self.read("status.json")
-        if status.get("state") in get_args(State) and is_possible("step", status.get("step")):
-            return {"reason": "", **status}
-        if "sha256" in self.read("result.json"):
-            return {"state": "finished", "step": self.last_step(), "reason": ""}
-        return {"state": "failed", "step": 0, "reason": "unknown"}
-
     def set_status(
-        self, state: State, step: int, reason: str = "", reached: Mapping[str, Any] | None = None
+        self, state: Status, step: int, reason: str = "", reached: Mapping[str, Any] | None = None
     ) -> None:
         """Write status.json; ``reached`` are the numbers of a training stopped before its end."""
         status = {"state": state, "step": step, "reason": reason}
-        commit_json(self.path / "status.json", status | ({"reached": reached} if reached else {}))
+        commit_json(self.path / STATUS, status | ({"reached": reached} if reached else {}))
+
+    # temporary: until every caller reads the record
+    def status(self) -> dict[str, Any]:
+        from vitcli.runner.run.record import read_record
+
+        record = read_record(self)
+        return {"state": record.status, "step": record.step, "reason": record.reason}
 
     def reached(self) -> dict[str, Any]:
-        """Return the numbers of a training that ``--stop-after`` stopped, until it continues.
+        from vitcli.runner.run.record import read_record
 
-        They are named as in result.json. Any other run has none.
-        """
-        reached = self.status().get("reached")
-        return reached if isinstance(reached, dict) and not impossible_value(reached) else {}
+        return read_record(self).reached
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return the content of a JSON file; {} if the file is missing or damaged.
+        from vitcli.runner.files import readable_json
+        from vitcli.runner.run.record import read_record
 
-        A file that contains its own hash, such as result.json, is damaged if it was changed.
-        """
-        try:
-            return self.read_result() if name == "result.json" else read_json(self.path / name)
-        except (OSError, ValueError):
-            return {}
-
-    def read_result(self) -> dict[str, Any]:
-        """Return the content of result.json."""
-        result = read_json(self.path / "result.json")
-        if "sha256" not in result and self._has_hashed_result():
-            raise ValueError("it does not match its hash")
-        if problem := impossible_value(result):
-            raise ValueError(problem)
-        return result
-
-    def _has_hashed_result(self) -> bool:
-        """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
-        version = re.match(r"(\d+)\.(\d+)", str(self.read("meta.json").get("vitcli")))
-        return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
+        return read_record(self).result if name == RESULT else readable_json(self.path / name)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the records of metrics.jsonl; an incomplete last line is ignored."""
-        path = self.path / "metrics.jsonl"
-        try:
-            return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from error
+        from vitcli.runner.run.record import read_record
 
-    def set_metrics(self, records: list[dict[str, Any]]) -> None:
+        return read_record(self).metrics
+
+    def set_meta(self, meta: Mapping[str, Any]) -> None:
+        commit_json(self.path / META, meta)
+
+    def set_result(self, result: dict[str, Any]) -> None:
+        commit(self.path / RESULT, to_hashed_json(result))
+
+    def delete_result(self) -> None:
+        """Let the run be unfinished again."""
+        (self.path / RESULT).unlink(missing_ok=True)
+
+    def set_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        commit(self.path / "metrics.jsonl", text.encode())
+        commit(self.path / METRICS, text.encode())
 
     @contextmanager
     def lock(self, timeout: float = 0.5) -> Iterator[None]:
@@ -278,31 +240,23 @@ class RunDir:
         with hold_folder(self.path, "another process is using this run", timeout):
             yield
 
+    def is_in_use(self) -> bool:
+        """Return whether a process holds the lock. Creates no lock file."""
+        if not (self.path / LOCK).exists():
+            return False
+        try:
+            with self.lock(timeout=0):
+                return False
+        except InUseError:
+            return True
+        except OSError:  # a read-only copy: no process can train in it
+            return False
+
 
 def _parsed(path: Path) -> ExperimentSpec:
     document = read_mapping(path)
     copies = path.parent / own_code.FOLDER
     return check(document.data, document, is_stored=True, copies=copies)
-
-
-def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
-    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored."""
-    lines = text.split("\n")[:-1]
-    records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
-    if len(records) == len(lines):
-        return records
-    number = next((i for i, line in enumerate(lines, start=1) if len(_parse_records(line)) != 1), 0)
-    raise InputError(f"{path}:{number}: not a record")
-
-
-def _parse_records(text: str) -> list[dict[str, Any]]:
-    """Return the records in JSON with commas in between; none if one of them is not a record."""
-    try:
-        records: list[Any] = parse_strict_json(f"[{text}]")
-    except ValueError:
-        return []
-    is_sound = all(isinstance(r, dict) and type(r.get("step")) is int for r in records)
-    return records if is_sound else []
 
 
 @contextmanager
@@ -335,36 +289,6 @@ def temporary_files(run: Path) -> list[Path]:
         step / name for step in step_folders(run / "checkpoints") for name in CHECKPOINT_FILES
     ]
     return [path for file in files for path in temporary_files_of(file)]
-
-
-def impossible_value(result: Mapping[str, Any]) -> str:
-    """Return which value of a result no training has; empty if there is none."""
-    wrong = (name for name, value in result.items() if not is_possible(name, value))
-    return next((f"its {name} is {shorten(str(result[name]), MAX_ECHO)}" for name in wrong), "")
-
-
-def is_possible(name: str, value: Any) -> bool:
-    """Return whether a result can have this value; of names that are not known, any."""
-    if name in RESULT_TEXTS:
-        return isinstance(value, str)
-    if name in RESULT_COUNTS:
-        return type(value) is int and 0 <= value < 2**63
-    metric = metric_of(name)
-    if not (metric or name.endswith(RESULT_COSTS)):
-        return True
-    if value is None:
-        return name != "train_seconds"
-    limit = MAX_SECONDS if name.endswith("_seconds") else 1e300
-    is_number = isinstance(value, int | float) and type(value) is not bool and abs(value) < limit
-    return is_number and (metric.is_possible(value) if metric else value >= 0)
-
-
-def headline_key(result: Mapping[str, Any], name: str) -> str:
-    """Return the key in result.json of the number that a run is judged by.
-
-    A run of a search measures no test image, so that it is judged by its validation split.
-    """
-    return f"{'val' if result.get('num_test') == 0 else 'test'}_{name}"
 
 
 def step_folders(checkpoints: Path) -> list[Path]:
@@ -432,7 +356,7 @@ def list_runs(folder: Path = RUNS) -> list[RunDir]:
 
 def _changed_at(run: RunDir) -> float:
     try:
-        return os.stat(run.path / "status.json").st_mtime
+        return os.stat(run.path / STATUS).st_mtime
     except OSError:
         return 0.0
 

@@ -1,77 +1,82 @@
-"""The records of a run: meta.json, result.json and metrics.jsonl, written and read. No torch."""
+"""RunRecord: what the files of a run say. Only ``read_record`` opens these files. No torch.
 
+A file may be damaged, edited or written by another version. What cannot be used is named in
+``problems``, and the run is then ``damaged``; everything else is read.
+"""
+
+import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
-from vitcli.core.spec import ExperimentSpec, Spec
-from vitcli.core.spec.base import AcceptsList, as_tuple
-from vitcli.core.spec.task import TaskRow
-from vitcli.runner.errors import InputError
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash
-from vitcli.runner.files import open_regular
-from vitcli.runner.run.folder import FILES, MAX_SECONDS, RunDir, is_possible
-from vitcli.runner.text import quantity
+from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json
+from vitcli.runner.run.folder import (
+    CHANGED,
+    CONFIG,
+    FILES,
+    META,
+    METRICS,
+    REPLACED,
+    RESULT,
+    RESULT_STATES,
+    STATUS,
+    RunDir,
+    Status,
+    find_run,
+)
+from vitcli.runner.text import quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
-    from vitcli.runner.run.predictions import PerImage
+    from vitcli.core.models.image_model import ImageModel
+    from vitcli.runner.run.predictions import Predictions
 
-State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
-"""Of a trial. Only ``finished`` trials have numbers; they and ``diverged`` ones have a result."""
+State = Literal[
+    "finished", "diverged", "failed", "interrupted", "running", "damaged", "stale", "missing"
+]
+"""Of a run. A trial of a study is ``missing`` before it begins, and ``stale`` if its folder holds
+another training."""
 MAX_EPOCH = 10**9
+MAX_METRICS = 1 << 30
+"""Largest size of metrics.jsonl in bytes."""
+MAX_ECHO = 100
+MAX_SECONDS = 1e10
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
-
-
-def as_pairs(value: Any) -> Any:
-    """Return a list of lists as a tuple of tuples; return other values unchanged."""
-    return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
-
-
-class Numbers(Spec):
-    """A record with fields for the numbers of most tasks, and room for other numbers."""
-
-    measured: dict[str, float] = Field(default_factory=dict)
-    """Numbers of a task that have no field of their own; omitted from files if empty."""
-
-    def number(self, name: str) -> float | None:
-        """Return a number by its name in result.json; None if it is not known."""
-        found = self.measured.get(name)
-        return getattr(self, name, None) if found is None else found
-
-    @model_serializer(mode="wrap")
-    def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if not data.get("measured"):
-            data.pop("measured", None)
-        return data
-
-
-def assign_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Return numbers as keyword arguments of a record: in their own fields, or in ``measured``."""
-    own = {name: value for name, value in numbers.items() if name in kind.model_fields}
-    others = {name: value for name, value in numbers.items() if name not in own}
-    return own | ({"measured": others} if others else {})
-
+UNREADABLE = "cannot be read"
+TEXTS = ("precision", "kernels", "lost_events", "sha256")
+COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
+COST_ENDINGS = ("seconds", "per_second", "flops")
+COSTS = (
+    *("train_flops", "pretrain_flops", "pretrain_seconds"),
+    *("teacher_flops", "teacher_train_flops"),
+)
+"""Numbers of result.json that are not the task's, and that a trial may lack."""
+MAIN_NUMBERS = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
+"""Numbers with a key of their own in a document of a study; the others are below ``measured``."""
+SAVED_NUMBERS = (
+    *("test_accuracy", "test_loss", "train_loss", "val_accuracy", "train_seconds"),
+    *("images_per_second", "parameters", "forward_flops", "num_test", "precision", "kernels"),
+)
+"""Keys of ``result`` in a saved trial; the others are below ``measured``."""
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Measured = Annotated[float, Field(ge=-1e39, le=1e39)]
-"""A number of a task or a cost. fp32 holds no larger one."""
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Session(BaseModel):
@@ -80,8 +85,10 @@ class Session(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     started: str | None = None
+    """Time of the start in UTC."""
     vitcli: str | None = None
     commit: str | None = None
+    """Commit of the code; None if it ran from an installed package."""
     dirty: bool | None = None
     torch: str | None = None
     device: str = "cpu"
@@ -92,92 +99,577 @@ class Session(BaseModel):
     kernels: str | None = None
 
 
-class Meta(Session):
-    """The fields of meta.json that a study reads."""
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="ignore"))
+class RunRecord:
+    """A run, read from its folder, from a saved trial, or from the document of a study.
 
-    config_hash: str | None = None
-    seed: int | None = None
-    data_hash: str | None = None
-    num_train: int | None = None
-    parameters: Count | None = None
-    init_sha256: str | None = None
-    """Of the weights of ``train.init``; None in older runs."""
-    teacher_sha256: str | None = None
-    """Of the weights of ``task.teacher``; None in older runs."""
-    pretrained: dict[str, Any] | None = None
-    teacher: dict[str, Any] | None = None
-    typed: list[str] = Field(default_factory=list)
-    inexact: list[str] = Field(default_factory=list)
-    sessions: list[Session] = Field(default_factory=list)
-
-
-class Result(Numbers):
-    """The fields of result.json that a study reads. A diverged trial has the parameters alone."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    measured: dict[str, Measured] = Field(default_factory=dict)
-    test_accuracy: Share | None = None
-    test_loss: Measured | None = None
-    train_loss: Measured | None = None
-    val_accuracy: Share | None = None
-    train_seconds: Seconds | None = None
-    images_per_second: Measured | None = Field(None, ge=0)
-    parameters: Count | None = None
-    forward_flops: Count | None = None
-    num_test: Count | None = None
-    precision: str | None = None
-    kernels: str | None = None
-
-
-class Record(Spec):
-    """The files of a finished or diverged trial, as far as a study reads them."""
-
-    state: Literal["finished", "diverged"]
-    reason: str = ""
-    config_hash: str
-    seed: Count
-    data_hash: str = ""
-    num_train: Count | None = None
-    epochs: Count
-    """Number of epochs that were trained."""
-    curve: Annotated[tuple[tuple[Count, float], ...], BeforeValidator(as_pairs)] = ()
-    """(epoch, accuracy), on the validation split if there is one."""
-    result: Result
-    sessions: Annotated[tuple[Session, ...], Field(min_length=1), AcceptsList]
-    """The first session began the training."""
-    is_inexact: bool = False
-    init_sha256: str | None = None
-    """Of the weights of ``train.init``; omitted from files if not known."""
-    teacher_sha256: str | None = None
-    """Of the weights of ``task.teacher``; omitted from files if not known."""
-
-    @property
-    def precision(self) -> str | None:
-        """Return the precision of the training, also for a diverged trial without a result."""
-        return self.result.precision or self.sessions[0].precision
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialState:
-    """A trial's state, the reason for it, and the record if the trial has a result."""
+    The last two know less of it. ``vitcli.load_run`` and ``vitcli.runs`` return it.
+    """
 
     state: State
     reason: str = ""
-    record: Record | None = None
+    """Why it is in this state, in words."""
+    name: str = ""
+    """Name that commands accept, such as ``quickstart/train/seed0``."""
+    path: Path | None = None
+    """The run folder."""
+    step: Count = 0
+    """Number of steps at the last checkpoint."""
+    status: str = ""
+    """State in status.json, which says ``running`` also after a kill; empty if it is not known."""
+    problems: tuple[str, ...] = ()
+    """What is wrong in its files; each text begins with the name of a file."""
+
+    experiment: str | None = None
+    variant: str | None = None
+    seed: Count = 0
+    config_hash: str = ""
+    config: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The configuration as config.yaml states it. It is read without running own code."""
+    typed: list[str] = field(default_factory=list)
+    data: str | None = None
+    data_hash: str = ""
+    num_train: Count | None = None
+    num_val: Count | None = None
+    imported: str | None = None
+    """File of imported weights."""
+    timm: str | None = None
+    new_head: bool | None = None
+    """Whether the classifier of imported weights is untrained."""
+    config_sha256: str | None = None
+    init_sha256: str | None = None
+    """Of the weights of ``train.init``."""
+    teacher_sha256: str | None = None
+    """Of the weights of ``task.teacher``."""
+    pretrained: dict[str, Any] | None = None
+    teacher: dict[str, Any] | None = None
+    inexact: list[str] = field(default_factory=list)
+    """Why its bits differ from those of an uninterrupted run."""
+    sessions: tuple[Session, ...] = ()
+    """The processes that trained it; the first one began the training."""
+    meta: dict[str, Any] = field(default_factory=dict, repr=False)
+    """All of meta.json."""
+
+    epochs: Count = 0
+    """Number of epochs that were trained."""
+    curve: tuple[tuple[Count, float], ...] = field(default=(), repr=False)
+    """(epoch, headline number), on the validation split if there is one."""
+    metrics: SkipValidation[list[dict[str, Any]]] = field(default_factory=list, repr=False)
+    """One entry per epoch, oldest first, with ``step``, ``epoch``, ``train_loss``, ..."""
+    result: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Final numbers, such as ``test_accuracy`` (0 to 1), ``parameters`` and ``train_seconds``."""
+    reached: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The same numbers of a training that ``--stop-after`` stopped, until it continues."""
+
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Settings that differ from the experiment: dotted field -> value."""
     source: str = ""
-    """Folder of the saved trial with this record; empty for the trial's own folder."""
-    images: "PerImage | None" = field(default=None, compare=False)
-    """What the stored predictions of a finished trial say of each test image."""
-    predictions: str = field(default="", compare=False)
+    """Folder of saved trials that it is from; empty for a run folder."""
+    images: Any = field(default=None, compare=False, repr=False)
+    """PerImage: what the stored predictions of a finished trial say of each test image."""
+    stored_predictions: str = field(default="", compare=False, repr=False)
     """The file with these predictions and, after a colon, their folder in it."""
 
+    @property
+    def folder(self) -> RunDir:
+        if self.path is None:
+            raise InputError(f"seed {self.seed} of {self.variant!r} has no run folder here")
+        return RunDir(self.path)
 
-COSTS = (
-    *("train_flops", "pretrain_flops", "pretrain_seconds"),
-    *("teacher_flops", "teacher_train_flops"),
-)
-"""Numbers of result.json that are not the task's, and that a trial may lack."""
+    @cached_property
+    def spec(self) -> ExperimentSpec:
+        """The configuration, with fields such as ``spec.model.depth``.
+
+        Raises:
+            ConfigError: config.yaml cannot be read.
+        """
+        return self.folder.spec()
+
+    @property
+    def task(self) -> TaskRow:
+        """The task in config.yaml; the default task if the file does not say."""
+        task = self.config.get("task")
+        name = task.get("name") if isinstance(task, dict) else None
+        return TASKS[name if isinstance(name, str) else DEFAULT_TASK]
+
+    @property
+    def headline(self) -> Metric:
+        return self.task.headline
+
+    @property
+    def has_result(self) -> bool:
+        return self.state in RESULT_STATES
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """Final numbers, or those reached so far."""
+        found = self.result or self.reached or self._last_numbers()
+        known = {k: v for k, v in found.items() if k == "precision" or is_number(v)}
+        return {name: value for name, value in known.items() if is_possible(name, value)}
+
+    def _last_numbers(self) -> dict[str, Any]:
+        numbers: dict[str, Any] = {}
+        for record in self.metrics:
+            numbers |= {name: value for name, value in record.items() if value is not None}
+        if "epoch" in numbers:
+            numbers["epochs"] = numbers.pop("epoch")
+        return numbers
+
+    def number(self, name: str) -> float | None:
+        """Return a final number by its name in ``result``; None if it is not known."""
+        value = self.result.get(name)
+        return value if is_number(value) else None
+
+    @property
+    def test_score(self) -> float | None:
+        """The task's headline number on the test images."""
+        return self.numbers.get(f"test_{self.headline.name}")
+
+    @property
+    def val_score(self) -> float | None:
+        """The task's headline number on the validation images."""
+        return self.numbers.get(f"val_{self.headline.name}")
+
+    @property
+    def score(self) -> float | None:
+        """The number that the run is judged by; that of a search is of the validation split."""
+        return self.val_score if self.test_score is None else self.test_score
+
+    @property
+    def is_validation(self) -> bool:
+        return self.test_score is None and self.val_score is not None
+
+    @property
+    def parameters(self) -> int | None:
+        return self.numbers.get("parameters") or self._meta_count("parameters")
+
+    def _meta_count(self, name: str) -> int | None:
+        value = self.meta.get(name)
+        return value if type(value) is int and is_possible(name, value) else None
+
+    @property
+    def flops(self) -> float | None:
+        """Operations of the training, its pre-training and its teacher's own training."""
+        return whole_flops(self.numbers)
+
+    @property
+    def train_seconds(self) -> float | None:
+        return self.numbers.get("train_seconds")
+
+    @property
+    def images_per_second(self) -> float | None:
+        return self.numbers.get("images_per_second")
+
+    @property
+    def temperature(self) -> float | None:
+        """What the training ended with; divides the logits. None for a run without one."""
+        value = self.result.get("temperature")
+        return value if is_number(value) and value > 0 else None
+
+    @property
+    def precision(self) -> str | None:
+        """The precision of the training, also of a diverged trial without a result."""
+        return self.result.get("precision") or (
+            self.sessions[0].precision if self.sessions else None
+        )
+
+    @property
+    def kernels(self) -> str | None:
+        return self.result.get("kernels")
+
+    @property
+    def session(self) -> Session:
+        """The process that began the training."""
+        return self.sessions[0] if self.sessions else Session()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a part of the run was trained by other code than the run's commit."""
+        return any(s.dirty or s.commit != self.session.commit for s in self.sessions)
+
+    @property
+    def epochs_planned(self) -> int | None:
+        train = self.config.get("train")
+        epochs = train.get("epochs") if isinstance(train, dict) else None
+        return epochs if is_epoch(epochs) else None
+
+    @property
+    def started_from(self) -> str | None:
+        """The run whose weights the training began with, or the weights that were imported."""
+        if self.imported:
+            return f"timm:{self.timm}" if self.timm else self.imported
+        train = self.config.get("train")
+        init = train.get("init") if isinstance(train, dict) else None
+        return init if isinstance(init, str) else None
+
+    @property
+    def shown_settings(self) -> dict[str, Any]:
+        first = {"from": self.started_from} if self.started_from else {}
+        rest = {name: value for name, value in self.settings.items() if name != "train.init"}
+        return first | rest
+
+    @property
+    def predictions(self) -> "Predictions":
+        """The stored logits (N, K) and labels (N,) of the test images, as NumPy arrays."""
+        from vitcli.runner.run.predictions import read_predictions
+
+        return read_predictions(self.folder.path / "predictions.npz", self.state)
+
+    def model(self, device: str = "cpu", step: int | None = None) -> "ImageModel":
+        """Return the trained model in eval mode, as ``load_model`` does.
+
+        Args:
+            device: The device of the model: cpu, cuda, mps or auto.
+            step: The step of the checkpoint; by default the last.
+        """
+        from vitcli.runner.evaluate.weights import load_model
+
+        return load_model(self.folder, device, step)
+
+    def document(self) -> dict[str, Any]:
+        """Return a row of a list of runs as JSON values.
+
+        ``test_accuracy`` and ``val_accuracy`` are None for a run whose task does not measure
+        accuracy; ``test_<name>`` and ``val_<name>`` follow them.
+        """
+        return {
+            "name": self.name,
+            "path": None if self.path is None else str(self.path),
+            "state": self.state,
+            "reason": self.reason,
+            "experiment": self.experiment,
+            "variant": self.variant,
+            "started_from": self.started_from,
+            "data": self.data,
+            "started": self.session.started,
+            "epochs": self.epochs,
+            "epochs_planned": self.epochs_planned,
+            "test_accuracy": None,
+            f"test_{self.headline.name}": self.test_score,
+            "val_accuracy": None,
+            f"val_{self.headline.name}": self.val_score,
+            "parameters": self.parameters,
+            "flops": self.flops,
+            "train_seconds": self.train_seconds,
+            "seed": self.seed,
+            "commit": self.session.commit,
+            "dirty": self.is_dirty,
+            "differs": self.settings,
+        }
+
+    def changed(self, **changes: Any) -> "RunRecord":
+        return replace(self, **changes)
+
+    def stale(self, reason: str) -> "RunRecord":
+        """Return the record of a trial whose folder does not hold the trial, and why."""
+        return RunRecord(state="stale", reason=reason, name=self.name, path=self.path)
+
+    def entry(self) -> dict[str, Any]:
+        """Return a trial's entry in the document of a study."""
+        numbers = {name: value for name, value in self.result.items() if is_number(value)}
+        measured = {name: numbers[name] for name in numbers if name not in MAIN_NUMBERS}
+        return {
+            "seed": self.seed,
+            "state": self.state,
+            "reason": self.reason,
+            "config_hash": self.config_hash,
+            "epochs": self.epochs,
+            **{name: numbers.get(name) for name in MAIN_NUMBERS},
+            "curve": [list(point) for point in self.curve],
+            **({"measured": measured} if measured else {}),
+        }
+
+    def saved(self) -> dict[str, Any]:
+        """Return the record of a saved trial, a line of ``seed0.jsonl``."""
+        others = {k: v for k, v in self.result.items() if k not in SAVED_NUMBERS}
+        result = {name: self.result.get(name) for name in SAVED_NUMBERS}
+        hashes = {"init_sha256": self.init_sha256, "teacher_sha256": self.teacher_sha256}
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "config_hash": self.config_hash,
+            "seed": self.seed,
+            "data_hash": self.data_hash,
+            "num_train": self.num_train,
+            "epochs": self.epochs,
+            "curve": [list(point) for point in self.curve],
+            "result": ({"measured": others} if others else {}) | result,
+            "sessions": [session.model_dump(mode="json") for session in self.sessions],
+            "is_inexact": bool(self.inexact),
+            **{name: value for name, value in hashes.items() if value is not None},
+        }
+
+
+_ADAPTER = TypeAdapter(RunRecord)
+_OF_META = {item.name for item in fields(RunRecord)} - {
+    *("state", "reason", "name", "path", "step", "status", "problems", "sessions", "meta"),
+    *("epochs", "curve", "metrics", "result", "reached", "settings", "source", "images"),
+    "stored_predictions",
+}
+"""Fields that meta.json states under the same name."""
+
+
+def as_record(value: Any) -> Any:
+    """Return the record of a trial in the document of a study; a record is returned as it is."""
+    if not isinstance(value, dict):
+        return value
+    numbers = value.get("measured", {}) | {k: value[k] for k in MAIN_NUMBERS if k in value}
+    known = {k: v for k, v in value.items() if k not in (*MAIN_NUMBERS, "measured", "curve")}
+    return RunRecord(
+        curve=tuple(map(tuple, value.get("curve", ()))),
+        result={name: number for name, number in numbers.items() if number is not None},
+        **known,
+    )
+
+
+def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: str) -> RunRecord:
+    """Return the record in a saved trial; ``config`` are its changed fields, dotted.
+
+    Raises:
+        ValueError: A value has another type than vitcli writes, or is impossible.
+    """
+    result = dict(value["result"])
+    result |= result.pop("measured", {})
+    result = {name: number for name, number in result.items() if number is not None}
+    if problem := impossible_value(result):
+        raise ValueError(problem)
+    if wrong := [k for k, v in result.items() if not (is_number(v) or k in TEXTS)]:
+        raise ValueError(f"its {wrong[0]} is {shorten(str(result[wrong[0]]), MAX_ECHO)}")
+    known = {
+        k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact", "curve")
+    }
+    if value["state"] not in RESULT_STATES or not value["sessions"]:
+        raise ValueError(f"its state is {value['state']}")
+    return RunRecord(
+        **known,
+        curve=tuple(map(tuple, value.get("curve", ()))),
+        result=result,
+        sessions=tuple(map(Session.model_validate, value["sessions"])),
+        inexact=["a saved trial"] if value.get("is_inexact") else [],
+        config=_unflatten(config),
+        source=source,
+    )
+
+
+def _unflatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in config.items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+def read_record(run: RunDir | Path) -> RunRecord:
+    """Return what the files of a run say. Nothing in them is an error, and no code is run."""
+    run = run if isinstance(run, RunDir) else RunDir(run)
+    problems: list[str] = []
+    meta = _read(run, META, problems)
+    stored = {name: meta[name] for name in _OF_META & meta.keys() if meta[name] is not None}
+    first = {name: meta[name] for name in Session.model_fields if name in meta}
+    try:
+        others = meta.get("sessions") or []
+        sessions = tuple(map(Session.model_validate, [first, *others])) if meta else ()
+    except (ValidationError, TypeError) as error:
+        problems.append(f"{META}: {_damaged_field(error)}")
+        sessions = ()
+    result = _read(run, RESULT, problems)
+    if result:
+        is_hashed = "sha256" in result or not _writes_hashes(meta)
+        if problem := impossible_value(result) if is_hashed else "it does not match its hash":
+            problems.append(f"{RESULT}: {problem}")
+            result = {}
+    status, step, reason, reached = _read_status(run, result, problems)
+    metrics = _read_metrics(run, problems)
+    spec = _read_config(run, meta, problems)
+    imported = bool(meta.get("imported"))
+    if status == "finished" and not imported and not (run.path / RESULT).exists():
+        problems.append(f"{RESULT}: it is missing")
+    config = _raw_config(run, meta, spec)
+    values = {
+        **stored,
+        "name": run.name,
+        "path": run.path,
+        "status": status,
+        "step": step,
+        "config": config,
+        "sessions": sessions,
+        "meta": meta,
+        "metrics": metrics,
+        "epochs": metrics[-1]["epoch"] if metrics else result.get("epochs", 0),
+        "curve": headline_curve(metrics, spec) if spec else (),
+        "result": result,
+        "reached": reached,
+    }
+    if spec:
+        values |= {"seed": spec.seed, "data": spec.data.name}
+        if imported and "data" not in meta:  # weights that came without a data set
+            values["data"] = None
+    while True:
+        state, why = _state(run, status, reason, problems)
+        try:
+            return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
+        except ValidationError as error:
+            problems.append(f"{META}: {_damaged_field(error)}")
+            for name in {str(item["loc"][0]) for item in error.errors()}:
+                del values[name]
+
+
+def read_records(runs: Iterable[RunDir]) -> list[RunRecord]:
+    return [read_record(run) for run in runs]
+
+
+def load_run(run: str | Path) -> RunRecord:
+    """Return a run: its configuration, state, metrics, result, predictions and model.
+
+    It says what the files say now; of a run that still trains, read it again.
+
+    Args:
+        run: A run folder, a name under runs/ such as ``quickstart``, or a bundled model.
+
+    Raises:
+        UserError: There is no such run, or the name means several runs.
+    """
+    return read_record(find_run(str(run)))
+
+
+def _damaged_field(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return f"its {'.'.join(map(str, error.errors()[0]['loc']))} is damaged"
+    return "its sessions are damaged"
+
+
+def _read(run: RunDir, name: str, problems: list[str]) -> dict[str, Any]:
+    """Return the content of a JSON file; {} if it is missing or, which is a problem, damaged."""
+    try:
+        return read_json(run.path / name)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        problems.append(f"{name}: {UNREADABLE}: {error.strerror}")
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+    return {}
+
+
+def _writes_hashes(meta: Mapping[str, Any]) -> bool:
+    """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote a run."""
+    version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
+    return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
+
+
+def _read_status(
+    run: RunDir, result: Mapping[str, Any], problems: list[str]
+) -> tuple[str, int, str, dict[str, Any]]:
+    """Return state, step, reason and the numbers reached.
+
+    Without a readable status.json, a result with a hash counts, which is written last.
+    """
+    status = _read(run, STATUS, problems)
+    state, step, reached = status.get("state"), status.get("step"), status.get("reached")
+    if state in get_args(Status) and is_possible("step", step):
+        is_sound = isinstance(reached, dict) and not impossible_value(reached)
+        return state, step, str(status.get("reason") or ""), reached if is_sound else {}
+    if status:
+        problems.append(f"{STATUS}: its state or step is not a known one")
+    if "sha256" in result:
+        return "finished", run.last_step(), "", {}
+    return "", 0, "unknown", {}
+
+
+def _read_metrics(run: RunDir, problems: list[str]) -> list[dict[str, Any]]:
+    """Return the records of the epochs; an incomplete last line is ignored."""
+    path = run.path / METRICS
+    try:
+        return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{METRICS}: {UNREADABLE}: {error.strerror}")
+    except (ValueError, InputError) as error:
+        problems.append(f"{METRICS}: {str(error).removeprefix(f'{path}').lstrip(':')}")
+    return []
+
+
+def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
+    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored."""
+    lines = text.split("\n")[:-1]
+    records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
+    if len(records) == len(lines):
+        return records
+    number = next((i for i, line in enumerate(lines, start=1) if len(_parse_records(line)) != 1), 0)
+    raise InputError(f"{path}:{number}: not a record")
+
+
+def _parse_records(text: str) -> list[dict[str, Any]]:
+    """Return the records in JSON with commas in between; none if one of them is not a record."""
+    try:
+        records: list[Any] = parse_strict_json(f"[{text}]")
+    except ValueError:
+        return []
+    return records if all(map(_is_record, records)) else []
+
+
+def _is_record(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and type(record.get("step")) is int
+        and is_epoch(record.get("epoch"))
+        and {type(value) for value in record.values()} <= {int, float, type(None)}
+    )
+
+
+def _read_config(
+    run: RunDir, meta: Mapping[str, Any], problems: list[str]
+) -> ExperimentSpec | None:
+    """Return the configuration; None if it cannot be read, or is not that of the training."""
+    try:
+        spec = run.spec()
+        now = run.config_sha256()
+    except ConfigError as error:
+        reason = str(error).splitlines()[0].replace(f"{run.path}/", "")
+        problems.append(f"{CONFIG}: {UNREADABLE}: {reason}")
+        return None
+    if meta.get("config_sha256") in (None, now) or meta.get(REPLACED) == now:
+        return spec  # old runs do not record the hash
+    problems.append(f"{CONFIG}: {CHANGED}")
+    return None
+
+
+def _raw_config(
+    run: RunDir, meta: Mapping[str, Any], spec: ExperimentSpec | None
+) -> dict[str, Any]:
+    config = meta.get("config")
+    if isinstance(config, dict):
+        return config
+    if spec:  # of a version that did not record it
+        return spec.model_dump(mode="json")
+    try:
+        return read_mapping(run.path / CONFIG).data
+    except ConfigError:
+        return {}
+
+
+def _state(run: RunDir, status: str, reason: str, problems: Sequence[str]) -> tuple[Any, str]:
+    """Return state and reason. A "running" run that no process holds was interrupted."""
+    if problems:
+        return "damaged", "; ".join(problems)
+    if status == "running" and not run.is_in_use():
+        return "interrupted", "its process is gone"
+    return status or "failed", reason
+
+
+def refuse_unreadable(run: RunDir) -> None:
+    """Refuse files that cannot be read, for example without permission: they are not damaged."""
+    for name in FILES:
+        try:
+            open_regular(run.path / name).close()
+        except (FileNotFoundError, ValueError):
+            pass
+        except OSError as error:
+            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
 
 
 def whole_flops(costs: Mapping[str, Any]) -> float | None:
@@ -194,30 +686,12 @@ def whole_flops(costs: Mapping[str, Any]) -> float | None:
     )
 
 
-def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
-    """Return the fields of result.json that a study reads, including the task's numbers."""
-    names = [f"{split}_{name}" for split in ("test", "val") for name in row.numbers]
-    names += COSTS
-    numbers = {name: stored[name] for name in names if stored.get(name) is not None}
-    return Result.model_validate(stored | assign_fields(Result, numbers))
-
-
-def strict_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of metrics.jsonl, which have an epoch, and numbers or None."""
-    records = run.metrics()
-    for record in records:
-        kinds = {type(value) for value in record.values()}
-        if not is_epoch(record.get("epoch")) or not kinds <= {int, float, type(None)}:
-            raise InputError(f"{run.path / 'metrics.jsonl'}: step {record['step']} is damaged")
-    return records
-
-
 def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, float], ...]:
     """Return (epoch, number) of each line of metrics.jsonl that has both."""
     return tuple(
-        (each["epoch"], each[name])
-        for each in records
-        if is_epoch(each.get("epoch")) and is_number(each.get(name))
+        (record["epoch"], record[name])
+        for record in records
+        if is_epoch(record.get("epoch")) and is_number(record.get(name))
     )
 
 
@@ -237,81 +711,42 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def stored_temperature(run: RunDir) -> float | None:
-    """Return the temperature that a run's training ended with; None for a run without one."""
-    found = run.read("result.json").get("temperature")
-    return found if is_number(found) and found > 0 else None
+def impossible_value(result: Mapping[str, Any]) -> str:
+    """Return which value of a result no training has; empty if there is none."""
+    wrong = (name for name, value in result.items() if not is_possible(name, value))
+    return next((f"its {name} is {shorten(str(result[name]), MAX_ECHO)}" for name in wrong), "")
 
 
-def refuse_unreadable(run: RunDir) -> None:
-    """Refuse files that cannot be read, for example without permission: they are not damaged."""
-    for name in FILES:
-        try:
-            open_regular(run.path / name).close()
-        except (FileNotFoundError, ValueError):
-            pass
-        except OSError as error:
-            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
+def is_possible(name: str, value: Any) -> bool:
+    """Return whether a result can have this value; of names that are not known, any."""
+    if name in TEXTS:
+        return isinstance(value, str)
+    if name in COUNTS:
+        return type(value) is int and 0 <= value < 2**63
+    metric = metric_of(name)
+    if not (metric or name.endswith(COST_ENDINGS)):
+        return True
+    if value is None:
+        return name != "train_seconds"
+    if not is_number(value) or (name.endswith("seconds") and value >= MAX_SECONDS):
+        return False
+    return metric.is_possible(value) if metric else value >= 0
 
 
-def read_record(
-    run: RunDir,
-    spec: ExperimentSpec,
-    state: Any,
-    reason: str,
-    meta: Meta,
-    records: Sequence[Mapping[str, Any]],
-) -> Record:
-    """Return the record of a run of ``spec`` with the lines ``records`` in its metrics.jsonl."""
-    return Record(
-        state=state,
-        reason=reason,
-        config_hash=meta.config_hash or "",
-        seed=meta.seed or 0,
-        data_hash=meta.data_hash or "",
-        num_train=meta.num_train,
-        epochs=records[-1]["epoch"] if records else 0,
-        curve=headline_curve(records, spec),
-        result=read_result(
-            run.read("result.json") if state == "finished" else {"parameters": meta.parameters},
-            spec.task.row,
-        ),
-        sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
-        is_inexact=bool(meta.inexact),
-        init_sha256=meta.init_sha256,
-        teacher_sha256=meta.teacher_sha256,
-    )
+def headline_key(result: Mapping[str, Any], name: str) -> str:
+    """Return the key in result.json of the number that a run is judged by.
+
+    A run of a search measures no test image, so that it is judged by its validation split.
+    """
+    return f"{'val' if result.get('num_test') == 0 else 'test'}_{name}"
 
 
 def thread_mismatch(sessions: Sequence[Session], threads: int) -> str:
     """Return why a trial used other threads than the study; empty if the threads match."""
     used = {session.threads or threads for session in sessions}
-    if sessions[0].device != "cpu" or used == {threads}:
+    if not sessions or sessions[0].device != "cpu" or used == {threads}:
         return ""
     return f"trained with {quantity(max(used - {threads}), 'thread')}; the study uses {threads}"
-
-
-def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of metrics.jsonl; an empty list if the file is damaged."""
-    try:
-        return run.metrics()
-    except InputError:
-        return []
-
-
-def last_measures(run: RunDir) -> dict[str, Any]:
-    found = run.read("result.json") or run.reached() or _last_records(run)
-    known = {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
-    return {name: value for name, value in known.items() if is_possible(name, value)}
-
-
-def _last_records(run: RunDir) -> dict[str, Any]:
-    measured: dict[str, Any] = {}
-    for record in readable_metrics(run):
-        measured |= {name: value for name, value in record.items() if value is not None}
-    if "epoch" in measured:
-        measured["epochs"] = measured.pop("epoch")
-    return measured
 
 
 def run_metadata(
@@ -363,7 +798,7 @@ def named_as_run(experiment: Experiment) -> Experiment:
     """
     if experiment.path.name != "config.yaml":
         return experiment
-    meta = RunDir(experiment.path.parent).read("meta.json")
+    meta = read_record(experiment.path.parent).meta
     name = "-".join(
         meta[key] for key in ("experiment", "variant") if isinstance(meta.get(key), str)
     )

@@ -4,22 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
 from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
-from vitcli.runner.files import read_bounded, read_json, sha256
+from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import (
+    CONFIG,
     MANIFEST,
+    META,
+    METRICS,
+    RESULT,
+    STATUS,
     RunDir,
-    State,
-    headline_key,
     step_folders,
     temporary_files,
 )
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
+from vitcli.runner.run.record import UNREADABLE, RunRecord, headline_key, read_record
 
 
 @dataclass(frozen=True)
@@ -39,25 +42,37 @@ class Verdict:
 
 def verify_run(run: RunDir) -> list[Verdict]:
     """Return a verdict on each file that a run in this state must have."""
-    imported = bool(run.read("meta.json").get("imported"))
-    finished = run.status()["state"] == "finished" and not imported
-    verdicts = [
-        _verdict("config.yaml", run.trained_spec),
-        _verdict("status.json", partial(_check_status, run)),
-        _verdict("meta.json", partial(_check_json, run, "meta.json", {"experiment", "data_hash"})),
-        *([] if imported else [_verdict("metrics.jsonl", partial(_check_metrics, run, finished))]),
-        *_checkpoint_verdicts(run),
-        *_code_verdicts(run),
-    ]
-    if finished:
-        keys = {_headline_key(run), "num_test"}
-        verdicts.append(_verdict("result.json", partial(_check_json, run, "result.json", keys)))
-        if not run.is_bundled and run.read("result.json").get("num_test") != 0:
-            verdicts.append(_verdict("predictions.npz", partial(_check_predictions, run)))
+    record = read_record(run)
+    is_finished = record.status == "finished" and not record.imported
+    needed = [CONFIG, STATUS, META]
+    needed += [] if record.imported else [METRICS]
+    needed += [RESULT] if is_finished else []
+    verdicts = [_record_verdict(record, name, is_finished) for name in needed]
+    verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
+    if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
+        verdicts.append(_verdict("predictions.npz", partial(_check_predictions, record)))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
         for path in temporary_files(run.path)
     ]
+
+
+def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
+    """Return the verdict on one of the files that a record is read from."""
+    if not (record.folder.path / name).exists():
+        return Verdict(name, "missing")
+    for problem in record.problems:
+        file, _, reason = problem.partition(": ")
+        if file == name:
+            return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
+    keys = {META: {"experiment", "data_hash"}, RESULT: {_headline_key(record), "num_test"}}
+    values = {META: record.meta, RESULT: record.result}
+    if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
+        return Verdict(name, "damaged", f"it lacks {lacking[0]}")
+    steps = [line["step"] for line in record.metrics]
+    if name == METRICS and is_finished and record.step and steps[-1:] != [record.step]:
+        return Verdict(name, "damaged", f"it does not reach step {record.step}")
+    return Verdict(name, "ok")
 
 
 def _verdict(name: str, check: Callable[[], object]) -> Verdict:
@@ -73,16 +88,17 @@ def _verdict(name: str, check: Callable[[], object]) -> Verdict:
     return Verdict(name, "ok")
 
 
-def _code_verdicts(run: RunDir) -> list[Verdict]:
+def _code_verdicts(record: RunRecord) -> list[Verdict]:
     """Return a verdict on each copy of own code; who has removed one names the file again."""
     try:
-        code = code_to_keep(run.spec())
+        code = code_to_keep(record.spec)
     except ConfigError:  # a damaged config.yaml has a verdict of its own
         return []
+    copies = record.folder.path / FOLDER
     return [
-        _verdict(f"{FOLDER}/{name}", partial(_check_code, run.path / FOLDER / name, digest))
+        _verdict(f"{FOLDER}/{name}", partial(_check_code, copies / name, digest))
         for name, digest in code.items()
-        if (run.path / FOLDER / name).exists()
+        if (copies / name).exists()
     ]
 
 
@@ -91,52 +107,25 @@ def _check_code(path: Path, digest: str) -> None:
         raise ValueError("it was changed after the run began")
 
 
-def _check_status(run: RunDir) -> None:
-    _check_json(run, "status.json", {"state", "step"})
-    if run.read("status.json")["state"] not in get_args(State):
-        raise ValueError("its state is not a known one")
+def _headline_key(record: RunRecord) -> str:
+    return headline_key(record.result, record.headline.name)
 
 
-def _check_json(run: RunDir, name: str, keys: set[str]) -> None:
-    value = run.read_result() if name == "result.json" else read_json(run.path / name)
-    if not keys <= value.keys():
-        raise ValueError(f"it lacks one of {', '.join(sorted(keys))}")
-
-
-def _check_metrics(run: RunDir, finished: bool) -> None:
-    """Check metrics.jsonl; in a finished run it must reach the last step."""
-    records, step = run.metrics(), run.status()["step"]
-    if finished and step and (not records or records[-1]["step"] != step):
-        raise ValueError(f"it does not reach step {step}")
-
-
-def _headline_key(run: RunDir) -> str:
-    try:
-        return headline_key(run.read("result.json"), run.spec().task.row.headline.name)
-    except ConfigError:  # a damaged config.yaml has a verdict of its own
-        return "num_test"
-
-
-def _check_predictions(run: RunDir) -> None:
+def _check_predictions(record: RunRecord) -> None:
     """Check that the predictions agree with result.json."""
-    arrays = read_outputs(read_bounded(run.path / "predictions.npz", MAX_BYTES))
-    try:
-        row = run.spec().task.row
-    except ConfigError:  # config.yaml has a verdict of its own
+    content = read_bounded(record.folder.path / "predictions.npz", MAX_BYTES)
+    images = per_image(read_outputs(content), record.task)
+    key = _headline_key(record)
+    if images is None or not {key, "num_test"} <= record.result.keys():  # a verdict of its own
         return
-    found = per_image(arrays, row)
-    if found is None:
-        return
-    result, value, count = run.read("result.json"), found.mean, len(found.scores)
-    if not {_headline_key(run), "num_test"} <= result.keys():  # it has a verdict of its own
-        return
-    if abs(value - result[_headline_key(run)]) > 1e-6 or count != result["num_test"]:
+    count = len(images.scores)
+    if abs(images.mean - record.result[key]) > 1e-6 or count != record.result["num_test"]:
         raise ValueError(
-            f"{row.headline.label} {value:.4f} of {count} images differs from result.json"
+            f"{record.headline.label} {images.mean:.4f} of {count} images differs from {RESULT}"
         )
 
 
-def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
+def _checkpoint_verdicts(run: RunDir, last_step: int) -> list[Verdict]:
     """Return a verdict on each checkpoint, newest first."""
     folders = step_folders(run.checkpoints)
     verdicts = [
@@ -145,7 +134,7 @@ def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
         else Verdict(f"checkpoints/{path.name}", "incomplete", "without a manifest")
         for path in sorted(folders, key=lambda path: int(path.name), reverse=True)
     ]
-    last_step = run.status()["step"]  # status.json is written after the checkpoint
+    # status.json is written after the checkpoint
     if last_step > run.last_step():
         verdicts = [verdict for verdict in verdicts if verdict.name != f"checkpoints/{last_step}"]
         verdicts.insert(0, Verdict(f"checkpoints/{last_step}", "missing", "its manifest is gone"))
