@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fabricated import make_run, record
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RUNS, RunDir, State
+from vitcli.runner.run.folder import RUNS, RunDir, Status
 
 STUDY = RUNS / "parts"
 VARIANTS: dict[str, dict[str, Any]] = {"full": {}, "no-ffn": {"model.ffn": "none"}}
@@ -34,7 +34,7 @@ def make_study_folder(
     return STUDY
 
 
-def make_trial(folder: str, state: State) -> RunDir:
+def make_trial(folder: str, state: Status) -> RunDir:
     variant, _, seed = folder.partition("/seed")
     last = {"full": 0.6, "no-ffn": 0.5}[variant] + 0.01 * int(seed)
     facts: dict[str, Any] = {"experiment": "parts", "variant": variant, "num_train": 2000}

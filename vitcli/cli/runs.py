@@ -26,7 +26,7 @@ from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
-    from vitcli.runner.run.listing import RunSummary
+    from vitcli.runner.run.record import RunRecord
 
 LAST_EPOCHS = 5
 MAX_SETTINGS = 6
@@ -112,11 +112,11 @@ def ls(
       vitcli runs ls --sort accuracy
     """
     from vitcli.runner.overview.study_folder import find_studies
-    from vitcli.runner.run.folder import RUNS, list_runs
-    from vitcli.runner.run.listing import rank, select_runs, summarize_runs
+    from vitcli.runner.run.folder import RUNS
+    from vitcli.runner.run.listing import list_records, rank, select_runs
     from vitcli.runner.text import natural_key
 
-    every = summarize_runs(list_runs())
+    every = list_records()
     runs = select_runs(every, names or [], state=state, data=data, experiment=experiment)
     if top is not None:
         best = {run.path for run in rank(runs)[:top] if run.score is not None}
@@ -143,7 +143,7 @@ def ls(
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
-def run_table(runs: Sequence["RunSummary"]) -> str:
+def run_table(runs: Sequence["RunRecord"]) -> str:
     """Return the table of runs. If any run does not classify, every result has a label.
 
     The operations of a run are shown where the line has room for them.
@@ -151,7 +151,7 @@ def run_table(runs: Sequence["RunSummary"]) -> str:
     from vitcli.core.spec.task import DEFAULT_TASK
     from vitcli.runner.run.listing import short_data_name
 
-    one_task = all(run.task == DEFAULT_TASK for run in runs)
+    one_task = all(run.task.name == DEFAULT_TASK for run in runs)
     header = ["run", "data", "state", "accuracy" if one_task else "result"]
     header += ["parameters", "TFLOP", "time", "settings"]
     rows = [
@@ -174,14 +174,14 @@ def run_table(runs: Sequence["RunSummary"]) -> str:
     return text_of(short if fits_only_short else whole)
 
 
-def state(run: "RunSummary") -> str:
+def state(run: "RunRecord") -> str:
     """Return the state, with finished and planned epochs such as ``interrupted 3/6``."""
     if run.state == "finished" or run.epochs_planned is None:
         return run.state
     return f"{run.state} {run.epochs}/{run.epochs_planned}"
 
 
-def result(run: "RunSummary", with_label: bool) -> str:
+def result(run: "RunRecord", with_label: bool) -> str:
     """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
     if run.score is None:
         return "-"
@@ -189,7 +189,7 @@ def result(run: "RunSummary", with_label: bool) -> str:
     return f"{run.headline.label} {text}" if with_label else text
 
 
-def settings(run: "RunSummary") -> str:
+def settings(run: "RunRecord") -> str:
     """Return what differs from the experiment, and what no name shows.
 
     That is the experiment, the weights that the run started from, and the seed.
@@ -215,33 +215,30 @@ def show(run: Run, json: Json = False) -> None:
       vitcli runs show quickstart
     """
     from vitcli.runner.experiment.diff import changed_fields
-    from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.listing import shown_state
-    from vitcli.runner.run.record import readable_metrics, refuse_unreadable
+    from vitcli.runner.run.record import load_run, refuse_unreadable
 
-    folder = find_run(run)
-    refuse_unreadable(folder)
-    state, reason = shown_state(folder)
-    status = folder.status() | {"state": state, "reason": reason}
-    records = readable_metrics(folder)
-    config, meta = changed_fields(folder.spec()), folder.read("meta.json")
-    meta.pop("config", None)  # the complete configuration at the start
-    parts = {"config": config, "result": folder.read("result.json"), "meta": meta}
+    record = load_run(run)
+    refuse_unreadable(record.folder)
+    state, reason = record.state, record.reason
+    config = changed_fields(record.spec)
+    meta = {name: value for name, value in record.meta.items() if name != "config"}
+    parts = {"config": config, "result": record.result, "meta": meta}
     if json:
-        head = {"name": folder.name, "path": str(folder.path), "status": status}
-        emit_json({**head, **parts, "metrics": records})
+        status = {"state": state, "step": record.step, "reason": reason}
+        head = {"name": record.name, "path": str(record.path), "status": status}
+        emit_json({**head, **parts, "metrics": record.metrics})
         return
-    emit(f"run     {folder.name}\nfolder  {folder.path}")
-    emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
+    emit(f"run     {record.name}\nfolder  {record.path}")
+    emit(f"state   {state} at step {record.step}" + (f" ({reason})" if reason else ""))
     titles = {"config": "config (only fields that differ from the defaults)"}
-    if reached := folder.reached():
-        parts = parts | {"result": reached}
+    if record.reached:
+        parts |= {"result": record.reached}
         titles["result"] = f"result so far ({reason})"
     for name, values in parts.items():
         known = {key: format_value(key, v) for key, v in values.items() if v is not None}
         emit(f"\n{section(titles.get(name, name), known)}")
-    emit(epochs(records))
-    say(f"next: {next_command(folder, state)}")
+    emit(epochs(record.metrics))
+    say(f"next: {next_command(record.folder, state)}")
 
 
 def epochs(records: list[dict[str, Any]]) -> str:
@@ -316,9 +313,9 @@ def diff(
       vitcli runs diff quickstart cifar10-pocket
     """
     from vitcli.runner.run.compare import compare_runs
-    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.record import load_run
 
-    left, right = find_run(one), find_run(other)
+    left, right = load_run(one), load_run(other)
     comparison = compare_runs(left, right)
     if json:
         emit_json({"a": left.name, "b": right.name, **asdict(comparison)})

@@ -45,14 +45,14 @@ def export(
       vitcli runs export --format csv -o table
     """
     from vitcli.runner.errors import UserError, summarize_failures
-    from vitcli.runner.trackers import check_trackers, find_runs, read_run, replay, write_csv
+    from vitcli.runner.trackers import check_trackers, find_runs, replay, sound_record, write_csv
 
     exclude({"-o": output, f"--format {form}": form != "csv"})
     check_trackers([form] if form != "csv" else [])
     named, exported, failures = find_runs(runs or ()), [], []
     for run in named:
         try:
-            exported.append(read_run(run))
+            exported.append(sound_record(run))
             if form != "csv":
                 replay(form, run, offline, say)
         except UserError as error:

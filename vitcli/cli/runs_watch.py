@@ -14,7 +14,8 @@ from vitcli.cli.options import Json
 from vitcli.runner.text import duration, printable, quantity
 
 if TYPE_CHECKING:
-    from vitcli.runner.overview.progress import Progress, TrialProgress, Watcher
+    from vitcli.runner.overview.progress import Progress, Watcher
+    from vitcli.runner.run.record import RunRecord
 
 
 def watch(
@@ -74,7 +75,7 @@ def follow(watcher: "Watcher", every: float) -> "Progress":
             display.move("all", progress.num_ended, len(progress.trials), summary(progress))
             for trial in progress.trials:
                 if trial.state == "running":
-                    display.move(trial.name, trial.epochs, trial.planned, numbers(trial))
+                    display.move(trial.name, trial.epochs, trial.epochs_planned, numbers(trial))
                 elif told.get(trial.name, "missing") != trial.state:
                     display.end(trial.name)
                     display.say(trial_line(trial))
@@ -94,15 +95,15 @@ def summary(progress: "Progress") -> str:
     return f"{total}: {', '.join(words)}"
 
 
-def trial_line(trial: "TrialProgress") -> str:
+def trial_line(trial: "RunRecord") -> str:
     name, reason = printable(trial.name), printable(trial.reason)
     return f"{name:<32}  {trial.state:<11}  {reason or numbers(trial)}".rstrip()
 
 
-def numbers(trial: "TrialProgress") -> str:
+def numbers(trial: "RunRecord") -> str:
     """Return the last epoch of a trial and its headline number, such as ``epoch 3 of 6 ...``."""
-    text = f"epoch {trial.epochs} of {trial.planned}" if trial.epochs else ""
-    if trial.headline and trial.curve:
+    text = f"epoch {trial.epochs} of {trial.epochs_planned}" if trial.epochs else ""
+    if trial.curve:
         text += f"  {trial.headline.label} {trial.headline.text(trial.curve[-1][1])}"
     return text
 
@@ -133,8 +134,8 @@ def document(progress: "Progress") -> dict[str, Any]:
                 "state": trial.state,
                 "reason": trial.reason,
                 "epochs": trial.epochs,
-                "planned": trial.planned,
-                "headline": trial.headline.name if trial.headline else None,
+                "planned": trial.epochs_planned,
+                "headline": trial.headline.name,
                 "value": trial.curve[-1][1] if trial.curve else None,
             }
             for trial in progress.trials

@@ -11,7 +11,6 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from vitcli.runner.experiment.config import flatten
 from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
-from vitcli.runner.run.listing import shown_state
-from vitcli.runner.run.record import is_number, last_measures
+from vitcli.runner.run.record import RunRecord, is_number, read_record
 from vitcli.runner.tables import to_csv
 from vitcli.runner.text import one_line, portable_fields, printable, without_folders
 
@@ -33,26 +31,6 @@ FIRST_COLUMNS = b"run,experiment,", b"run,step,"
 """How the two CSV files begin."""
 MAX_WAITING = 1000
 """Number of epochs that may wait for a slow tracker."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportedRun:
-    """A run without its weights, predictions, pictures and folders of this machine."""
-
-    identity: dict[str, str]
-    facts: dict[str, Any]
-    config: dict[str, Any]
-    numbers: dict[str, float]
-    curve: tuple[dict[str, float], ...]
-
-    @property
-    def name(self) -> str:
-        return self.identity["run"]
-
-    @property
-    def id(self) -> str:
-        """The same text for a training and what continues it, and another after ``--rerun``."""
-        return hashlib.sha256(f"{self.name} {self.identity['started']}".encode()).hexdigest()[:16]
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
@@ -67,50 +45,73 @@ def find_runs(texts: Sequence[str]) -> list[RunDir]:
     return sorted(runs.values(), key=lambda run: run.name)
 
 
-def read_run(run: RunDir) -> ExportedRun:
-    state, reason = shown_state(run)
-    if state == "damaged":
-        raise InputError(f"{run.path}: {reason}; check the run: {run.command('runs verify')}")
-    spec, meta, measured = run.spec(), run.read("meta.json"), last_measures(run)
-    row = spec.task.row
-    headline = f"test_{row.headline.name}"
-    names = dict.fromkeys([headline, *task_measures(row), *MEASURES, *measured])
-    identity = {
+def sound_record(run: RunDir) -> RunRecord:
+    record = read_record(run)
+    if record.problems:
+        check = run.command("runs verify")
+        raise InputError(f"{run.path}: {record.reason}; check the run: {check}")
+    return record
+
+
+def run_id(run: RunRecord) -> str:
+    """Return the same text for a training and what continues it, another after ``--rerun``."""
+    return hashlib.sha256(f"{run.name} {run.session.started or ''}".encode()).hexdigest()[:16]
+
+
+def group(run: RunRecord) -> str:
+    return printable(run.experiment or "unknown")
+
+
+def identity(run: RunRecord) -> dict[str, str]:
+    texts = {
         "run": run.name,
-        "experiment": meta.get("experiment") or "unknown",
-        "state": state,
-        "reason": without_folders(reason),
-        "started": meta.get("started") or "",
+        "experiment": group(run),
+        "state": run.state,
+        "reason": without_folders(run.reason),
+        "started": run.session.started or "",
     }
-    return ExportedRun(
-        identity={name: printable(text) for name, text in identity.items()},
-        facts={name: printable(_cell(meta.get(name))) for name in (*FACTS, "precision")},
-        config=portable_fields(flatten(spec.model_dump(mode="json"))),
-        numbers={name: measured[name] for name in names if is_number(measured.get(name))},
-        curve=tuple(map(_numbers_of, run.metrics())),
-    )
+    return {name: printable(text) for name, text in texts.items()}
+
+
+def facts(run: RunRecord) -> dict[str, str]:
+    return {name: printable(_cell(run.meta.get(name))) for name in (*FACTS, "precision")}
+
+
+def all_fields(run: RunRecord) -> dict[str, Any]:
+    """Return the configuration without folders of this machine, its fields dotted."""
+    return portable_fields(flatten(run.spec.model_dump(mode="json")))
+
+
+def final_numbers(run: RunRecord) -> dict[str, float]:
+    numbers = run.numbers
+    headline = f"test_{run.headline.name}"
+    names = dict.fromkeys([headline, *task_measures(run.task), *MEASURES, *numbers])
+    return {name: numbers[name] for name in names if is_number(numbers.get(name))}
 
 
 def _numbers_of(record: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in record.items() if is_number(value)}
 
 
-def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
+def write_csv(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
     """Write ``runs.csv``, a row a run, and ``curves.csv``, a row a number of an epoch.
 
     Empty cells are unknown values. Lists are JSON. Of the fields, those that differ are columns.
     """
-    fields = dict.fromkeys(field for run in runs for field in run.config)
-    differing = [name for name in fields if len({_cell(run.config.get(name)) for run in runs}) > 1]
+    configs = [all_fields(run) for run in runs]
+    fields = dict.fromkeys(field for config in configs for field in config)
+    differing = [
+        name for name in fields if len({_cell(config.get(name)) for config in configs}) > 1
+    ]
     table: list[dict[str, Any]] = []
     curves: list[list[Any]] = [["run", "step", "epoch", "metric", "value"]]
-    for run in runs:
-        config = {f"config.{name}": run.config.get(name) for name in differing}
-        table.append(run.identity | run.numbers | run.facts | config)
-        for point in run.curve:
-            place = [run.name, point["step"], point.get("epoch")]
-            metrics = [name for name in point if name not in ("step", "epoch")]
-            curves += [[*place, name, point[name]] for name in metrics]
+    for run, config in zip(runs, configs, strict=True):
+        differences = {f"config.{name}": config.get(name) for name in differing}
+        table.append(identity(run) | final_numbers(run) | facts(run) | differences)
+        for record in run.metrics:
+            place = [run.name, record["step"], record["epoch"]]
+            metrics = [name for name in _numbers_of(record) if name not in ("step", "epoch")]
+            curves += [[*place, name, record[name]] for name in metrics]
     columns = dict.fromkeys(name for row in table for name in row)
     rows: list[list[Any]] = [[*columns], *([row.get(name) for name in columns] for row in table)]
     make_output_folder(folder)
@@ -131,7 +132,7 @@ def _cell(value: Any) -> str:
 class WandbRun:
     """A run in Weights & Biases. Variables such as ``WANDB_MODE`` have their usual meaning."""
 
-    def __init__(self, run: ExportedRun, offline: bool) -> None:
+    def __init__(self, run: RunRecord, offline: bool) -> None:
         import wandb
 
         mode = "offline" if offline else os.environ.get("WANDB_MODE", "online")
@@ -140,9 +141,9 @@ class WandbRun:
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "vitcli"),
             name=run.name,
-            group=run.identity["experiment"],
-            config=run.config | run.facts,
-            id=run.id,
+            group=group(run),
+            config=all_fields(run) | facts(run),
+            id=run_id(run),
             resume="allow",
             mode=mode,
             settings=wandb.Settings(console="off"),
@@ -160,7 +161,7 @@ class WandbRun:
 class TrackioRun(WandbRun):
     """A run in trackio, which keeps it on this machine unless ``TRACKIO_SPACE_ID`` is set."""
 
-    def __init__(self, run: ExportedRun, offline: bool) -> None:
+    def __init__(self, run: RunRecord, offline: bool) -> None:
         for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL") if offline else ():
             os.environ.pop(name, None)
         import trackio
@@ -168,9 +169,9 @@ class TrackioRun(WandbRun):
         self.where = "trackio show --project vitcli"
         self._run = trackio.init(
             "vitcli",
-            name=f"{run.name} {run.identity['started']}",  # trackio continues a run by its name
-            group=run.identity["experiment"],
-            config=run.config | run.facts,
+            name=f"{run.name} {run.session.started or ''}",  # trackio continues a run by its name
+            group=group(run),
+            config=all_fields(run) | facts(run),
             resume="allow",
         )
 
@@ -181,7 +182,7 @@ class TrackioRun(WandbRun):
 class MlflowRun:
     """A run in MLflow: in the store that ``MLFLOW_TRACKING_URI`` names, or in runs/mlflow.db."""
 
-    def __init__(self, run: ExportedRun, offline: bool) -> None:
+    def __init__(self, run: RunRecord, offline: bool) -> None:
         import mlflow
 
         make_folder(RUNS)
@@ -189,14 +190,14 @@ class MlflowRun:
         store = local if offline else os.environ.get("MLFLOW_TRACKING_URI", local)
         self.where = shlex.join(["mlflow", "ui", "--backend-store-uri", store])
         mlflow.set_tracking_uri(store)
-        place = mlflow.set_experiment(run.identity["experiment"]).experiment_id
-        same = f"tags.`vitcli.id` = '{run.id}'"
+        place = mlflow.set_experiment(group(run)).experiment_id
+        same = f"tags.`vitcli.id` = '{run_id(run)}'"
         begun = mlflow.search_runs([place], same, output_format="list")
         mlflow.start_run(begun[0].info.run_id if begun else None, run_name=run.name)
         if not begun:
-            facts = {"id": run.id} | run.facts
-            mlflow.set_tags({f"vitcli.{name}": value for name, value in facts.items()})
-            fields = [*run.config.items()]
+            tags = {"id": run_id(run)} | facts(run)
+            mlflow.set_tags({f"vitcli.{name}": value for name, value in tags.items()})
+            fields = [*all_fields(run).items()]
             for i in range(0, len(fields), 100):  # MLflow takes no more at once
                 mlflow.log_params(dict(fields[i : i + 100]))
         self._mlflow = mlflow
@@ -227,22 +228,22 @@ def send(
     name: str, run: RunDir, offline: bool, records: Iterable[dict[str, Any]], on_message: Listener
 ) -> None:
     """Send the numbers of epochs to a tracker and then, as ``result/...``, the final numbers."""
-    tracker, step = TRACKERS[name](read_run(run), offline), 0
+    tracker, step = TRACKERS[name](sound_record(run), offline), 0
     on_message(f"{name}: {tracker.where}")
     for record in records:
         step = record["step"]
         numbers = _numbers_of(record)
         del numbers["step"]
         tracker.log(numbers, step)
-    ended = read_run(run)
-    tracker.log({f"result/{name}": value for name, value in ended.numbers.items()}, step)
-    tracker.finish(ended.identity["state"])
+    ended = sound_record(run)
+    tracker.log({f"result/{name}": value for name, value in final_numbers(ended).items()}, step)
+    tracker.finish(ended.state)
 
 
 def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
     """Send a run that has ended to a tracker."""
     try:
-        send(name, run, offline, run.metrics(), on_message)
+        send(name, run, offline, read_record(run).metrics, on_message)
     except Exception as error:
         raise ResourceError(f"{name}: {run.name}: {type(error).__name__}: {error}") from error
 

@@ -6,6 +6,7 @@ Files of runs may be damaged or hostile: every value is checked or turned into p
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,19 +14,15 @@ from urllib.parse import quote
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TASKS, TaskRow
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
+from vitcli.runner.files import readable_json
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
-from vitcli.runner.run.compare import FACTS, short_setting
-from vitcli.runner.run.folder import CHANGED, FILES, RunDir, list_runs
-from vitcli.runner.run.listing import (
-    RunSummary,
-    lacks_result,
-    short_data_name,
-    summarize,
-)
-from vitcli.runner.run.record import is_number
+from vitcli.runner.run.compare import FACTS, differing_fields, short_setting
+from vitcli.runner.run.folder import RunDir, list_runs
+from vitcli.runner.run.listing import short_data_name
+from vitcli.runner.run.record import RunRecord, curve, read_record
 from vitcli.runner.text import natural_key, portable_fields, printable, quantity, without_folders
 
 MAX_POINTS = 200
@@ -48,11 +45,11 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     references: dict[str, ExperimentSpec] = {}
     runs = []
     for run in list_runs(folder):
-        spec, records, problems = read_files(run)
-        found = summarize(run, references, spec)
-        entry = describe_run(run, found, problems) | place_of(run, folder, studies)
-        entry["curves"] = curves(records, TASKS[found.task])
-        if spec:
+        record = read_record(run)
+        entry = describe_run(record, references) | place_of(run, folder, studies)
+        entry["curves"] = curves(record.metrics, record.task)
+        with suppress(ConfigError):  # a problem says why
+            spec = record.spec
             entry["config"], unchanged = split_config(spec)
             kind = kinds.setdefault(frozenset(entry["config"] | unchanged), len(kinds))
             defaults += [{}] * (kind == len(defaults))
@@ -67,60 +64,30 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     }
 
 
-def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]], list[str]]:
-    """Return the configuration, the records of the epochs, and what is damaged in the folder."""
-    spec: ExperimentSpec | None = None
-    problems: list[str] = []
-    try:
-        spec = run.trained_spec()
-    except ConfigError as error:
-        reason = str(error).splitlines()[0].replace(f"{run.path}/", "")
-        problems.append(f"config.yaml cannot be read: {reason}")
-    except InputError:
-        problems.append(f"config.yaml: {CHANGED}")
-    records: list[dict[str, Any]] = []
-    try:
-        records = run.metrics()
-    except InputError:
-        problems.append("metrics.jsonl is damaged")
-    for name in FILES:
-        if name.endswith(".json") and (run.path / name).exists() and not run.read(name):
-            problems.append(f"{name} is damaged")
-    if lacks_result(run):
-        problems.append("result.json is missing")
-    return spec, records, problems
-
-
-def describe_run(run: RunDir, found: RunSummary, problems: Sequence[str]) -> dict[str, Any]:
+def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
     """Return what the page shows about a run, apart from its configuration."""
-    meta = run.read("meta.json")
+    settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
-        "state": "damaged" if problems else found.state,
-        "reason": printable(without_folders("; ".join(problems) or found.reason)),
-        "task": found.task,
-        "experiment": printable(found.experiment or ""),
-        "data": printable(short_data_name(found.data or "")),
-        "started": printable(found.started or "")[:16].replace("T", " "),
-        "epochs": number(found.epochs),
-        "planned": found.epochs_planned,
-        "score": number(found.score),
-        "is_validation": found.is_validation,
-        "parameters": number(found.parameters),
-        "seconds": number(found.train_seconds),
-        "seed": found.seed if isinstance(found.seed, int) else None,
-        "settings": [
-            printable(short_setting(*item))
-            for item in portable_fields(found.shown_settings).items()
-        ],
-        "facts": {name: printable(meta[name]) for name in FACTS if meta.get(name) is not None},
-        "commit": printable(found.commit or ""),
-        "dirty": found.dirty,
+        "state": run.state,
+        "reason": printable(without_folders(run.reason)),
+        "task": run.task.name,
+        "experiment": printable(run.experiment or ""),
+        "data": printable(short_data_name(run.data or "")),
+        "started": printable(run.session.started or "")[:16].replace("T", " "),
+        "epochs": run.epochs,
+        "planned": run.epochs_planned,
+        "score": run.score,
+        "is_validation": run.is_validation,
+        "parameters": run.parameters,
+        "seconds": run.train_seconds,
+        "seed": run.seed,
+        "settings": [printable(short_setting(*item)) for item in portable_fields(settings).items()],
+        "facts": {
+            name: printable(run.meta[name]) for name in FACTS if run.meta.get(name) is not None
+        },
+        "commit": printable(run.session.commit or ""),
+        "dirty": run.is_dirty,
     }
-
-
-def number(value: Any) -> float | int | None:
-    """Return a number that JSON and a double can hold; None for any other value."""
-    return value if is_number(value) else None
 
 
 def place_of(run: RunDir, folder: Path, studies: dict[Path, StudyFolder]) -> dict[str, Any]:
@@ -152,11 +119,7 @@ def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[li
     """Return number -> [epochs, values] of the records."""
     found = {}
     for name in series_names(row):
-        points = [
-            (each["epoch"], float(f"{value:.5g}"))
-            for each in records
-            if type(each.get("epoch")) is int and (value := number(each.get(name))) is not None
-        ]
+        points = [(epoch, float(f"{value:.5g}")) for epoch, value in curve(records, name)]
         if points:
             found[name] = [list(axis) for axis in zip(*thinned(points), strict=True)]
     return found
@@ -208,7 +171,7 @@ def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
     """Return name, question, progress and links of a study."""
     states = Counter(study.states().values())
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    question = RunDir(study.path).read("results.json").get("question")
+    question = readable_json(study.path / "results.json").get("question")
     return {
         "name": printable(RunDir(study.path).name),
         "question": printable(question) if isinstance(question, str) else "",

@@ -4,43 +4,20 @@ A file is read again only after it has changed, so that watching takes no time f
 """
 
 import os
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.metrics import Metric
-from vitcli.runner.engines.drivers import PLAN, other_drivers
+from vitcli.runner.engines.drivers import other_drivers
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
-from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
-from vitcli.runner.run.listing import live_state, readable_spec
-from vitcli.runner.run.record import headline_curve, is_epoch, is_number, readable_metrics
+from vitcli.runner.run.folder import FILES, RESULT_STATES, RUNS, RunDir, list_runs
+from vitcli.runner.run.record import RunRecord, is_epoch, is_number, read_record
 from vitcli.runner.text import natural_key
 from vitcli.runner.train.events import seconds_left
 
 ENDED = (*RESULT_STATES, "saved")
 """States of trials that are not trained any more."""
-Content = TypeVar("Content")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialProgress:
-    """A trial, or a run outside a study."""
-
-    name: str
-    variant: str
-    state: str
-    """A state of a trial, or ``damaged`` if its configuration cannot be read."""
-    reason: str = ""
-    epochs: int = 0
-    planned: int | None = None
-    headline: Metric | None = None
-    curve: tuple[tuple[int, float], ...] = ()
-    """(epoch, headline number), on the validation split if there is one."""
-    epoch_seconds: float | None = None
-    """Duration of the last epoch without its evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +32,8 @@ class Progress:
     is_running: bool
     may_grow: bool
     """Whether a process drives the trials; that of a search may ask for further ones."""
-    trials: tuple[TrialProgress, ...]
+    trials: tuple[RunRecord, ...]
+    """Their names are relative to the folder."""
 
     @property
     def num_ended(self) -> int:
@@ -71,10 +49,11 @@ class Progress:
         running = sum(trial.state == "running" for trial in self.trials)
         begun, usual = [], []
         for trial in self.trials:
-            if trial.epoch_seconds and trial.planned:
-                usual.append(trial.planned * trial.epoch_seconds)
+            seconds, planned = epoch_seconds(trial), trial.epochs_planned
+            if seconds and planned:
+                usual.append(planned * seconds)
                 if trial.state not in ENDED:
-                    begun.append(max(0, trial.planned - trial.epochs) * trial.epoch_seconds)
+                    begun.append(max(0, planned - trial.epochs) * seconds)
         waiting = len(self.trials) - self.num_ended - len(begun)
         return seconds_left(begun, waiting, usual, running) if running else None
 
@@ -84,11 +63,11 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._read: dict[Path, tuple[Any, Any]] = {}
+        self._records: dict[Path, tuple[Any, RunRecord]] = {}
 
     def read(self) -> Progress:
         """Return the progress now."""
-        study = self._cached(self.folder / PLAN, lambda: read_study(self.folder))
+        study = read_study(self.folder)
         if study:
             trials = [self._trial(study, each) for each in study.plan.trials]
         else:
@@ -105,69 +84,46 @@ class Watcher:
             trials=tuple(trials),
         )
 
-    def _trial(self, study: StudyFolder, name: str) -> TrialProgress:
+    def _trial(self, study: StudyFolder, name: str) -> RunRecord:
         planned, run = study.plan.trials[name], RunDir(self.folder / name)
         if run.exists:
-            return self._progress(run, name, planned.variant)
+            return self._record(run).changed(name=name, variant=planned.variant)
         state = study.state_without_run(name)
-        return TrialProgress(
-            name=name, variant=planned.variant, state=state, planned=planned.epochs
-        )
+        return RunRecord(name=name, variant=planned.variant, state=state, config=planned.config)
 
-    def _run(self, run: RunDir) -> TrialProgress:
+    def _run(self, run: RunDir) -> RunRecord:
         path = run.path.relative_to(self.folder)
         variant, _ = split_seed(path)
         name = str(path) if path.parts else run.name
-        return self._progress(run, name, str(variant) if variant.parts else name)
+        return self._record(run).changed(name=name, variant=str(variant) if variant.parts else name)
 
-    def _progress(self, run: RunDir, name: str, variant: str) -> TrialProgress:
-        spec = self._cached(run.path / "config.yaml", lambda: readable_spec(run))
-        if spec is None:
-            reason = "config.yaml cannot be read, or differs from that of the training"
-            return TrialProgress(name=name, variant=variant, state="damaged", reason=reason)
-        records = self._cached(run.path / "metrics.jsonl", lambda: readable_metrics(run))
-        meta = self._cached(run.path / "meta.json", lambda: run.read("meta.json"))
-        state, reason = live_state(run)
-        return TrialProgress(
-            name=name,
-            variant=variant,
-            state=state,
-            reason=reason,
-            epochs=max((r["epoch"] for r in records if is_epoch(r.get("epoch"))), default=0),
-            planned=spec.train.epochs,
-            headline=spec.task.row.headline,
-            curve=headline_curve(records, spec),
-            epoch_seconds=_epoch_seconds(records, meta, spec),
-        )
-
-    def _cached(self, path: Path, read: Callable[[], Content]) -> Content:
-        now = _signature(path)
-        then, content = self._read.get(path, (None, None))
-        if then != now:
-            content = read()
-            self._read[path] = now, content
-        return content
+    def _record(self, run: RunDir) -> RunRecord:
+        now = [_signature(run.path / name) for name in FILES]
+        then, record = self._records.get(run.path, (None, None))
+        # Whether a process still trains the run, no file says.
+        if record is None or then != now or record.status == "running":
+            record = read_record(run)
+            self._records[run.path] = now, record
+        return record
 
 
 def _signature(path: Path) -> tuple[int, int, int]:
     """Return what changes with a file: (time in ns, bytes, inode); zeros if there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _epoch_seconds(
-    records: Sequence[dict[str, Any]], meta: dict[str, Any], spec: ExperimentSpec
-) -> float | None:
-    """Return the duration of the last epoch; None if the files do not say."""
-    images, limit = meta.get("num_train"), spec.train.limit_batches
-    speed = records[-1].get("images_per_second") if records else None
-    if is_number(images) and is_number(speed) and speed > 1e-9:
-        most = limit * spec.train.batch_size if limit else images
-        return min(images, most) / speed
-    return None
+def epoch_seconds(run: RunRecord) -> float | None:
+    """Return the duration of the last epoch without its evaluation; None if no file says it."""
+    speed = run.metrics[-1].get("images_per_second") if run.metrics else None
+    if run.num_train is None or not is_number(speed) or speed <= 1e-9:
+        return None
+    limit, batch_size = run.setting("train.limit_batches"), run.setting("train.batch_size")
+    is_limited = is_epoch(limit) and is_epoch(batch_size)
+    return min(run.num_train, limit * batch_size if is_limited else run.num_train) / speed
 
 
 def find_watched(name: str | None) -> Path:

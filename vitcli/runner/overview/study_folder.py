@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.files import readable_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.listing import live_state
-from vitcli.runner.run.record import is_epoch
+from vitcli.runner.run.record import State, read_record
 
 TRIAL_FOLDER = r"^[A-Za-z0-9_.=,+/-]{1,200}$"
 """Folder of a trial in plan.json, relative to that of the study."""
@@ -28,13 +28,6 @@ class PlannedTrial(BaseModel):
 
     variant: str
     config: dict[str, Any] = {}
-
-    @property
-    def epochs(self) -> int | None:
-        """Return the number of epochs; None if the plan does not say."""
-        train = self.config.get("train")
-        epochs = train.get("epochs") if isinstance(train, dict) else None
-        return epochs if is_epoch(epochs) else None
 
 
 class Plan(BaseModel):
@@ -69,15 +62,15 @@ class StudyFolder:
     def variants(self) -> list[str]:
         return list(dict.fromkeys(trial.variant for trial in self.plan.trials.values()))
 
-    def states(self) -> dict[str, str]:
+    def states(self) -> dict[str, State]:
         """Return folder -> state of each trial."""
         runs = {folder: RunDir(self.path / folder) for folder in self.plan.trials}
         return {
-            folder: live_state(run)[0] if run.exists else self.state_without_run(folder)
+            folder: read_record(run).state if run.exists else self.state_without_run(folder)
             for folder, run in runs.items()
         }
 
-    def state_without_run(self, folder: str) -> str:
+    def state_without_run(self, folder: str) -> State:
         return "saved" if folder in self.plan.saved else "missing"
 
 
@@ -93,7 +86,7 @@ def split_seed(path: Path) -> tuple[Path, str]:
 def read_study(folder: Path) -> StudyFolder | None:
     """Return the study in a folder, or None if the folder holds no readable plan.json."""
     try:
-        return StudyFolder(path=folder, plan=Plan.model_validate(RunDir(folder).read(PLAN)))
+        return StudyFolder(path=folder, plan=Plan.model_validate(readable_json(folder / PLAN)))
     except ValidationError:
         return None
 

@@ -46,10 +46,18 @@ if TYPE_CHECKING:
     from vitcli.runner.run.predictions import Predictions
 
 State = Literal[
-    "finished", "diverged", "failed", "interrupted", "running", "damaged", "stale", "missing"
+    "finished",
+    "diverged",
+    "failed",
+    "interrupted",
+    "running",
+    "damaged",
+    "stale",
+    "missing",
+    "saved",
 ]
-"""Of a run. A trial of a study is ``missing`` before it begins, and ``stale`` if its folder holds
-another training."""
+"""Of a run. A trial of a study is ``missing`` before it begins, ``stale`` if its folder holds
+another training, and ``saved`` if only an earlier call knows its saved result."""
 MAX_EPOCH = 10**9
 MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
@@ -185,11 +193,17 @@ class RunRecord:
         """
         return self.folder.spec()
 
+    def setting(self, name: str) -> Any:
+        """Return a field of the configuration, such as ``train.epochs``; None if it has none."""
+        value: Any = self.config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
     @property
     def task(self) -> TaskRow:
         """The task in config.yaml; the default task if the file does not say."""
-        task = self.config.get("task")
-        name = task.get("name") if isinstance(task, dict) else None
+        name = self.setting("task.name")
         return TASKS[name if isinstance(name, str) else DEFAULT_TASK]
 
     @property
@@ -289,8 +303,7 @@ class RunRecord:
 
     @property
     def epochs_planned(self) -> int | None:
-        train = self.config.get("train")
-        epochs = train.get("epochs") if isinstance(train, dict) else None
+        epochs = self.setting("train.epochs")
         return epochs if is_epoch(epochs) else None
 
     @property
@@ -298,8 +311,7 @@ class RunRecord:
         """The run whose weights the training began with, or the weights that were imported."""
         if self.imported:
             return f"timm:{self.timm}" if self.timm else self.imported
-        train = self.config.get("train")
-        init = train.get("init") if isinstance(train, dict) else None
+        init = self.setting("train.init")
         return init if isinstance(init, str) else None
 
     @property
