@@ -25,7 +25,8 @@ from vitcli.runner.experiment.config import check, config_text
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
-from vitcli.runner.run.folder import MANIFEST, parse_metrics
+from vitcli.runner.run.folder import MANIFEST
+from vitcli.runner.run.record import parse_metrics
 from vitcli.runner.run.tensorboard import read_picture_events
 
 CRASHES = Path(__file__).parent / "crashes"
@@ -93,7 +94,7 @@ def tensors(data: bytes) -> None:
 @may_refuse
 def metrics(data: bytes) -> None:
     """Check that every record has a step, and that there are not more records than lines."""
-    found = parse_metrics(data.decode(errors="replace"), Path("metrics.jsonl"))
+    found = parse_metrics(data.decode(errors="replace"))
     assert len(found) <= data.count(b"\n")
     assert all(type(record["step"]) is int for record in found)
     for record in found:

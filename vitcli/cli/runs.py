@@ -151,7 +151,7 @@ def run_table(runs: Sequence["RunRecord"]) -> str:
     from vitcli.core.spec.task import DEFAULT_TASK
     from vitcli.runner.run.listing import short_data_name
 
-    one_task = all(run.task.name == DEFAULT_TASK for run in runs)
+    one_task = all(run.task_name == DEFAULT_TASK for run in runs)
     header = ["run", "data", "state", "accuracy" if one_task else "result"]
     header += ["parameters", "TFLOP", "time", "settings"]
     rows = [

@@ -1,18 +1,16 @@
 """How a run is found, named, and read."""
 
 import errno
-import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.fabricated import make_run
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError, UserError
-from vitcli.runner.files import commit_json, to_hashed_json
+from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import (
     RUNS,
     RunDir,
@@ -21,11 +19,8 @@ from vitcli.runner.run.folder import (
     hold_folder,
     list_runs,
     named_folder,
-    parse_metrics,
     temporary_files,
 )
-from vitcli.runner.run.listing import shown_state
-from vitcli.runner.run.record import last_measures
 
 
 def make(path: str) -> RunDir:
@@ -79,77 +74,15 @@ def test_a_changed_experiment_has_a_folder_of_its_own():
         default_path(".hidden", spec, changed=False)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "NaN", '{"step": 1e999}', '{"step": Infinity}'])
-def test_a_damaged_record_is_none(here, text):
-    run = make("runs/x")
-    (run.path / "status.json").write_text(text)
-    assert run.read("status.json") == {}
-    assert run.status() == {"state": "failed", "step": 0, "reason": "unknown"}
-    commit_json(run.path / "status.json", {"state": "asleep", "step": 1})
-    assert run.status()["state"] == "failed"
-
-
-@pytest.mark.parametrize(
-    ("version", "has_hash", "values", "is_sound"),
-    [
-        ("1.0.0", True, {}, True),
-        ("1.0.0", False, {}, False),
-        ("0.6.2", False, {}, True),  # the first results had no hash
-        (None, False, {}, True),
-        *((None, False, {"parameters": wrong}, False) for wrong in (-3, "many", 0.5, True, 10**40)),
-        *((None, False, {"test_accuracy": wrong}, False) for wrong in (5.0, -0.1, "0.5", [0.5])),
-        *((None, False, {"train_seconds": wrong}, False) for wrong in (None, -1.0, 10**400, 1e299)),
-        (None, False, {"train_loss": "0.5"}, False),
-        (None, False, {"precision": 16}, False),
-        (None, False, {"val_accuracy": None, "later": "text"}, True),
-    ],
-)
-def test_a_result_needs_its_hash_and_values_that_a_training_can_have(
-    here, version, has_hash, values, is_sound
-):
-    """Without a status.json, a result with a hash says that the run is finished."""
-    run = make_run(meta={"vitcli": version} if version else {}, result=values)
-    result = json.loads((run.path / "result.json").read_text())
-    if has_hash:
-        (run.path / "result.json").write_bytes(to_hashed_json(result))
-    assert bool(run.read("result.json")) is is_sound
-    assert shown_state(run)[0] == ("finished" if is_sound else "damaged")
-    assert last_measures(run)["test_accuracy"] == 0.5, "of the last epoch, if damaged"
-    (run.path / "status.json").write_bytes(bytes(20))
-    assert run.status()["state"] == ("finished" if has_hash else "failed")
-    assert run.status()["step"] == (800 if has_hash else 0)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ['{"step": 1.0}', '{"step": NaN}', "[1]", "x", '{"loss": 1}', '{"step": 2}, {"step": 2}'],
-)
-def test_a_line_that_is_no_record_is_named(line):
-    text = f'{{"step": 1, "loss": 0.5}}\n{line}\n{{"step": 3}}'
-    with pytest.raises(InputError, match=r"m\.jsonl:2: not a record"):
-        parse_metrics(text, Path("m.jsonl"))
-    assert parse_metrics(text.splitlines()[0] + "\nhalf", Path("m.jsonl")) == [
-        {"step": 1, "loss": 0.5}
-    ]
-
-
-def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
+def test_temporary_files_go_and_a_changed_configuration_has_another_hash(here):
     run = make("runs/x")
     (run.path / ".config.yaml.abc_0123").write_text("half")
     assert temporary_files(run.path)
     run.create(ExperimentSpec())
     assert not temporary_files(run.path)
-    assert run.metrics() == []
-    run.set_metrics([{"step": 5, "loss": 0.5}])
-    with (run.path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 10, "lo')
-    assert run.metrics() == [{"step": 5, "loss": 0.5}]
     before = run.config_sha256()
     (run.path / "config.yaml").write_text("seed: 1\n")
     assert run.config_sha256() != before
-    (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="cannot be read"):
-        run.metrics()
 
 
 @pytest.mark.parametrize("has_proc", [True, False])

@@ -21,6 +21,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.run.tensorboard import Board
 
 FULL = os.strerror(errno.ENOSPC)
@@ -140,7 +141,7 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
             trials[f"{variant}/seed{seed}"] = entry
     run = make_run(1, folder=Path("runs/mine/deep/seed1"), meta={"variant": "deep"})
     commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
-    found = compared_settings(run, run.spec())
+    found = compared_settings(read_record(run))
     assert {name: found[name] for name in ("variant", "seed")} == {"variant": "deep", "seed": 1}
     assert found.keys() - {"experiment", "data.name"} == {
         *("variant", "seed", "model.depth", "model.embed_dim")
@@ -148,4 +149,4 @@ def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
     assert (found["model.depth"], found["model.embed_dim"]) == (2, 64)
     trials["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
     commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
-    assert compared_settings(run, run.spec())["optim.lr"] == 0.5
+    assert compared_settings(read_record(run))["optim.lr"] == 0.5

@@ -16,8 +16,8 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.run.folder import RESULT_STATES, RunDir, headline_key
-from vitcli.runner.run.listing import is_in_use
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.record import headline_key
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 from vitcli.runner.train.signals import StopFlag

@@ -32,7 +32,8 @@ from vitcli.runner.errors import (
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
-from vitcli.runner.run.folder import RunDir, headline_key
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import headline_key
 from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_line
 from vitcli.runner.train.signals import StopFlag
 

@@ -70,7 +70,7 @@ def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[
     return {
         "state": run.state,
         "reason": printable(without_folders(run.reason)),
-        "task": run.task.name,
+        "task": run.task_name,
         "experiment": printable(run.experiment or ""),
         "data": printable(short_data_name(run.data or "")),
         "started": printable(run.session.started or "")[:16].replace("T", " "),

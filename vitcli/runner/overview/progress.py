@@ -100,11 +100,10 @@ class Watcher:
     def _record(self, run: RunDir) -> RunRecord:
         now = [_signature(run.path / name) for name in FILES]
         then, record = self._records.get(run.path, (None, None))
-        # Whether a process still trains the run, no file says.
-        if record is None or then != now or record.status == "running":
+        if record is None or then != now:
             record = read_record(run)
             self._records[run.path] = now, record
-        return record
+        return record.at_this_moment()
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

@@ -87,7 +87,7 @@ def rank(records: Sequence[RunRecord]) -> list[RunRecord]:
     A run without a test result is ranked by its validation result.
     """
     measured = [run for run in records if run.score is not None]
-    tasks = sorted({run.task.name for run in measured})
+    tasks = sorted({run.task_name for run in measured})
     if len(tasks) > 1:
         raise ConfigError(f"the results of different tasks cannot be compared ({', '.join(tasks)})")
     falling = any(run.headline.higher_is_better for run in measured)

@@ -201,10 +201,14 @@ class RunRecord:
         return value
 
     @property
-    def task(self) -> TaskRow:
+    def task_name(self) -> str:
         """The task in config.yaml; the default task if the file does not say."""
         name = self.setting("task.name")
-        return TASKS[name if isinstance(name, str) else DEFAULT_TASK]
+        return name if isinstance(name, str) and name in TASKS else DEFAULT_TASK
+
+    @property
+    def task(self) -> TaskRow:
+        return TASKS[self.task_name]
 
     @property
     def headline(self) -> Metric:
@@ -369,6 +373,13 @@ class RunRecord:
             "differs": self.settings,
         }
 
+    def at_this_moment(self) -> "RunRecord":
+        """Return the record with the present state of a training that says it is running."""
+        if self.status != "running":
+            return self
+        state, reason = _state(self.folder, self.status, "", self.problems)
+        return self.changed(state=state, reason=reason)
+
     def changed(self, **changes: Any) -> "RunRecord":
         return replace(self, **changes)
 
@@ -516,7 +527,7 @@ def read_record(run: RunDir | Path) -> RunRecord:
         "reached": reached,
     }
     if spec:
-        values |= {"seed": spec.seed, "data": spec.data.name}
+        values |= {"seed": stored.get("seed", spec.seed), "data": spec.data.name}
         if imported and "data" not in meta:  # weights that came without a data set
             values["data"] = None
     while True:
@@ -595,24 +606,28 @@ def _read_metrics(run: RunDir, problems: list[str]) -> list[dict[str, Any]]:
     """Return the records of the epochs; an incomplete last line is ignored."""
     path = run.path / METRICS
     try:
-        return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
+        return parse_metrics(read_bounded(path, MAX_METRICS).decode())
     except FileNotFoundError:
         return []
     except OSError as error:
         problems.append(f"{METRICS}: {UNREADABLE}: {error.strerror}")
-    except (ValueError, InputError) as error:
-        problems.append(f"{METRICS}: {str(error).removeprefix(f'{path}').lstrip(':')}")
+    except ValueError as error:
+        problems.append(f"{METRICS}: {error}")
     return []
 
 
-def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
-    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored."""
+def parse_metrics(text: str) -> list[dict[str, Any]]:
+    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored.
+
+    Raises:
+        ValueError: A line is no record; the message has its number.
+    """
     lines = text.split("\n")[:-1]
     records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
     if len(records) == len(lines):
         return records
     number = next((i for i, line in enumerate(lines, start=1) if len(_parse_records(line)) != 1), 0)
-    raise InputError(f"{path}:{number}: not a record")
+    raise ValueError(f"line {number} is not a record")
 
 
 def _parse_records(text: str) -> list[dict[str, Any]]:
@@ -640,8 +655,9 @@ def _read_config(
     try:
         spec = run.spec()
         now = run.config_sha256()
-    except ConfigError as error:
-        reason = str(error).splitlines()[0].replace(f"{run.path}/", "")
+    except (ConfigError, OSError) as error:
+        whole = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = whole.replace(f"{run.path}/", "")
         problems.append(f"{CONFIG}: {UNREADABLE}: {reason}")
         return None
     if meta.get("config_sha256") in (None, now) or meta.get(REPLACED) == now:

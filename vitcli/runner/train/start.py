@@ -31,11 +31,10 @@ from vitcli.runner.run.folder import (
     RunDir,
     default_path,
     find_run,
-    headline_key,
     is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
-from vitcli.runner.run.record import NO_TEST, refuse_unreadable, run_metadata
+from vitcli.runner.run.record import headline_key, NO_TEST, refuse_unreadable, run_metadata
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.trackers import live_tracker
 from vitcli.runner.train.build import BuiltTraining

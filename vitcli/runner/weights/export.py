@@ -24,7 +24,8 @@ from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
 from vitcli.runner.run.checkpoint import apart
-from vitcli.runner.run.folder import RunDir, headline_key
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import headline_key
 from vitcli.runner.tables import escape_markdown, markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.tensors import (
