@@ -462,7 +462,7 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact", "curve")
     }
     if value["state"] not in RESULT_STATES or not value["sessions"]:
-        raise ValueError(f"its state is {value['state']}")
+        raise ValueError(f"its state is {value['state']}, its sessions {len(value['sessions'])}")
     return RunRecord(
         **known,
         curve=tuple(map(tuple, value.get("curve", ()))),
