@@ -35,7 +35,6 @@ from vitcli.runner.machine.launch import Launch, read_launch
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
-    from vitcli.core.spec import ExperimentSpec
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
     from vitcli.runner.run.record import RunRecord
@@ -268,7 +267,6 @@ def run(
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
-    from vitcli.runner.run.record import read_record
     from vitcli.runner.train.ranks import leading
     from vitcli.runner.train.start import resume_command
     from vitcli.runner.train.start import start as run_training
@@ -286,12 +284,12 @@ def run(
         return
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")
-        show_stopped(training.run, experiment.spec, training.result)
+        show_stopped(training.record)
         emit(f"next           {resume_command(training.run, request)}")
         return
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
-    show_result(read_record(training.run))
+    show_result(training.record)
     spec = experiment.spec
     verb = "eval --review" if own_path(spec.data.name) and spec.train.init else "eval"
     emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
@@ -324,11 +322,11 @@ def show_result(record: "RunRecord") -> None:
     emit(f"run            {record.path}")
 
 
-def show_stopped(run: "RunDir", spec: "ExperimentSpec", reached: dict[str, Any]) -> None:
+def show_stopped(record: "RunRecord") -> None:
     """Print what a training has reached that stopped before its end."""
     from vitcli.runner.run.record import headline_key
 
-    headline = spec.task.row.headline
+    reached, headline = record.reached, record.spec.task.row.headline
     key = headline_key(reached, headline.name)
     if (value := reached.get(key)) is not None:
         label = f"{key.partition('_')[0]} {headline.label}"
@@ -337,7 +335,7 @@ def show_stopped(run: "RunDir", spec: "ExperimentSpec", reached: dict[str, Any])
     epochs = f"{reached['epochs']} of {quantity(reached['epochs_planned'], 'epoch')}"
     seconds = duration(reached["train_seconds"])
     emit(f"trained        {epochs}, {reached['parameters']:,} parameters, {seconds}")
-    emit(f"run            {run.path}")
+    emit(f"run            {record.path}")
 
 
 def show_balance(record: "RunRecord") -> None:

@@ -33,7 +33,7 @@ ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 
 
-def finish(trainer: Trainer) -> dict[str, Any]:
+def finish(trainer: Trainer) -> None:
     """Measure the test set; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
@@ -54,7 +54,6 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     result = build_result(trainer, outputs, measured, batch)
     run.set_result(result)
     run.set_status("finished", trainer.step)
-    return read_record(run).result
 
 
 def warn_of_lost_state(trainer: Trainer) -> None:
@@ -69,8 +68,8 @@ def warn_of_lost_state(trainer: Trainer) -> None:
         )
 
 
-def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
-    """Save a training that stopped after an epoch before its last; return its numbers and why.
+def finish_early(trainer: Trainer) -> None:
+    """Save a training that stopped after an epoch before its last.
 
     Its test set is measured, also where ``train.eval_every`` does not. The numbers lie in
     status.json until the run continues. So no other file differs from those of a training that did
@@ -84,7 +83,6 @@ def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
     reached = about | result | {"epochs_planned": epochs}
     reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
     run.set_status("interrupted", trainer.step, reason, reached)
-    return reached, reason
 
 
 def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:

@@ -101,14 +101,24 @@ class Request:
 
 @dataclass(frozen=True)
 class FinishedTraining:
-    """The run, its numbers, and whether it was trained just now."""
+    """The record of a run, and whether the run was trained just now."""
 
-    run: RunDir
-    result: dict[str, Any]
-    """The content of result.json; of a training that stopped before its end, what it reached."""
+    record: RunRecord
     trained: bool
-    stopped: str = ""
-    """Why the training stopped before its end; empty if it is finished."""
+
+    @property
+    def run(self) -> RunDir:
+        return self.record.folder
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Final numbers; those reached so far if the training stopped before its end."""
+        return self.record.result or self.record.reached
+
+    @property
+    def stopped(self) -> str:
+        """Why the training stopped before its end; empty if it is finished."""
+        return self.record.reason if self.record.reached else ""
 
 
 def start(
@@ -131,7 +141,7 @@ def start(
     with run.lock(), ExitStack() as trackers:
         old = read_record(run) if run.exists and not request.rerun else None
         if old and is_already_finished(old, experiment.spec, request):
-            return FinishedTraining(run, old.result, trained=False)
+            return FinishedTraining(old, trained=False)
         try:
             with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
                 with watch_ranks(run, request):
@@ -146,9 +156,10 @@ def start(
                             pass
                     request.processes.part()
                     if trainer.step < trainer.training.num_steps and not trainer.stopped_at:
-                        reached, reason = finish_early(trainer)
-                        return FinishedTraining(run, reached, trained=True, stopped=reason)
-                    return FinishedTraining(run, finish(trainer), trained=True)
+                        finish_early(trainer)
+                    else:
+                        finish(trainer)
+                    return FinishedTraining(read_record(run), trained=True)
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
