@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from vitcli.api import (
         Predictions,
         ResultTable,
-        Run,
+        RunRecord,
+        Runs,
         UserError,
         ablate,
         attention_maps,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Predictions",
     "ResultTable",
-    "Run",
+    "RunRecord",
+    "Runs",
     "UserError",
     "__version__",
     "ablate",

@@ -20,15 +20,15 @@ from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
 from vitcli.runner.data.formats.npz import data_of_arrays
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.run.folder import list_runs
-from vitcli.runner.run.listing import summarize_runs
+from vitcli.runner.run.listing import list_records, select_runs
+from vitcli.runner.run.predictions import Predictions
+from vitcli.runner.run.record import RunRecord, load_run
 from vitcli.runner.study.definition import trial_folder
 from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
@@ -46,7 +46,8 @@ from vitcli.runner.weights.timm_start import first_file, load_timm
 __all__ = [
     "Predictions",
     "ResultTable",
-    "Run",
+    "RunRecord",
+    "Runs",
     "UserError",
     "ablate",
     "attention_maps",
@@ -319,19 +320,32 @@ def _cell(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
-def runs() -> Any:
-    """Return the runs under runs/ as a data frame of pandas, a row for each run, oldest first.
+class Runs(list[RunRecord]):
+    """A list of runs."""
 
-    The columns are those of ``vitcli runs ls --json``, and one for each setting that differs from
-    the experiment of a run.
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas with a row for each run.
 
-    Raises:
-        UserError: pandas is not installed.
+        The columns are those of ``vitcli runs ls --json``, and one for each setting that differs
+        from the experiment of a run.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        rows = [record.document() for record in self]
+        return _frame(
+            row | {name: _cell(value) for name, value in row.pop("differs").items()} for row in rows
+        )
+
+
+def runs(pattern: str | None = None) -> Runs:
+    """Return the runs under runs/, oldest first.
+
+    Args:
+        pattern: A name or the beginning of names, in which ``*`` stands for any characters; by
+            default all runs.
     """
-    rows = [each.document() for each in summarize_runs(list_runs())]
-    return _frame(
-        row | {name: _cell(value) for name, value in row.pop("differs").items()} for row in rows
-    )
+    return Runs(select_runs(list_records(), [pattern] if pattern else []))
 
 
 def ablate(

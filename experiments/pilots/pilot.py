@@ -64,7 +64,7 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
         done = start(experiment, request, on_event=say, on_message=say)
     except DivergedError as error:
         return line | {"val_accuracy": None, "reason": str(error)}
-    result, meta = done.result, done.run.read("meta.json")
+    result, meta = done.result, done.record.meta
     return line | {
         "val_accuracy": result["val_accuracy"],
         "train_loss": result["train_loss"],

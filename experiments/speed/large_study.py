@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from vitcli.runner.files import commit_json
 from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.collect import read_results
@@ -60,9 +59,9 @@ def make_trial(trial: Trial, logits: np.ndarray, labels: np.ndarray) -> None:
     curve = {"train_loss": 1.0, "images_per_second": 1000.0, "test_accuracy": accuracy}
     run.set_metrics([{"step": 100 * e, "epoch": e} | curve for e in range(1, epochs + 1)])
     meta = {"seed": trial.spec.seed, "config_hash": trial.config_hash, "data_hash": "0" * 64}
-    commit_json(run.path / "meta.json", meta | {"threads": 1, "precision": "fp32"})
+    run.set_meta(meta | {"threads": 1, "precision": "fp32"})
     result = {"test_accuracy": accuracy, "test_loss": 1.0, "num_test": NUM_IMAGES}
-    commit_json(run.path / "result.json", result | {"precision": "fp32", "train_seconds": 60.0})
+    run.set_result(result | {"precision": "fp32", "train_seconds": 60.0})
     with io.BytesIO() as file:
         np.savez(file, logits=logits, labels=labels)
         (run.path / "predictions.npz").write_bytes(file.getvalue())

@@ -31,6 +31,7 @@ from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.start import Request, start
 
@@ -159,12 +160,12 @@ def fingerprint(folder: Path) -> str:
     for name, tensor in sorted(checkpoint.tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().numpy().tobytes())
-    for record in run.metrics():
+    for record in read_record(run).metrics:
         timeless = {name: value for name, value in record.items() if name not in TIMELESS}
         digest.update(json.dumps(timeless).encode())
     digest.update((folder / "predictions.npz").read_bytes())
-    assert run.status()["state"] == "finished"
-    assert run.read("result.json")["exact"] is True
+    assert read_record(run).status == "finished"
+    assert read_record(run).result["exact"] is True
     return digest.hexdigest()
 
 

@@ -76,8 +76,8 @@ PLANTED = r"""
 +            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)
 +            self.step += 1
 = keeps the metrics of steps that were lost | vitcli/runner/train/trainer.py | kills
--[r for r in strict_metrics(self.run) if r["step"] <= self.step]
-+strict_metrics(self.run)
+-[record for record in metrics if record["step"] <= self.step]
++[*metrics]
 = takes no lock | vitcli/runner/run/folder.py | races
 -        lock.acquire()
 +        pass
@@ -85,8 +85,8 @@ PLANTED = r"""
 -        if not all(map(math.isfinite, numbers)):
 +        if False:
 = tries a diverged trial again | vitcli/runner/run/folder.py | tests/runner/study/test_run.py
--RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
-+RESULT_STATES: tuple[State, ...] = ("finished",)
+-RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
++RESULT_STATES: tuple[Status, ...] = ("finished",)
 = does not try a killed trial again | vitcli/runner/engines/local.py | tests/runner/study/test_run.py -k killed_or_hung
 -MAX_ATTEMPTS = 3
 +MAX_ATTEMPTS = 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.fork_server import Child, Tally, fingerprint, finish, main, prepare, train_here
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.events import EpochDone, Event, Started
 
 EPOCHS = 12
@@ -27,11 +27,9 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
         moment = rng.randrange(round(0.7 * EPOCHS)), rng.uniform(0, longest)
         code, seconds = stop(experiment, folder, which, twice, *moment)
         slowest = max(slowest, seconds)
-        state, what = RunDir(folder).status(), f"{which.name} {number}{' twice' if twice else ''}"
-        tidy = code == 128 + which and (state["state"], state["step"]) == (
-            "interrupted",
-            RunDir(folder).last_step(),
-        )
+        record, what = read_record(folder), f"{which.name} {number}{' twice' if twice else ''}"
+        state = record.status, record.step
+        tidy = code == 128 + which and state == ("interrupted", record.folder.last_step())
         # A second signal acts at once, as it does without vitcli: KeyboardInterrupt, or death.
         at_once = twice and code in (1, -which)
         finished += code == 0  # it came too late, or not at all

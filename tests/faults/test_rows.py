@@ -17,6 +17,7 @@ from tests.same_run import assert_same_run
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.events import EpochDone, Event
 
 
@@ -91,10 +92,10 @@ def test_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, 
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + shift)
     found = train(tiny, here / "run", resume=True).run
-    assert [record["epoch"] for record in found.metrics()] == [1, 2, 3, 4]
+    assert [record["epoch"] for record in read_record(found).metrics] == [1, 2, 3, 4]
     board = EventAccumulator(str(found.path)).Reload()
     assert [event.step for event in board.Scalars("loss/train")] == [5, 10, 15, 20]
-    assert found.read("result.json")["train_seconds"] > 0
+    assert read_record(found).result["train_seconds"] > 0
 
 
 @pytest.mark.ci
@@ -104,7 +105,8 @@ def test_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environm
     assert process.stdout.readline()
     process.stdout.close()
     assert process.wait(HANG) == 0
-    assert RunDir(here / "run").status() == {"state": "finished", "step": 100, "reason": ""}
+    record = read_record(here / "run")
+    assert (record.state, record.step, record.reason) == ("finished", 100, "")
 
 
 def test_the_tests_that_the_matrix_names_exist():

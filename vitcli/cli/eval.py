@@ -202,12 +202,15 @@ def balance(scores: "Scores", names: Sequence[str]) -> list[tuple[str, str]]:
 
 def document(evaluation: "Evaluation") -> dict[str, Any]:
     """Return the measurement as JSON values; docs/how-to/runs.md states their names."""
+    from vitcli.runner.run.record import read_record
+
     run, split = evaluation.run, evaluation.split
+    record = read_record(run)
     about = {"run": str(run.path), "split": split, "tta": evaluation.tta}
     size = {"num_images": evaluation.num_images, "parameters": evaluation.parameters}
     trained = {
         key: value
-        for key, value in (run.read("result.json") or run.reached()).items()
+        for key, value in (record.result or record.reached).items()
         if key in ("epochs", "train_seconds", "images_per_second")
     }
     if (scores := evaluation.scores) is None:

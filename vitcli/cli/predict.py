@@ -65,6 +65,7 @@ def predict(
     from vitcli.runner.evaluate.scores import why_uncalibrated
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.record import read_record
 
     exclude({"--reject": reject, "--coverage": coverage})
     run, images = run_and_pictures("predict", [run, *(pictures or ())])
@@ -86,7 +87,7 @@ def predict(
     rows = csv_rows(done, judged)
     emit_measured("json" if json else form, documents, [shown_table(done, shown)], rows)
     if judged:
-        if reject is not None and (reason := why_uncalibrated(chosen)):
+        if reject is not None and (reason := why_uncalibrated(read_record(chosen))):
             say(f"note: the probabilities are not calibrated: {reason}")
         accepted = sum(prediction.is_accepted for prediction in done)
         say(f"accepted {accepted:,} of {quantity(len(done), 'picture')}")

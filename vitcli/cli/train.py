@@ -35,9 +35,9 @@ from vitcli.runner.machine.launch import Launch, read_launch
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
-    from vitcli.core.spec import ExperimentSpec
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
+    from vitcli.runner.run.record import RunRecord
     from vitcli.runner.train.start import Request
 
 
@@ -284,24 +284,24 @@ def run(
         return
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")
-        show_stopped(training.run, experiment.spec, training.result)
+        show_stopped(training.record)
         emit(f"next           {resume_command(training.run, request)}")
         return
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
-    show_result(training.run, experiment.spec, training.result)
+    show_result(training.record)
     spec = experiment.spec
     verb = "eval --review" if own_path(spec.data.name) and spec.train.init else "eval"
     emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
 
 
-def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
+def show_result(record: "RunRecord") -> None:
     """Print the result of a training."""
     from vitcli.runner.evaluate.scores import describe_temperature
-    from vitcli.runner.run.folder import headline_key
+    from vitcli.runner.run.record import headline_key
 
+    result, headline = record.result, record.spec.task.row.headline
     seconds = duration(result["train_seconds"])
-    headline = spec.task.row.headline
     key = headline_key(result, headline.name)  # a trial of a search has no test images
     score = headline.text(result[key])
     which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
@@ -309,9 +309,9 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
         which = "the probe; tuning did not beat it"
     label = f"{key.partition('_')[0]} {headline.label}"
     emit(f"{label:<13}  {score} ({which})")
-    show_balance(run, spec)
+    show_balance(record)
     if any(name.startswith("set_threshold") for name in result):
-        emit(f"temperature    {describe_temperature(run)}")
+        emit(f"temperature    {describe_temperature(record)}")
     epochs = quantity(result["epochs"], "epoch")
     what = "kept          " if "stopped_at" in result else "trained       "
     if "stopped_at" in result:
@@ -319,14 +319,14 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"{what} {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
-    emit(f"run            {run.path}")
+    emit(f"run            {record.path}")
 
 
-def show_stopped(run: "RunDir", spec: "ExperimentSpec", reached: dict[str, Any]) -> None:
+def show_stopped(record: "RunRecord") -> None:
     """Print what a training has reached that stopped before its end."""
-    from vitcli.runner.run.folder import headline_key
+    from vitcli.runner.run.record import headline_key
 
-    headline = spec.task.row.headline
+    reached, headline = record.reached, record.spec.task.row.headline
     key = headline_key(reached, headline.name)
     if (value := reached.get(key)) is not None:
         label = f"{key.partition('_')[0]} {headline.label}"
@@ -335,16 +335,16 @@ def show_stopped(run: "RunDir", spec: "ExperimentSpec", reached: dict[str, Any])
     epochs = f"{reached['epochs']} of {quantity(reached['epochs_planned'], 'epoch')}"
     seconds = duration(reached["train_seconds"])
     emit(f"trained        {epochs}, {reached['parameters']:,} parameters, {seconds}")
-    emit(f"run            {run.path}")
+    emit(f"run            {record.path}")
 
 
-def show_balance(run: "RunDir", spec: "ExperimentSpec") -> None:
+def show_balance(record: "RunRecord") -> None:
     """Print the accuracy of unequal classes; warn if one answer for all images is as accurate."""
     from vitcli.cli.eval import balance, warn_if_no_better
     from vitcli.runner.evaluate.scores import stored_scores
 
-    if scores := stored_scores(run, spec):
-        names = spec.data.class_names or run.spec().data.class_names or ()
+    if scores := stored_scores(record):
+        names = record.spec.data.class_names or ()
         for label, text in balance(scores, names):
             emit(f"{label.removesuffix(' accuracy'):<13}  {text}")
         warn_if_no_better(scores, names)

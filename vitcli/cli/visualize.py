@@ -102,8 +102,9 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     """
     from vitcli.runner.data.catalogue import CATALOGUE
     from vitcli.runner.data.listing import own_path
+    from vitcli.runner.run.record import read_record
 
-    names = {run: str(run.read("meta.json").get("data")) for run in runs}
+    names = {run: read_record(run).data or "" for run in runs}
     searched = [run for run in runs if names[run] in CATALOGUE]
     return searched or [run for run in runs if own_path(names[run])]
 

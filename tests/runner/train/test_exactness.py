@@ -9,6 +9,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train import exactness
 
@@ -22,7 +23,7 @@ def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch
         continue_run(stopped)
     assert files(stopped.path) == before
     assert continue_run(stopped, allow=True).result["exact"] is False
-    assert stopped.read("meta.json")["inexact"] == [f"from step 5: {change}"]
+    assert read_record(stopped).meta["inexact"] == [f"from step 5: {change}"]
 
 
 def compile_nothing(module: nn.Module, **_) -> nn.Module:
@@ -43,7 +44,7 @@ def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, was_compile
     with stops_after(6):
         train(tiny, here / "stopped", {"train.compile": True})
     run = RunDir(here / "stopped")
-    assert run.read("meta.json")["compiled"] is was_compiled
+    assert read_record(run).meta["compiled"] is was_compiled
     monkeypatch.setattr(torch, "compile", compilers[not was_compiled])
     with pytest.raises(ConfigError, match=f"compiled {was_compiled} -> {not was_compiled}"):
         continue_run(run)
@@ -60,7 +61,7 @@ def change_state(run: RunDir, change) -> None:
 def test_a_checkpoint_that_does_not_say_whether_it_was_compiled_is_continued(stopped):
     change_state(stopped, lambda state: state["circumstances"].pop("compiled"))
     assert continue_run(stopped).result["exact"] is True
-    assert "inexact" not in stopped.read("meta.json")
+    assert "inexact" not in read_record(stopped).meta
 
 
 def test_a_checkpoint_without_environment_is_refused(stopped):
@@ -77,20 +78,20 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     with pytest.raises(ConfigError, match="no steps left"):
         continue_run(calm, allow=True, **{"optim.lr": 1e-4})
     assert collect_runs([calm]).inexact == ()
-    before = calm.read("meta.json")["config_hash"]
+    before = read_record(calm).meta["config_hash"]
     told: list[str] = []
     further = continue_run(calm, allow=True, on_message=told.append, **{"train.epochs": 6})
     assert further.trained
     assert (further.result["epochs"], further.result["exact"]) == (6, False)
     assert len([text for text in told if "the learning rate rises" in text]) == 1
     assert calm.spec().train.epochs == 6
-    assert [record["epoch"] for record in calm.metrics()] == [1, 2, 3, 4, 5, 6]
+    assert [record["epoch"] for record in read_record(calm).metrics] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ConfigError, match="already has 6 epochs"):
         continue_run(calm, allow=True, **{"train.epochs": 5})
     assert not continue_run(calm).trained
-    assert "from step 20: train.epochs 4 -> 6" in calm.read("meta.json")["inexact"]
+    assert "from step 20: train.epochs 4 -> 6" in read_record(calm).meta["inexact"]
     assert collect_runs([calm]).inexact == (calm.name,)
-    assert calm.read("meta.json")["config_hash"] != before, "no search takes it for the trial"
+    assert read_record(calm).meta["config_hash"] != before, "no search takes it for the trial"
 
 
 def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):

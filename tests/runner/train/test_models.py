@@ -20,6 +20,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.start import Request, start
 
 TEXT = """
@@ -72,7 +73,7 @@ def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictu
         start(experiment, Request(output=Path("stopped")))
     again = start(experiment, Request(output=Path("stopped"), resume=True)).run
     assert_same_run(calm, again)
-    measured, result = evaluate_run("calm"), calm.read("result.json")
+    measured, result = evaluate_run("calm"), read_record(calm).result
     assert measured.scores.accuracy == result["test_accuracy"]
     assert measured.parameters == result["parameters"]
     predictor = Predictor(calm)

@@ -19,6 +19,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import Request, start
@@ -45,8 +46,8 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     asked, used = load_experiment(str(few)).spec, calm.run.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
-    assert calm.run.read("meta.json")["batch_size_shrunk_from"] == 128
-    assert calm.run.metrics()[-1]["step"] == 4 * asked.train.epochs
+    assert read_record(calm.run).meta["batch_size_shrunk_from"] == 128
+    assert read_record(calm.run).metrics[-1]["step"] == 4 * asked.train.epochs
     assert not train(few, output=here / "calm").trained, "the same experiment is finished"
     for folder in ("auto", "named"):
         with stops_after(7):
@@ -163,7 +164,7 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     assert spec.model.img_size == spec.data.resize == (40, 48)
     assert not train(odd).trained, "the same experiment is finished"
     differing = differing_fields(
-        spec, run.read("meta.json"), {"tiny": load_experiment(str(odd)).spec}
+        spec, read_record(run).meta, {"tiny": load_experiment(str(odd)).spec}
     )
     assert "data.resize" not in differing
     messages = [""]

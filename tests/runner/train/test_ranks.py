@@ -17,6 +17,7 @@ from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train import ranks as module
 from vitcli.runner.train.ranks import EndedError, TorchrunProcesses, refuse_parts
 
@@ -140,7 +141,7 @@ def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
     with pytest.raises(EndedError) as caught, one.watch(tiny_run, ""):
         raise LostRankError("closed")
     assert caught.value.exit_code == 8
-    assert tiny_run.status()["state"] == "running"
+    assert read_record(tiny_run).status == "running"
 
 
 @pytest.fixture
@@ -168,11 +169,11 @@ def test_two_ranks_give_the_numbers_of_one_process(places):
     said = torchrun.run("train", str(task.path), *words, "-o", "runs/two")
     two = RunDir(one.path.parent / "two")
     assert said.count("epoch   1") == 1
-    for mine, other in zip(one.metrics(), two.metrics(), strict=True):
+    for mine, other in zip(read_record(one).metrics, read_record(two).metrics, strict=True):
         assert_close(mine, other, without=("images_per_second",))
-    assert two.status()["state"] == "finished"
-    assert two.read("meta.json")["ranks"] == 2
-    results = (each.read("result.json") for each in (one, two))
+    assert read_record(two).status == "finished"
+    assert read_record(two).meta["ranks"] == 2
+    results = (read_record(each).result for each in (one, two))
     assert_close(*results, without=("images_per_second", "train_seconds", "sha256"))
 
 

@@ -17,6 +17,7 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseEr
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
 from vitcli.runner.train.signals import STOPPING, StopFlag
@@ -73,7 +74,7 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
     with pytest.raises(Killed):
         train(tiny, "killed", on_event=die)
     killed = RunDir(here / "killed")
-    assert killed.status()["state"] == "running"
+    assert read_record(killed).status == "running"
     assert steps(killed.checkpoints)[0] in (5, 10, 15)
     train(tiny, "killed", resume=True)
     assert_same_run(calm, killed)
@@ -114,7 +115,7 @@ def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
         continue_run(stopped)
     marked = continue_run(stopped, allow=True)
     assert not marked.result["exact"]
-    assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
+    assert f"from step {step}: config.yaml" in read_record(marked.run).meta["inexact"][0]
     assert not continue_run(stopped).trained
 
 
@@ -123,7 +124,7 @@ def test_an_edit_is_refused_where_the_first_configuration_is_not_known(stopped, 
     """Runs of earlier versions have its hash only."""
     config = stopped.path / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
-    meta = stopped.read("meta.json") | {"config": recorded}
+    meta = read_record(stopped).meta | {"config": recorded}
     if recorded is None:
         del meta["config"]
     commit_json(stopped.path / "meta.json", meta)
@@ -152,8 +153,8 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     with pytest.raises(DivergedError, match="not finite"):
         train(tiny, "diverged")
     folder = RunDir(here / "diverged")
-    assert folder.status()["state"] == "diverged"
-    assert folder.read("meta.json")["parameters"] > 1000
+    assert read_record(folder).status == "diverged"
+    assert read_record(folder).meta["parameters"] > 1000
     assert steps(folder.checkpoints)[0] == 10
     assert all(t.isfinite().all() for t in final_tensors(folder).values())
 

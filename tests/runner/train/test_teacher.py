@@ -18,6 +18,7 @@ from vitcli.runner.evaluate.weights import encoder_weights, load_model, run_weig
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.estimate import training_flops, whole_training_flops
 from vitcli.runner.train.start import Request, start
@@ -112,14 +113,14 @@ def test_the_costs_of_a_teacher_are_counted_and_said_apart(tiny):
     images = found["config"]["train"]["batch_size"]
     assert each == found["forward_flops_per_image"] > 0, "both have the same architecture"
     run = tiny.train("mine", named(tiny))
-    result, teacher = run.read("result.json"), RunDir(Path("runs/teacher")).read("result.json")
-    plain = TinyTask("classify", tiny.place).train("plain", FEW).read("result.json")
+    result, teacher = read_record(run).result, read_record(RunDir(Path("runs/teacher"))).result
+    plain = read_record(TinyTask("classify", tiny.place).train("plain", FEW)).result
     assert result["teacher_flops"] == each * images
     assert result["train_flops"] == plain["train_flops"] + each * images == found["train_flops"]
     assert result["teacher_train_flops"] == teacher["train_flops"]
     spec = with_teacher(tiny.experiment(named(tiny)).spec)
     assert whole_training_flops(spec) - training_flops(spec) == teacher["train_flops"] > 0
-    assert run.read("meta.json")["teacher"]["run"] == "teacher"
+    assert read_record(run).meta["teacher"]["run"] == "teacher"
 
 
 def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny):
@@ -127,7 +128,7 @@ def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny
     fields |= {"train.batch_size": 25}  # an epoch is one step, and leaves 23 images out
     experiment = tiny.experiment(fields | {"task.teacher": "teacher"})
     calm = start(experiment, Request(output=Path("calm"))).run
-    result, images, labelled = calm.read("result.json"), 5 * 25, 4 * 48
+    result, images, labelled = read_record(calm).result, 5 * 25, 4 * 48
     each = result["forward_flops"]  # teacher and student have the same architecture
     assert result["teacher_flops"] == labelled * each
     assert abs(result["train_flops"] - (3 * images + labelled) * each) < 0.3 * images * each
@@ -188,8 +189,8 @@ def test_each_seed_of_a_study_has_its_teacher_and_saved_trials_need_none(tiny, w
     for seed in (0, 1):
         trial = RunDir(Path(f"runs/own/taught/seed{seed}"))
         own = weights_sha256(encoder_weights(find_run(f"wise/train/seed{seed}")))
-        assert trial.spec().task.teacher.sha256 == trial.read("meta.json")["teacher_sha256"] == own
-        assert trial.read("meta.json")["teacher"]["run"] == f"wise/train/seed{seed}"
+        assert trial.spec().task.teacher.sha256 == read_record(trial).meta["teacher_sha256"] == own
+        assert read_record(trial).meta["teacher"]["run"] == f"wise/train/seed{seed}"
     printed("runs", "record", "own/taught/seed0", "own/taught/seed1", "-o", "both.json")
     assert "sha256" not in Path("both.json").read_text().partition('"rows"')[0]
     for name in ("own", "wise/train/seed1"):

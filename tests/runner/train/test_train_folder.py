@@ -16,6 +16,7 @@ from vitcli.runner.evaluate.weights import encoder_weights, load_model, start_sh
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.run.checkpoint import prune
 from vitcli.runner.run.folder import RunDir, list_runs
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.start import Request
@@ -119,9 +120,9 @@ def test_an_explicitly_set_field_is_a_difference(tiny, here, change):
 
 
 def test_a_resumed_run_keeps_its_provenance(calm, stopped, named):
-    before = stopped.read("meta.json")
+    before = read_record(stopped).meta
     continue_run(stopped)
-    after = stopped.read("meta.json")
+    after = read_record(stopped).meta
     assert len(after.pop("sessions")) == 1
     assert before.pop("sessions") == []
     assert after == before
@@ -151,7 +152,7 @@ def different_parts(one: str, other: str) -> set[str]:
 
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
     made = run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}).run
-    assert made.read("meta.json")["init_sha256"] == start_sha256(calm)
+    assert read_record(made).meta["init_sha256"] == start_sha256(calm)
     assert different_parts("calm", "copy") == set()
     with stops_after(3):
         run(tiny, "more", {"train.init": "calm"})
@@ -162,7 +163,7 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
 def test_a_run_that_the_training_needs_is_not_replaced(tiny, calm):
     with pytest.raises(ConfigError, match="--rerun would delete calm"):
         run(tiny, "calm", {"train.init": "calm"}, rerun=True)
-    assert calm.status()["state"] == "finished"
+    assert read_record(calm).status == "finished"
 
 
 def test_the_head_of_other_classes_is_not_taken_although_their_number_is_the_same(tiny, pictures):
@@ -207,7 +208,7 @@ def test_only_the_head_is_replaced_for_other_classes(tiny, here, pictures):
     ids=str,
 )
 def test_every_setting_reaches_the_training(copy_of_run, tiny, here, change):
-    plain = RunDir(copy_of_run(here / "plain", {"train.epochs": 2})).read("result.json")
+    plain = read_record(RunDir(copy_of_run(here / "plain", {"train.epochs": 2}))).result
     changed = run(tiny, "changed", {"train.epochs": 2} | change).result
     assert changed["test_loss"] != plain["test_loss"]
 
@@ -237,11 +238,11 @@ def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, picture
     (first,) = pretrained_runs()
     given, taken = encoder_weights(first), load_model(done.run).state_dict()
     assert all(torch.equal(taken[name], given[name]) for name in given)
-    assert done.run.read("meta.json")["pretrained"]["run"] == first.name
-    assert done.result["pretrain_flops"] == first.read("result.json")["train_flops"] > 0
+    assert read_record(done.run).meta["pretrained"]["run"] == first.name
+    assert done.result["pretrain_flops"] == read_record(first).result["train_flops"] > 0
     again = train(tiny, "again", changes | {"optim.lr": 0.1})
     assert len(pretrained_runs()) == 1
-    assert again.run.read("meta.json")["pretrained"] == done.run.read("meta.json")["pretrained"]
+    assert read_record(again.run).meta["pretrained"] == read_record(done.run).meta["pretrained"]
     train(tiny, "other", changes | {"pretrain.optim.lr": 2e-3})
     assert len(pretrained_runs()) == 2
     next(pictures.rglob("*.png")).unlink()

@@ -17,10 +17,10 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import UNTRAINED, has_new_head, load_model
+from vitcli.runner.evaluate.weights import UNTRAINED, load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import is_number, stored_temperature
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import join_words
 
 
@@ -65,7 +65,7 @@ class Predictor:
         self.classifies = named and self.spec.task.row.classifies
         self.origin = "weights of timm" if foreign else f"trained on {self.spec.data.name}"
         """Where the weights come from, as the page of ``attn-map`` says it."""
-        self.temperature = (None if foreign else stored_temperature(run)) or 1.0
+        self.temperature = (None if foreign else read_record(run).temperature) or 1.0
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
@@ -75,8 +75,8 @@ class Predictor:
             raise ConfigError(
                 f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
             )
-        found = self.run.read("result.json").get(f"set_threshold_{coverage}")
-        if not is_number(found):
+        found = read_record(self.run).number(f"set_threshold_{coverage}")
+        if found is None:
             raise ConfigError(
                 f"{self.run.name}: --coverage needs a classification with validation pictures;"
                 " train with -s data.val_split=N"
@@ -147,5 +147,5 @@ class Predictor:
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return one line that names the model and its data set; a second one for a new head."""
     kind = "bundled model" if run.is_bundled else "run"
-    note = f"\nnote: {UNTRAINED}" if has_new_head(run) else ""
+    note = f"\nnote: {UNTRAINED}" if read_record(run).new_head else ""
     return f"{kind} {run.name} ({spec.data.name}){note}"

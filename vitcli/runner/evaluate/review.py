@@ -21,7 +21,6 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.probe import OnStage
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.run.folder import find_run
-from vitcli.runner.run.record import stored_temperature
 from vitcli.runner.text import quantity
 
 SHOWN = 24
@@ -92,7 +91,7 @@ def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any
     test = limit_images(_named(found, "test"), found.spec)
     if not len(test):
         raise InputError(f"{name}: {spec.data.name} has no test images")
-    temperature = stored_temperature(found.run)
+    temperature = found.record.temperature
     on_stage(f"answers for {quantity(len(test), 'test image')}", 0, 1)
     answers = found.task().outputs(found.module, test)["logits"]
     wrong, shares = _wrong(found, answers / (temperature or 1.0), test.labels)

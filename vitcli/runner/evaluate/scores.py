@@ -8,15 +8,13 @@ import torch
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metrics.classification import Scores
-from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.stored_run import Run
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
-from vitcli.runner.evaluate.weights import UNTRAINED, has_new_head
+from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.record import stored_temperature
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.text import ignore_message, percent, quantity
 
 
@@ -70,7 +68,7 @@ def evaluate_run(
     outputs = task.outputs(found.module, found.images(split), flip=tta)
     scores = None
     if row.classifies:
-        if has_new_head(found.run):
+        if found.record.new_head:
             on_message(f"note: {found.run.name}: {UNTRAINED}")
         scores = score_of(found.run, outputs["logits"], outputs["labels"])
     if predictions:
@@ -88,35 +86,34 @@ def evaluate_run(
     )
 
 
-def stored_scores(run: RunDir, spec: ExperimentSpec) -> Scores | None:
+def stored_scores(record: RunRecord) -> Scores | None:
     """Return the scores of the stored outputs for the test images; None without a classifier."""
-    if not spec.task.row.classifies:
+    if not record.task.classifies:
         return None
     try:
-        logits, labels = Run(run).predictions
+        logits, labels = record.predictions
     except InputError:  # nothing was measured, or the file is damaged
         return None
-    return score_of(run, torch.from_numpy(logits), torch.from_numpy(labels))
+    return score_of(record.folder, torch.from_numpy(logits), torch.from_numpy(labels))
 
 
-def why_uncalibrated(run: RunDir) -> str | None:
+def why_uncalibrated(record: RunRecord) -> str | None:
     """Return why a training ended without a temperature; None for a run with one."""
-    result = run.read("result.json")
-    if stored_temperature(run) is not None:
+    if record.temperature is not None:
         return None
-    if not any(name.startswith("set_threshold") for name in result):
+    if not any(name.startswith("set_threshold") for name in record.result):
         return "a training with validation images (data.val_split) fits a temperature"
-    if result.get("val_accuracy") == 1:
+    if record.number("val_accuracy") == 1:
         return "all validation images were right, which gives no temperature"
     return "the validation images gave no temperature: the logits say too little of the classes"
 
 
-def describe_temperature(run: RunDir) -> str:
+def describe_temperature(record: RunRecord) -> str:
     """Return the temperature with what it rests on and changes, or why there is none."""
-    if reason := why_uncalibrated(run):
+    if reason := why_uncalibrated(record):
         return f"none: {reason}"
-    result, num_val = run.read("result.json"), run.read("meta.json")["num_val"]
-    text = f"{stored_temperature(run):.2f} from {quantity(num_val, 'image')}, used by predict"
+    result, count = record.result, quantity(record.num_val or 0, "image")
+    text = f"{record.temperature:.2f} from {count}, used by predict"
     if (better := result.get("calibrated_calibration_error")) is None:
         return text
     change = f"{percent(result['calibration_error'])}, with it {percent(better)}"

@@ -12,6 +12,7 @@ from vitcli.runner.errors import ConfigError, OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import experiment_files
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.record import read_record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,7 +74,7 @@ def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSp
     try:
         return with_teacher(spec)
     except ConfigError:
-        if run is None or run.status()["state"] != "finished":
+        if run is None or read_record(run).status != "finished":
             raise
         asked, known = spec.task.taught_by, run.spec().task.taught_by
         if asked is None or known is None or asked.run != known.run:

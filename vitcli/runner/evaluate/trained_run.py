@@ -25,7 +25,7 @@ from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.run.record import describe_other_images, stored_temperature
+from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -63,6 +63,10 @@ class TrainedRun:
         return images.to(self.device)
 
     @cached_property
+    def record(self) -> RunRecord:
+        return read_record(self.run)
+
+    @cached_property
     def model(self) -> ImageModel:
         """The encoder."""
         return encoder_of(self.spec, self.module)
@@ -71,10 +75,10 @@ class TrainedRun:
     def class_names(self) -> Sequence[str]:
         return self.spec.data.class_names or self.data.class_names
 
-    @cached_property
+    @property
     def temperature(self) -> float:
         """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
-        return stored_temperature(self.run) or 1.0
+        return self.record.temperature or 1.0
 
     @property
     def name(self) -> str:
@@ -103,12 +107,12 @@ class TrainedRun:
 
     @property
     def recorded_score(self) -> float | None:
-        return self.run.read("result.json").get(f"test_{self.spec.task.row.headline.name}")
+        return self.record.number(f"test_{self.spec.task.row.headline.name}")
 
     @property
     def num_scored(self) -> int:
         """The number of test images that ``recorded_score`` is of; a short run measures some."""
-        return int(self.run.read("result.json").get("num_test") or len(self.data.test))
+        return int(self.record.number("num_test") or len(self.data.test))
 
     @property
     def vit(self) -> VisionTransformer:
@@ -205,8 +209,6 @@ def load_trained_run(
             f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
             f" {data.img_size}"
         )
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        on_message(f"note: {run.name} was trained on {problem}")
     trained = TrainedRun(
         run=run,
         spec=spec.replace(train=spec.train.replace(limit_batches=limit_batches)),
@@ -215,6 +217,8 @@ def load_trained_run(
         device=where,
         num_images=num_images,
     )
+    if problem := describe_other_images(trained.record.data_hash, data):
+        on_message(f"note: {run.name} was trained on {problem}")
     try:
         trained.task().check_data(data)
     except ValueError as error:

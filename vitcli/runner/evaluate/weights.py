@@ -11,19 +11,20 @@ from torch import Tensor, nn
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, OwnCodeError, UserError
+from vitcli.runner.errors import InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.own_code import FOLDER, missing_code, needed
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
 """The bundled model, which is used if no run was trained."""
 UNTRAINED = "its head was never trained, so its classes mean nothing; train the run first"
-"""Of a run that ``has_new_head``."""
+"""Of a run with ``new_head``."""
 
 
 def run_weights(
@@ -35,21 +36,21 @@ def run_weights(
             raise InputError(f"{run.path}: no checkpoint of step {step}")
         checkpoint = load_checkpoint(run.checkpoints / str(step))
     else:
-        found = latest_checkpoint(run.checkpoints, on_message)
+        record, found = read_record(run), latest_checkpoint(run.checkpoints, on_message)
         if found is None:
-            if run.read("meta.json").get("imported"):
+            if record.imported:
                 raise InputError(
                     f"{run.path}: its imported weights are gone; import them again, with another"
                     " --name"
                 )
             raise InputError(
-                f"{run.path}: no checkpoint yet ({run.status()['state']});"
+                f"{run.path}: no checkpoint yet ({record.state});"
                 f" train it: {run.command('train --resume')}"
             )
         checkpoint = found
-        if checkpoint.step < (last_step := run.status()["step"]):
+        if checkpoint.step < record.step:
             on_message(
-                f"the checkpoint of step {last_step} is missing; step {checkpoint.step} is used"
+                f"the checkpoint of step {record.step} is missing; step {checkpoint.step} is used"
             )
     own = model_hash(run.spec().model)
     if checkpoint.state.get("model", own) != own:
@@ -143,21 +144,8 @@ def default_run() -> RunDir:
     whose head was never trained.
     """
     for run in reversed(list_runs()):
-        meta = run.read("meta.json")
-        is_real = not meta.get("variant") and meta.get("data") not in GENERATED
-        is_real = is_real and not has_new_head(run)
-        if is_real and run.status()["state"] == "finished" and classifies(run):
+        record = read_record(run)
+        is_real = not record.variant and record.data not in GENERATED and not record.new_head
+        if is_real and record.state == "finished" and record.task.classifies:
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)
-
-
-def has_new_head(run: RunDir) -> bool:
-    return run.read("meta.json").get("new_head") is True
-
-
-def classifies(run: RunDir) -> bool:
-    """Return whether a run was trained to classify; False for a damaged configuration."""
-    try:
-        return run.spec().task.row.classifies
-    except ConfigError:
-        return False

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.metrics.stored import check_predictions
 from vitcli.core.spec.rows import Target, load_target
 from vitcli.core.spec.task import TaskRow
+from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, read_bounded
 
 if TYPE_CHECKING:
@@ -48,6 +50,26 @@ def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
     with io.BytesIO() as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
         commit(path, file.getvalue())
+
+
+class Predictions(NamedTuple):
+    """The outputs of a run for all test images, in the order of ``data.test``."""
+
+    logits: NDArray[np.float32]
+    """(N, K): one row per image, one column per class."""
+    labels: NDArray[np.int64]
+    """(N,): the index of the true class."""
+
+
+def read_predictions(path: Path, state: str) -> Predictions:
+    """Return the predictions of a classifier in a file; ``state`` is that of its run."""
+    try:
+        logits, labels = check_predictions(read_outputs(read_bounded(path, MAX_BYTES)))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: it is missing (the run is {state})") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return Predictions(logits.copy(), labels.copy())  # they can be written to
 
 
 def read_outputs(content: bytes, prefix: str = "") -> Arrays:

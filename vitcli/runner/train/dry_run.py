@@ -17,7 +17,8 @@ from vitcli.runner.data.find import (
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.checkpoint import resumable_checkpoint
-from vitcli.runner.run.folder import RunDir, default_path, find_run
+from vitcli.runner.run.folder import RunDir, default_path, find_run, is_effectively_empty
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
 from vitcli.runner.train.initial import initial_module
@@ -43,15 +44,17 @@ def dry_run(
     where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
     refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     run.refuse_links()
-    if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
+    is_new = request.rerun or not run.path.is_dir() or is_effectively_empty(run.path)
+    old = None if is_new else read_record(run)
+    if old and is_already_finished(old, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
-    elif run.exists and not request.rerun:
+    elif old:
         resumable_checkpoint(run.checkpoints, on_message)
     began = time.perf_counter()
     spec, data = _read(experiment, request, on_message)
     seconds = time.perf_counter() - began + spent_seconds
-    if data and run.exists and not request.rerun:
-        refuse_other_data(run, data)
+    if data and old:
+        refuse_other_data(old, data)
     elif data:
         refuse_leaks(spec, data)
     fitted = replace(experiment, spec=spec)
@@ -60,7 +63,7 @@ def dry_run(
         file = first_file(found.spec, True, on_message)
         first = file or request.first or find_run(found.spec.train.init)
         initial_module(found.spec, data, first, on_message)
-    if run.exists and not request.rerun:
+    if old:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
         refuse_passed(run, request, done, epochs)
     seconds += found.startup_seconds

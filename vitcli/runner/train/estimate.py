@@ -30,7 +30,7 @@ from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
-from vitcli.runner.run.record import whole_flops
+from vitcli.runner.run.record import read_record, whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
@@ -305,7 +305,7 @@ def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:
 
 def _flops_before(spec: ExperimentSpec, *, strict: bool = False) -> int:
     first, teacher = spec.pretraining, teacher_run(spec)
-    recorded = whole_flops(find_run(teacher).read("result.json")) if teacher else 0
+    recorded = whole_flops(read_record(find_run(teacher)).result) if teacher else 0
     if recorded is None and strict:
         raise ConfigError(f"the compute of {teacher} is not known, so no other can equal it")
     return (training_flops(first) if first else 0) + int(recorded or 0)

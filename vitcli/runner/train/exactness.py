@@ -9,10 +9,10 @@ can be continued there, but its result is never called exact.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
@@ -20,17 +20,15 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import check, config_text
 from vitcli.runner.experiment.diff import Change, differences
 from vitcli.runner.experiment.yaml_text import Document
-from vitcli.runner.files import commit_json, sha256
+from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.run.folder import REPLACED, RunDir
-from vitcli.runner.run.record import Meta
+from vitcli.runner.run.folder import CONFIG, META, REPLACED, RESULT, STATUS, RunDir
+from vitcli.runner.run.record import UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
 JUMP = 1.25
 """A learning rate that grows by more than this factor between two steps is reported."""
-CONFIG = "config.yaml"
-"""Begin of the names of changes in the configuration."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -59,10 +57,10 @@ def numerical_environment(device: torch.device, compiled: bool, ranks: int = 1) 
     }
 
 
-def is_exact(meta: Mapping[str, Any], device: torch.device) -> bool:
+def is_exact(record: RunRecord, device: torch.device) -> bool:
     """Return whether the run has the bits of every uninterrupted run with its configuration."""
     repeats = device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
-    return repeats and "inexact" not in meta
+    return repeats and not record.inexact
 
 
 def environment_changes(
@@ -159,21 +157,17 @@ def mark_inexact(
         note = f"from step {step}: {describe_changes(changes)}"
         on_message(f"the run is no longer exact and is marked: {note}")
         meta["inexact"] = [*meta.get("inexact", []), note]
-        commit_json(run.path / "meta.json", meta)
-        (run.path / "result.json").unlink(missing_ok=True)  # the run is not finished any more
+        run.set_meta(meta)
+        run.delete_result()
 
 
-def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
-    """Refuse a run whose meta.json is damaged, or whose configuration was edited."""
-    meta, path = run.read("meta.json"), run.path / "meta.json"
-    try:
-        Meta.model_validate(meta)
-    except ValidationError:
-        meta = {}
-    if not meta and path.exists():
-        raise InputError(f"{path}: damaged; restore it, or start over: --rerun")
-    if not allow_inexact:
-        refuse_inexact(run.name, edited_configuration(run, meta))
+def refuse_damage(record: RunRecord) -> None:
+    """Refuse to continue a run with damaged files, unless the training writes these anew."""
+    for problem in record.problems:
+        name, _, reason = problem.partition(": ")
+        is_written = name in (STATUS, RESULT) and not reason.startswith(UNREADABLE)
+        if not is_written and name != CONFIG:  # who reads config.yaml says more of it
+            raise InputError(f"{record.path}/{problem}; restore the file, or start over: --rerun")
 
 
 def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
@@ -184,20 +178,18 @@ def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
     }
 
 
-def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Change]:
+def edited_configuration(record: RunRecord) -> dict[str, Change]:
     """Return the fields of config.yaml whose values are not those of the training.
 
     If meta.json has only the hash of the configuration, return the hashes (then, now).
     """
-    recorded, now = meta.get("config_sha256"), run.config_sha256()
-    same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
-    if same or meta.get(REPLACED) == now:
+    recorded, now = record.config_sha256, record.folder.config_sha256()
+    same = recorded in (None, now, sha256(config_text(record.spec).encode()))
+    if same or record.meta.get(REPLACED) == now:
         return {}
-    try:
-        begun = check(meta["config"], Document("", "meta.json"), is_stored=True)
-    except (KeyError, TypeError, AttributeError, ConfigError):  # of an earlier version, or edited
-        return {CONFIG: (str(recorded)[:8], now[:8])}
-    fields = differences(begun, run.spec())
-    is_whole = fields and configuration_record(begun)["config_sha256"] == recorded
-    changes = {f"{CONFIG} {name}": change for name, change in fields.items()}
-    return changes if is_whole else {CONFIG: (str(recorded)[:8], now[:8])}
+    with suppress(ConfigError):  # of an earlier version, or edited
+        begun = check(record.config, Document("", META), is_stored=True)
+        fields = differences(begun, record.spec)
+        if fields and configuration_record(begun)["config_sha256"] == recorded:
+            return {f"{CONFIG} {name}": change for name, change in fields.items()}
+    return {CONFIG: (str(recorded)[:8], now[:8])}

@@ -15,10 +15,10 @@ from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import load_module, start_sha256
 from vitcli.runner.experiment.build import without_memory
-from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
@@ -33,7 +33,7 @@ ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 
 
-def finish(trainer: Trainer) -> dict[str, Any]:
+def finish(trainer: Trainer) -> None:
     """Measure the test set; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
@@ -52,9 +52,8 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         batch = first_batch(trainer)
         log_images(board, batch["images"])
     result = build_result(trainer, outputs, measured, batch)
-    commit(run.path / "result.json", to_hashed_json(result))
+    run.set_result(result)
     run.set_status("finished", trainer.step)
-    return run.read("result.json")
 
 
 def warn_of_lost_state(trainer: Trainer) -> None:
@@ -69,8 +68,8 @@ def warn_of_lost_state(trainer: Trainer) -> None:
         )
 
 
-def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
-    """Save a training that stopped after an epoch before its last; return its numbers and why.
+def finish_early(trainer: Trainer) -> None:
+    """Save a training that stopped after an epoch before its last.
 
     Its test set is measured, also where ``train.eval_every`` does not. The numbers lie in
     status.json until the run continues. So no other file differs from those of a training that did
@@ -79,12 +78,11 @@ def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
     run, epochs = trainer.run, trainer.spec.train.epochs
     if run.last_step() != trainer.step:
         trainer.save()
-    meta = run.read("meta.json")
     result = build_result(trainer, *measure(trainer), first_batch(trainer))
-    reached = {name: meta.get(name) for name in ABOUT} | result | {"epochs_planned": epochs}
+    about = {name: read_record(run).meta.get(name) for name in ABOUT}
+    reached = about | result | {"epochs_planned": epochs}
     reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
     run.set_status("interrupted", trainer.step, reason, reached)
-    return reached, reason
 
 
 def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
@@ -147,7 +145,7 @@ def build_result(
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     forward_flops, flops, taught = count_operations(trainer, batch, taken)
-    meta = trainer.run.read("meta.json")
+    record = read_record(trainer.run)
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
@@ -160,8 +158,8 @@ def build_result(
         "forward_flops": forward_flops,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
-        **describe_first(meta.get("pretrained") or {}),
-        **describe_first(meta.get("teacher") or {}, "teacher_train"),
+        **describe_first(record.pretrained or {}),
+        **describe_first(record.teacher or {}, "teacher_train"),
         "epochs": trainer.step // trainer.training.steps_per_epoch,
         "steps": trainer.step,
         **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
@@ -169,14 +167,14 @@ def build_result(
         "train_seconds": trainer.wall_seconds,
         "precision": trainer.built.precision,
         "kernels": trainer.built.kernels,
-        "exact": is_exact(meta, trainer.device),
+        "exact": is_exact(record, trainer.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **lost,
     }
 
 
 def describe_pretraining(run: RunDir) -> dict[str, Any]:
-    result = run.read("result.json")
+    result = read_record(run).result
     return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
 
 

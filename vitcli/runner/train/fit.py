@@ -15,7 +15,7 @@ from vitcli.core.spec.families import model_spec
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import SIZES, Experiment
-from vitcli.runner.files import commit_json, make_output_folder
+from vitcli.runner.files import make_output_folder
 from vitcli.runner.machine.device import environment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.run.record import run_metadata
@@ -127,7 +127,7 @@ def saved_epochs(
     meta["inexact"] = ["from step 0: the initial weights are those of a model in Python"]
     with run.lock():
         run.create(spec)
-        commit_json(folder / "meta.json", meta | configuration_record(spec))
+        run.set_meta(meta | configuration_record(spec))
         run.set_status("running", 0)
         epochs = trainer.train(StopFlag())
         while _next(epochs, built):

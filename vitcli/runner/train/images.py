@@ -9,8 +9,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import fit_pictures, resolve, shrink_batch
 from vitcli.runner.experiment.sizes import resize_setting
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import describe_other_images
+from vitcli.runner.run.record import RunRecord, describe_other_images
 from vitcli.runner.text import listed, quantity
 
 Listener = Callable[[str], None]
@@ -47,7 +46,7 @@ def resolve_images(
     experiment: Experiment,
     read: Callable[..., DataSet],
     on_message: Listener,
-    old: RunDir | None,
+    old: RunRecord | None,
     without_test: bool,
 ) -> tuple[ExperimentSpec, DataSet]:
     """Return the resolved spec of a training and its images.
@@ -56,7 +55,7 @@ def resolve_images(
         read: Reads a data set from its spec; takes ``on_message``.
         old: The run that continues; None for a new one.
     """
-    kept = old.spec().train.batch_size if old else None
+    kept = old.spec.train.batch_size if old else None
     asked, data = read_images(experiment, read, on_message)
     data = without_test_images(data) if without_test else data
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
@@ -89,19 +88,13 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
         )
 
 
-def refuse_other_data(run: RunDir, data: DataSet) -> None:
+def refuse_other_data(record: RunRecord, data: DataSet) -> None:
     """Refuse to continue a run on other images than its own."""
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "restore" if data.name in GENERATED else "point --data-dir at"
-        raise InputError(
-            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
-            " of the training"
-        )
+    restore = "restore" if data.name in GENERATED else "point --data-dir at"
+    advice = f"start over with --rerun, or {restore} the images of the training"
+    refuse_other_images(record, data, advice)
 
 
-def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
-    """Refuse to start from a pre-training on other images."""
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        raise InputError(
-            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
-        )
+def refuse_other_images(record: RunRecord, data: DataSet, advice: str) -> None:
+    if problem := describe_other_images(record.data_hash, data):
+        raise InputError(f"{record.path} was trained on {problem}; {advice}")

@@ -26,6 +26,7 @@ from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import SIZES
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.weights.timm_start import load_timm
 
@@ -83,13 +84,14 @@ def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
 
     The same number of validation images are the same images, because they are chosen by content.
     """
-    theirs, meta = source.spec(), source.read("meta.json")
+    theirs, num_theirs = source.spec(), read_record(source).num_val
     if not theirs.task.row.uses_labels or theirs.data.name != spec.data.name:
         return ""
     if spec.data.folds and (theirs.data.folds, theirs.seed) != (spec.data.folds, spec.seed):
         return "test"
     num_val = len(data.val) if data.val else 0
-    return "validation" if num_val and meta.get("num_val", theirs.data.val_split) != num_val else ""
+    known = theirs.data.val_split if num_theirs is None else num_theirs
+    return "validation" if num_val and known != num_val else ""
 
 
 def start_head_from_probe(

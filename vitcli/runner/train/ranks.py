@@ -31,6 +31,7 @@ from vitcli.runner.errors import ConfigError, ResourceError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.signals import StopFlag
 
@@ -308,7 +309,7 @@ class TorchrunProcesses(Processes, RankNotes):
         if self.launch.rank > min(notes):
             raise EndedError(ResourceError.exit_code)
         reason = self._describe_loss(notes, error)
-        if run.exists and run.status()["state"] == "running":
+        if run.exists and read_record(run).status == "running":
             run.set_status("failed", run.last_step(), reason)
         raise ResourceError(f"{run.path}: {reason}. Continue: {resume_command}") from error
 

@@ -20,7 +20,6 @@ from vitcli.runner.evaluate.teacher import with_known_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
-from vitcli.runner.files import commit_json
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
@@ -31,10 +30,9 @@ from vitcli.runner.run.folder import (
     RunDir,
     default_path,
     find_run,
-    is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
-from vitcli.runner.run.record import headline_key, NO_TEST, refuse_unreadable, run_metadata
+from vitcli.runner.run.record import NO_TEST, RunRecord, headline_key, read_record, run_metadata
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.trackers import live_tracker
 from vitcli.runner.train.build import BuiltTraining
@@ -44,7 +42,7 @@ from vitcli.runner.train.exactness import (
     edited_configuration,
     mark_inexact,
     may_change,
-    refuse_changed_record,
+    refuse_damage,
     refuse_inexact,
 )
 from vitcli.runner.train.finish import (
@@ -56,7 +54,7 @@ from vitcli.runner.train.finish import (
     first_batch,
 )
 from vitcli.runner.train.images import (
-    refuse_other_pretraining,
+    refuse_other_images,
     resolve_images,
 )
 from vitcli.runner.train.initial import initial_module, refuse_source
@@ -103,14 +101,24 @@ class Request:
 
 @dataclass(frozen=True)
 class FinishedTraining:
-    """The run, its numbers, and whether it was trained just now."""
+    """The record of a run, and whether the run was trained just now."""
 
-    run: RunDir
-    result: dict[str, Any]
-    """The content of result.json; of a training that stopped before its end, what it reached."""
+    record: RunRecord
     trained: bool
-    stopped: str = ""
-    """Why the training stopped before its end; empty if it is finished."""
+
+    @property
+    def run(self) -> RunDir:
+        return self.record.folder
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Final numbers; those reached so far if the training stopped before its end."""
+        return self.record.result or self.record.reached
+
+    @property
+    def stopped(self) -> str:
+        """Why the training stopped before its end; empty if it is finished."""
+        return self.record.reason if self.record.reached else ""
 
 
 def start(
@@ -131,13 +139,14 @@ def start(
     device = pick_device(request.processes.device_name(request.device))
     make_run_folder(run, rerun=request.rerun)
     with run.lock(), ExitStack() as trackers:
-        if is_already_finished(run, experiment.spec, request):
-            return FinishedTraining(run, run.read("result.json"), trained=False)
+        old = read_record(run) if run.exists and not request.rerun else None
+        if old and is_already_finished(old, experiment.spec, request):
+            return FinishedTraining(old, trained=False)
         try:
             with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
                 with watch_ranks(run, request):
                     trainer = prepare_trainer(
-                        experiment, request, run, device, on_event, on_message, load
+                        experiment, request, run, old, device, on_event, on_message, load
                     )
                 track(trainer, request, trackers)
                 # After the last step, a signal no longer stops the result.
@@ -147,9 +156,10 @@ def start(
                             pass
                     request.processes.part()
                     if trainer.step < trainer.training.num_steps and not trainer.stopped_at:
-                        reached, reason = finish_early(trainer)
-                        return FinishedTraining(run, reached, trained=True, stopped=reason)
-                    return FinishedTraining(run, finish(trainer), trained=True)
+                        finish_early(trainer)
+                    else:
+                        finish(trainer)
+                    return FinishedTraining(read_record(run), trained=True)
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
@@ -172,19 +182,16 @@ def track(trainer: Trainer, request: Request, trackers: ExitStack) -> None:
         trainer.on_event = trackers.enter_context(tracker)
 
 
-def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
-    """Return whether the run is finished; refuse a request that would destroy a run or files."""
-    if is_effectively_empty(run.path):
-        return False
-    if request.rerun:
-        return False
-    refuse_unreadable(run)
-    if run.read("meta.json").get("imported"):
+def is_already_finished(record: RunRecord, spec: ExperimentSpec, request: Request) -> bool:
+    """Return whether a run is finished; refuse a run that the request cannot continue."""
+    run = record.folder
+    refuse_damage(record)
+    if record.imported:
         raise ConfigError(
             f"{run.path} holds imported weights; train from them: --init {run.name} --name NAME"
         )
-    stored = run.spec()
-    if differing := differences(stored, with_data_defaults(spec, stored, run.read("meta.json"))):
+    stored = record.spec
+    if differing := differences(stored, with_data_defaults(spec, stored, record.meta)):
         if request.resume and request.allow_inexact:
             if all(map(may_change, differing)):
                 return False
@@ -196,16 +203,16 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
             f"{run.path} holds a run with another configuration ({', '.join(differing)});"
             " choose another --name or -o, or replace it with --rerun"
         )
-    refuse_changed_record(run, allow_inexact=request.allow_inexact)
-    status, result = run.status(), run.read("result.json")
-    key = headline_key(result, spec.task.row.headline.name)
-    if status["state"] == "finished" and {key, "train_seconds"} <= result.keys():
+    if not request.allow_inexact:
+        refuse_inexact(run.name, edited_configuration(record))
+    key = headline_key(record.result, spec.task.row.headline.name)
+    if record.status == "finished" and {key, "train_seconds"} <= record.result.keys():
         refuse_passed(run, request, stored.train.epochs, stored.train.epochs)
         return True
     if request.resume:
         return False
     raise ConfigError(
-        f"{run.path} holds an unfinished run ({status['state']} at step {status['step']});"
+        f"{run.path} holds an unfinished run ({record.state} at step {record.step});"
         f" continue it: {resume_command(run, request)}   start over: --rerun"
     )
 
@@ -234,23 +241,24 @@ def prepare_trainer(
     experiment: Experiment,
     request: Request,
     run: RunDir,
+    old: RunRecord | None,
     device: torch.device,
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
     load: Callable[..., DataSet] = load_data,
 ) -> Trainer:
     """Do everything that can fail; only then write the run folder. Return the trainer."""
-    old = run.exists and not request.rerun
     checkpoint = resumable_checkpoint(run.checkpoints, on_message) if old else None
-    meta = run.read("meta.json") if old else {}
-    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load, meta)
+    meta = dict(old.meta) if old else {}
+    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load, old)
     if request.rerun:
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(meta.get("without_test"))
-    read, kept = request.reader(experiment.spec, load), run if old else None
-    spec, data = resolve_images(experiment, read, on_message, kept, without_test)
+    read = request.reader(experiment.spec, load)
+    spec, data = resolve_images(experiment, read, on_message, old, without_test)
     if isinstance(first, RunDir) and spec.pretrain:
-        refuse_other_pretraining(first, data)
+        advice = f"pre-train again: {first.command('runs rm')}"
+        refuse_other_images(read_record(first), data, advice)
     module = initial_module(spec, data, first, on_message)
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
@@ -272,7 +280,7 @@ def prepare_trainer(
         count_operations(trainer, first_batch(trainer), 1)
     processes.compare(trainer.facts())
     if old:
-        restore(trainer, checkpoint, request, meta)
+        restore(trainer, checkpoint, request, old, meta)
     processes.share(trainer.training)
     if request.rerun:
         delete_run_files(run.path)
@@ -280,7 +288,7 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
-    if old and differences(run.spec(), with_data_defaults(spec, run.spec(), meta)):
+    if old and differences(old.spec, with_data_defaults(spec, old.spec, meta)):
         meta["config_hash"] = config_hash(experiment.spec)  # another training than the one begun
     meta |= (
         configuration_record(spec)
@@ -290,9 +298,9 @@ def prepare_trainer(
         | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
     if old:  # a mark in meta.json must be written before the configuration it is about
-        commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
+        run.set_meta(meta | {REPLACED: run.config_sha256()})
     run.create(spec)
-    commit_json(run.path / "meta.json", meta)
+    run.set_meta(meta)
     run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
         run.set_metrics(trainer.records)
@@ -300,11 +308,15 @@ def prepare_trainer(
 
 
 def restore(
-    trainer: Trainer, checkpoint: Checkpoint | None, request: Request, meta: dict[str, Any]
+    trainer: Trainer,
+    checkpoint: Checkpoint | None,
+    request: Request,
+    old: RunRecord,
+    meta: dict[str, Any],
 ) -> None:
     """Restore a checkpoint, if there is one; mark the run in ``meta`` if its bits will differ."""
     run = trainer.run
-    edited = edited_configuration(run, meta)
+    edited = edited_configuration(old)
     if checkpoint is None:
         mark_inexact(run, meta, 0, edited, trainer.on_message)
         return
@@ -312,13 +324,13 @@ def restore(
     refuse_passed(run, request, done, trainer.spec.train.epochs)
     inexact = trainer.changes_since(checkpoint) | edited
     if request.allow_inexact:
-        changed = differences(run.spec(), trainer.spec)
+        changed = differences(old.spec, trainer.spec)
         if changed and checkpoint.step == trainer.training.num_steps:
             raise ConfigError(f"{run.name} has no steps left; add epochs: -s train.epochs=N")
         inexact |= changed
     else:
         refuse_inexact(run.name, inexact)
-    trainer.restore(checkpoint)
+    trainer.restore(checkpoint, old.metrics)
     mark_inexact(run, meta, checkpoint.step, inexact, trainer.on_message)
 
 
@@ -328,14 +340,14 @@ def first_run(
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
-    meta: Mapping[str, Any],
+    old: RunRecord | None,
 ) -> RunDir | Path | None:
     """Return the run, or the weights file of timm, that a new training starts from, if any.
 
-    ``meta`` is the meta.json of a training that has begun already; it names its pre-training.
+    ``old`` is a training that has begun already; it names its pre-training.
     """
     if experiment.spec.pretrain:
-        known = (meta.get("pretrained") or {}).get("run")
+        known = old.pretrained.get("run") if old and old.pretrained else None
         return pretrain(experiment, request, on_event, on_message, load, known)
     if file := first_file(experiment.spec, request.offline, on_message):
         return file
@@ -398,5 +410,5 @@ def resume_experiment(
     run = find_run(name)
     run.require_own()
     spec = load_experiment(str(run.path / "config.yaml"), changes, options).spec
-    label = run.read("meta.json").get("experiment") or run.path.name
-    return Experiment(str(label), spec, run.path / "config.yaml"), run.path
+    label = read_record(run).experiment or run.path.name
+    return Experiment(label, spec, run.path / "config.yaml"), run.path

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import headline_curve, strict_metrics
+from vitcli.runner.run.record import headline_curve, read_record
 from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
@@ -111,7 +111,7 @@ class Trainer:
         environment = numerical_environment(self.device, self.built.compiled, self.built.num_ranks)
         return environment | {"precision": self.built.precision, "kernels": self.built.kernels}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint, metrics: Sequence[dict[str, Any]]) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
 
         A message says if the learning rate rises, because the configuration has changed.
@@ -125,7 +125,7 @@ class Trainer:
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
             where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
-        self.records = [r for r in strict_metrics(self.run) if r["step"] <= self.step]
+        self.records = [record for record in metrics if record["step"] <= self.step]
         before = self.run.spec()
         if jump := describe_jump(before, self.spec, self.step, self.training.steps_per_epoch):
             self.on_message(jump)
@@ -201,7 +201,7 @@ class Trainer:
         from vitcli.runner.run.tensorboard import Board
 
         records = self.records + self._records_after_best
-        settings = compared_settings(self.run, self.spec)
+        settings = compared_settings(read_record(self.run))
         return Board(self.run.path, records, self._note_lost_events, settings)
 
     def _note_lost_events(self, reason: str) -> None:

@@ -149,7 +149,6 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
 
     The command draws the figures of ``names``.
     """
-    meta = tested.run.read("meta.json")
     command = ["vitcli", "visualize", portable(tested.run.name)]
     command += ["--num-images", str(tested.num_images)]
     if [*names] != check_names([]):
@@ -157,7 +156,7 @@ def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
     machine = environment(tested.device)
     return {
         "run": tested.name,
-        "experiment": meta.get("experiment"),
+        "experiment": tested.record.experiment,
         "data": portable(tested.spec.data.name),
         "data_hash": tested.data.data_hash,
         f"test_{tested.spec.task.row.headline.name}": tested.recorded_score,

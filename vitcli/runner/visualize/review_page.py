@@ -68,7 +68,7 @@ def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
     script = pages.source("review.js")
     return pages.render(
         "review.html",
-        uncalibrated=why_uncalibrated(review.found.run),
+        uncalibrated=why_uncalibrated(review.found.record),
         review=review,
         name=run.name,
         data_name=portable(spec.name),

@@ -24,7 +24,7 @@ from vitcli.runner.figure_style import (
     text_width,
     wrap_text,
 )
-from vitcli.runner.run.record import curve, readable_metrics
+from vitcli.runner.run.record import curve
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
 
@@ -54,7 +54,7 @@ class _Panel:
 
 def curves_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of the numbers that the task records, by epoch."""
-    records = readable_metrics(tested.run)
+    records = tested.record.metrics
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
     row = tested.spec.task.row

@@ -22,9 +22,10 @@ from vitcli.runner.experiment.config import (
     model_hash,
 )
 from vitcli.runner.experiment.resolve import describe_spec, resolve
-from vitcli.runner.files import commit_json, make_folder, make_output_folder
+from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import natural_key
 from vitcli.runner.weights.tensors import match_tensors, read_tensors
 from vitcli.version import __version__
@@ -51,7 +52,7 @@ def import_weights(
     The tensors are compared with the model before any image is read.
     """
     run = RunDir(output)
-    was_killed = not run.exists and "imported" in run.read("meta.json")
+    was_killed = not run.exists and bool(read_record(run).imported)
     is_free = was_killed or (output.is_dir() and is_effectively_empty(output))
     if output.exists() and not is_free:
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
@@ -105,7 +106,7 @@ def import_weights(
     make_output_folder(run.path)
     with run.lock():
         make_folder(run.checkpoints)
-        commit_json(run.path / "meta.json", meta)
+        run.set_meta(meta)
         state = {"weights": "model", "model": model_hash(spec.model)}
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))

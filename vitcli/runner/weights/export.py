@@ -24,8 +24,8 @@ from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
 from vitcli.runner.run.checkpoint import apart
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import headline_key
+from vitcli.runner.run.folder import RESULT, RunDir
+from vitcli.runner.run.record import RunRecord, headline_key, read_record
 from vitcli.runner.tables import escape_markdown, markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.tensors import (
@@ -115,7 +115,7 @@ class TrainedModel:
             "mean": data.mean,
             "std": data.std,
             "preprocessing": self.preprocessing(),
-            "temperature": self.run.read("result.json").get("temperature"),
+            "temperature": read_record(self.run).temperature,
             "class_names": data.class_names if self.classifies else None,
             "model": self.spec.model.model_dump(mode="json"),
         }
@@ -243,12 +243,10 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
     """Write a model card for the Hugging Face Hub, with the numbers of the run."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    run, spec = model.run, model.spec
-    try:
-        result = run.read_result() if (run.path / "result.json").exists() else {}
-        number, rows = stated(model, result)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{run.path}/result.json is damaged: {error}") from error
+    run, spec, record = model.run, model.spec, read_record(model.run)
+    if record.problems:
+        raise InputError(f"{run.path}: {record.reason}; a card states numbers of undamaged runs")
+    number, rows = stated(model, record)
     data = spec.data.name  # of own pictures, the name of the folder alone
     data = data if data in DATA_SETS else one_line(Path(data.partition(":")[2]).name, 80)
     name = printable(run.path.name if Path(run.name).is_absolute() else run.name)
@@ -276,24 +274,22 @@ def write_card(model: TrainedModel, path: Path) -> Facts:
     return {"states": ": ".join(next(iter(rows.items())))}
 
 
-def stated(model: TrainedModel, result: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def stated(model: TrainedModel, record: RunRecord) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the number that the Hub reads, and the rows of the card's table."""
-    metric, meta = model.spec.task.row.headline, model.run.read("meta.json")
+    metric, result, meta = model.spec.task.row.headline, record.result, record.meta
     key = headline_key(result, metric.name)
     if key not in result:
         raise InputError(
-            f"{model.run.path}: no {key!r} in its result.json, which a card states; finish the"
+            f"{model.run.path}: no {key!r} in its {RESULT}, which a card states; finish the"
             " training, or train from imported weights"
         )
     value, split = result[key], "validation" if key.startswith("val_") else "test"
-    label, count = f"{split} {metric.label}", result.get("num_test") or meta.get("num_val", 0)
+    label, count = f"{split} {metric.label}", result.get("num_test") or record.num_val or 0
     rows = {label: f"{metric.text(value)}, {count:,} images"}
     if metric.unit == "%" and count:
-        if not metric.is_possible(value):
-            raise ValueError(f"its {metric.label} is {value}")
         low, high = map(metric.text, wilson_interval(round(value * count), count))
         rows["95 % interval"] = f"{low} to {high} (sampling error of the {split} images)"
-    rows |= {"parameters": f"{result.get('parameters', 0):,}", "random seed": str(model.spec.seed)}
+    rows |= {"parameters": f"{record.parameters or 0:,}", "random seed": str(model.spec.seed)}
     rows |= {
         name: without_folders(str(meta[name])) for name in ("commit", "command") if name in meta
     }
