@@ -15,6 +15,7 @@ from vitcli.runner.evaluate.weights import run_weights
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.repeated_runs import training_command
 from vitcli.runner.text import portable
 
@@ -45,22 +46,22 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
         InputError: The run is not finished.
         ConfigError: A weight does not fit into half precision.
     """
-    status, meta = run.status(), run.read("meta.json")
-    if status["state"] != "finished":
-        raise InputError(f"{run.name} is not finished ({status['state']})")
+    record = read_record(run)
+    if record.state != "finished":
+        raise InputError(f"{run.name} is not finished ({record.state})")
     packed = RunDir(to / name)
     shutil.rmtree(packed.path, ignore_errors=True)
     packed.checkpoints.mkdir(parents=True)
     save_checkpoint(packed.checkpoints, half(run))
     for file in ("config.yaml", "metrics.jsonl"):
         commit(packed.path / file, (run.path / file).read_bytes())
-    facts = {key: portable(meta.get(key)) for key in FACTS}
-    facts["command"] = training_command(meta, run.spec(), [run.spec().seed])
-    commit_json(packed.path / "meta.json", facts)
+    facts = {key: portable(record.meta.get(key)) for key in FACTS}
+    facts["command"] = training_command(record, [record.seed])
+    packed.set_meta(facts)
     found = evaluate_run(str(packed.path), device="cpu", data_dir=data_dir)
-    kept = {key: run.read("result.json").get(key) for key in MEASURED}
+    kept = {key: record.result.get(key) for key in MEASURED}
     commit_json(packed.path / "result.json", kept | measures(found))
-    packed.set_status("finished", status["step"])
+    packed.set_status("finished", record.step)
     commit(packed.path / "README.md", card(name, packed).encode())
     return packed
 
@@ -92,7 +93,8 @@ def measures(found: Evaluation) -> dict[str, Any]:
 
 def card(name: str, packed: RunDir) -> str:
     """Return the model card as Markdown."""
-    meta, result, spec = packed.read("meta.json"), packed.read("result.json"), packed.spec()
+    record = read_record(packed)
+    meta, result, spec = record.meta, record.result, record.spec
     low, high = (f"{100 * bound:.2f}" for bound in result["accuracy_interval_95"])
     size = sum(path.stat().st_size for path in packed.checkpoints.rglob("*.safetensors"))
     assert spec.model.img_size

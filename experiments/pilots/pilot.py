@@ -27,6 +27,7 @@ from vitcli.runner.errors import DivergedError, UserError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
 from vitcli.runner.run.folder import RUNS, default_path
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.start import Request, start
 
 HERE = Path(__file__).parent
@@ -64,7 +65,7 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
         done = start(experiment, request, on_event=say, on_message=say)
     except DivergedError as error:
         return line | {"val_accuracy": None, "reason": str(error)}
-    result, meta = done.result, done.run.read("meta.json")
+    result, meta = done.result, read_record(done.run).meta
     return line | {
         "val_accuracy": result["val_accuracy"],
         "train_loss": result["train_loss"],
