@@ -56,7 +56,7 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
     for file in ("config.yaml", "metrics.jsonl"):
         commit(packed.path / file, (run.path / file).read_bytes())
     facts = {key: portable(record.meta.get(key)) for key in FACTS}
-    facts["command"] = training_command(record.meta, record.spec, [record.seed])
+    facts["command"] = training_command(record, [record.seed])
     packed.set_meta(facts)
     found = evaluate_run(str(packed.path), device="cpu", data_dir=data_dir)
     packed.set_result({key: record.result.get(key) for key in MEASURED} | measures(found))

@@ -33,7 +33,7 @@ from vitcli.runner.study.definition import trial_folder
 from vitcli.runner.study.from_python import call_text, define_study, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
-from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.tables import csv_text
@@ -270,7 +270,7 @@ class ResultTable:
             UserError: pandas is not installed.
         """
         rows = [(row, trial) for row in self.document.rows for trial in row.trials]
-        names = {name: None for _, trial in rows for name in trial.measured}
+        names = {name: None for _, trial in rows for name in trial.entry().get("measured", ())}
         return _frame(
             {
                 "variant": row.variant,
@@ -283,9 +283,7 @@ class ResultTable:
             for row, trial in rows
         )
 
-    def _record(
-        self, row: VariantResult, trial: TrialResult, names: Iterable[str]
-    ) -> dict[str, Any]:
+    def _record(self, row: VariantResult, trial: RunRecord, names: Iterable[str]) -> dict[str, Any]:
         """Return what is recorded of a trial; ``names`` are numbers that some trials have."""
         has_run = trial.state != "missing" and (row.chosen or not row.candidates)
         folder = trial_folder(row.variant, row.chosen or {}, trial.seed)

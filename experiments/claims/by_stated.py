@@ -14,7 +14,8 @@ from experiments.claims.by_studies import (
 )
 from experiments.claims.item import Finding
 from experiments.claims.result_files import NOT_RUN, Results, not_run
-from vitcli.runner.study.result import StudyResult, TrialResult
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import t_interval
 from vitcli.runner.study.statistics import scores
 from vitcli.runner.text import interval, quantity
@@ -95,7 +96,7 @@ def classification(
         has_size = abs(count / 1e6 - millions) < SIZE_ABOUT
         size = f"{count:,} parameters, {'as stated' if has_size else 'not as stated (S2-33)'}"
         doc = results.study(CLASSIFICATION)
-        values = [100 * (trial.test_accuracy or 0) for trial in finished(doc, variant)]
+        values = [100 * (trial.test_score or 0) for trial in finished(doc, variant)]
         if doc is None or not values:
             return Finding("no verdict", f"{size}; accuracy {not_run(NO_GPU).found}", "")
         agrees, text = agree(values, accuracy)
@@ -104,7 +105,7 @@ def classification(
     return judge
 
 
-def finished(doc: StudyResult | None, variant: str) -> list[TrialResult]:
+def finished(doc: StudyResult | None, variant: str) -> list[RunRecord]:
     """Return the finished trials of a row; none if the study or the row is not recorded."""
     rows = [row for row in doc.rows if row.variant == variant] if doc else []
     return [trial for row in rows for trial in row.trials if trial.state == "finished"]

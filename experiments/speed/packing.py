@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from vitcli.runner.files import commit
-from vitcli.runner.run.folder import RESULT_STATES, RunDir, steps
+from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import read_record
 
 RESULTS = "results.tar.gz"
@@ -69,7 +69,7 @@ def without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def unfinished_runs(out: Path) -> list[RunDir]:
     runs = [RunDir(path.parent) for path in out.glob("runs/**/config.yaml")]
-    return [run for run in runs if read_record(run).status not in RESULT_STATES]
+    return [run for run in runs if not read_record(run).has_result]
 
 
 def state_files(run: RunDir) -> list[Path]:

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from experiments.statistics.simulation import IMAGES, run
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.run.predictions import PerImage
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.judgement import find_differences, find_equivalent
 from vitcli.runner.study.looks import Look
-from vitcli.runner.study.result import Plan, StudyResult, TrialResult, VariantResult
+from vitcli.runner.study.result import Plan, StudyResult, VariantResult
 from vitcli.runner.study.significance import ALPHA, holm
 from vitcli.runner.study.statistics import looks_of
 from vitcli.runner.text import quantity
@@ -98,9 +99,7 @@ def study(case: Case, scores: list[Scores]) -> StudyResult:
         VariantResult(
             variant=f"row {i}",
             trials=tuple(
-                TrialResult(
-                    seed=seed, state="finished", config_hash="", test_accuracy=float(score) / 100
-                )
+                RunRecord(seed=seed, state="finished", result={"test_accuracy": float(score) / 100})
                 for seed, score in enumerate(each.mean(1))
             ),
         )

@@ -38,7 +38,7 @@ from vitcli.cli.study_output import (
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
-    from vitcli.runner.run.record import TrialState
+    from vitcli.runner.run.record import RunRecord
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import Options, StudyWork
     from vitcli.runner.study.result import StudyResult
@@ -285,7 +285,6 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
 def announce(work: "StudyWork") -> None:
     """Print the study, the number of trials in each state, and why trials are trained again."""
     from vitcli.runner.experiment.config import shown_name
-    from vitcli.runner.run.folder import RESULT_STATES
     from vitcli.runner.study.plan import count_states, explain_states
 
     study = work.study
@@ -294,9 +293,9 @@ def announce(work: "StudyWork") -> None:
     say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(work.states)}")
     announce_saved(work.states, work.saved)
     begun = {
-        trial.folder: work.states[trial.folder]
+        trial.folder: record
         for trial in work.trials
-        if work.states[trial.folder].state not in ("missing", *RESULT_STATES)
+        if (record := work.states[trial.folder]).state != "missing" and not record.has_result
     }
     for line in explain_states(begun):
         say(f"  {line}")
@@ -310,7 +309,7 @@ def warn_about_bf16(work: "StudyWork", device: str) -> None:
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 
-def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, TrialState]":
+def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
     """Train what is left of a study and show their progress; return all states."""
     from vitcli.cli.trials import view
     from vitcli.runner.study.run import run_study
@@ -320,7 +319,7 @@ def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str
 
 
 def show_table(
-    request: Request, states: "Mapping[str, TrialState]", saved: "SavedTrials | None"
+    request: Request, states: "Mapping[str, RunRecord]", saved: "SavedTrials | None"
 ) -> "StudyResult":
     """Print the table of a study; return its document."""
     from vitcli.runner.study.collect import read_results

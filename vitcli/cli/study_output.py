@@ -9,13 +9,13 @@ from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.runner.text import duration, quantity, tera
 
 if TYPE_CHECKING:
-    from vitcli.runner.run.record import TrialState
+    from vitcli.runner.run.record import RunRecord
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import StudyWork
     from vitcli.runner.study.saved import SavedTrials
 
 
-def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
+def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None") -> None:
     """Print how many saved results are used, which ones are refused, and why."""
     from vitcli.runner.study.plan import name_trials
 
@@ -70,14 +70,12 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
 
 def planned_text(work: "StudyWork") -> str:
     """Return the planned number of seeds, and what it means if others are asked for."""
-    from vitcli.runner.run.folder import RESULT_STATES
-
     planned, asked = work.planned.seeds, len(work.study.seeds)
     text = f"{quantity(planned, 'seed')}; verdicts hold however often you look"
     if asked <= planned:
         return text
     text += f". {asked} seeds are more, and need stronger evidence"
-    if all(state.state not in RESULT_STATES for state in work.states.values()):
+    if not any(record.has_result for record in work.states.values()):
         text += f"; planned_seeds: {asked} in the file plans them, before the first result"
     return text
 
@@ -120,8 +118,8 @@ def show_status(
     states = trial_states(study, root, names, saved)
     if as_json:
         found = [
-            {"trial": folder, "state": each.state, "reason": each.reason}
-            for folder, each in states.items()
+            {"trial": folder, "state": record.state, "reason": record.reason}
+            for folder, record in states.items()
         ]
         emit_json({"study": study.name, "folder": str(root), "trials": found})
         return
@@ -136,7 +134,7 @@ def show_status(
     announce_saved(states, saved)
 
 
-def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
+def refuse_gaps(states: "Mapping[str, RunRecord]", hint: str) -> None:
     """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
     from vitcli.runner.errors import PartlyError
     from vitcli.runner.study.plan import explain_states, states_without_result

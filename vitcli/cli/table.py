@@ -62,7 +62,6 @@ def table(
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
-    from vitcli.runner.run.record import TrialState
     from vitcli.runner.study.page import publish_outside
     from vitcli.runner.study.results_file import Choices, read_text
     from vitcli.runner.study.table import render
@@ -90,9 +89,5 @@ def table(
     if output is not None:
         publish_outside(doc, output, results)
         say(f"report  {output / 'report.html'}")
-    states = {
-        f"{row.variant}/seed{trial.seed}": TrialState(state=trial.state)
-        for row in doc.rows
-        for trial in row.trials
-    }
+    states = {f"{row.variant}/seed{run.seed}": run for row in doc.rows for run in row.trials}
     refuse_gaps(states, "add them to the file")

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.core.spec.task import TASKS
 from vitcli.runner.engines.local import Engine, Job, Setup, make_engine
 from vitcli.runner.errors import (
     ConfigError,
@@ -16,8 +15,8 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
-from vitcli.runner.run.record import headline_key
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import headline_key, read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 from vitcli.runner.train.signals import StopFlag
@@ -130,7 +129,7 @@ class Drive:
         while waiting and not left and not self.is_stopped():
             for folder in list(waiting):
                 run = RunDir(self.root / folder)
-                if is_in_use(run):
+                if run.is_in_use():
                     continue
                 waiting.remove(folder)
                 if end := result_of(run):
@@ -150,7 +149,7 @@ def is_busy(found: TrialEvent) -> bool:
 
 def mark_failed(run: RunDir, reason: str) -> None:
     with contextlib.suppress(OSError):  # the other trials continue even on a full disk
-        if run.exists and run.status()["state"] == "running":
+        if run.exists and read_record(run).status == "running":
             run.set_status("failed", run.last_step(), reason)
 
 
@@ -161,11 +160,10 @@ def error_of(event: Ended) -> UserError:
 
 def result_of(run: RunDir) -> Ended | None:
     """Return the end of a trial that has a result in its folder; None without a result."""
-    state = run.status()["state"]
-    if state not in RESULT_STATES:
+    record = read_record(run)
+    if not record.has_result:
         return None
-    result = run.read("result.json")
-    name = headline_key(result, TASKS[run.spec().task.name].headline.name)
-    if state == "finished" and name not in result:
+    score = record.number(headline_key(record.result, record.headline.name))
+    if record.state == "finished" and score is None:
         return None
-    return Ended(state=state, reason=run.status()["reason"], score=result.get(name))
+    return Ended(state=record.state, reason=record.reason, score=score)

@@ -33,7 +33,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import headline_key
+from vitcli.runner.run.record import describe_other_images, headline_key, read_record
 from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_line
 from vitcli.runner.train.signals import StopFlag
 
@@ -125,9 +125,9 @@ def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
 
 def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:
     """Return the reason of a divergence of this trial, which another driver found; else ''."""
-    status = run.status()
-    is_same = run.read("meta.json").get("config_hash") == entry["config_hash"]
-    return str(status["reason"]) if status["state"] == "diverged" and is_same else ""
+    record = read_record(run)
+    is_same = record.config_hash == entry["config_hash"]
+    return record.reason if record.state == "diverged" and is_same else ""
 
 
 class SharedData:
@@ -159,8 +159,6 @@ class SharedData:
         return self._data
 
     def _checked(self, data: Any) -> Any:
-        from vitcli.runner.run.record import describe_other_images
-
         if problem := describe_other_images(self._expected, data):
             raise InputError(
                 f"finished trials were trained on {problem}; point --data-dir at the images of"

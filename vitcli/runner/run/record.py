@@ -14,10 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
@@ -75,14 +83,20 @@ COSTS = (
 )
 """Numbers of result.json that are not the task's, and that a trial may lack."""
 MAIN_NUMBERS = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
-"""Numbers with a key of their own in a document of a study; the others are below ``measured``."""
+"""Numbers of a trial with a key of their own in the document of a study."""
 SAVED_NUMBERS = (
     *("test_accuracy", "test_loss", "train_loss", "val_accuracy", "train_seconds"),
     *("images_per_second", "parameters", "forward_flops", "num_test", "precision", "kernels"),
 )
-"""Keys of ``result`` in a saved trial; the others are below ``measured``."""
+"""Keys of ``result`` in a saved trial; the others are below ``measured``, as in a document."""
+
+
+def _as_pairs(value: Any) -> Any:
+    return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
+
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Curve = Annotated[tuple[tuple[Count, float], ...], BeforeValidator(_as_pairs)]
 Measured = Annotated[float, Field(ge=-1e39, le=1e39)]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 
@@ -160,7 +174,7 @@ class RunRecord:
 
     epochs: Count = 0
     """Number of epochs that were trained."""
-    curve: tuple[tuple[Count, float], ...] = field(default=(), repr=False)
+    curve: Curve = field(default=(), repr=False)
     """(epoch, headline number), on the validation split if there is one."""
     metrics: SkipValidation[list[dict[str, Any]]] = field(default_factory=list, repr=False)
     """One entry per epoch, oldest first, with ``step``, ``epoch``, ``train_loss``, ..."""
@@ -383,15 +397,12 @@ class RunRecord:
     def changed(self, **changes: Any) -> "RunRecord":
         return replace(self, **changes)
 
-    def stale(self, reason: str) -> "RunRecord":
-        """Return the record of a trial whose folder does not hold the trial, and why."""
-        return RunRecord(state="stale", reason=reason, name=self.name, path=self.path)
-
     def entry(self) -> dict[str, Any]:
         """Return a trial's entry in the document of a study."""
         numbers = {name: value for name, value in self.result.items() if is_number(value)}
-        measured = {name: numbers[name] for name in numbers if name not in MAIN_NUMBERS}
+        measured = {name: numbers[name] for name in numbers if name not in SAVED_NUMBERS}
         return {
+            **({"measured": measured} if measured else {}),
             "seed": self.seed,
             "state": self.state,
             "reason": self.reason,
@@ -399,7 +410,6 @@ class RunRecord:
             "epochs": self.epochs,
             **{name: numbers.get(name) for name in MAIN_NUMBERS},
             "curve": [list(point) for point in self.curve],
-            **({"measured": measured} if measured else {}),
         }
 
     def saved(self) -> dict[str, Any]:
@@ -423,7 +433,6 @@ class RunRecord:
         }
 
 
-_ADAPTER = TypeAdapter(RunRecord)
 _OF_META = {item.name for item in fields(RunRecord)} - {
     *("state", "reason", "name", "path", "step", "status", "problems", "sessions", "meta"),
     *("epochs", "curve", "metrics", "result", "reached", "settings", "source", "images"),
@@ -436,12 +445,13 @@ def as_record(value: Any) -> Any:
     """Return the record of a trial in the document of a study; a record is returned as it is."""
     if not isinstance(value, dict):
         return value
-    numbers = value.get("measured", {}) | {k: value[k] for k in MAIN_NUMBERS if k in value}
-    known = {k: v for k, v in value.items() if k not in (*MAIN_NUMBERS, "measured", "curve")}
+    measured = value.get("measured", {})
+    if not isinstance(measured, dict):
+        raise ValueError("measured is not a mapping")
+    numbers = measured | {name: value[name] for name in MAIN_NUMBERS if name in value}
+    known = {k: v for k, v in value.items() if k not in (*MAIN_NUMBERS, "measured")}
     return RunRecord(
-        curve=tuple(map(tuple, value.get("curve", ()))),
-        result={name: number for name, number in numbers.items() if number is not None},
-        **known,
+        result={name: number for name, number in numbers.items() if is_number(number)}, **known
     )
 
 
@@ -458,14 +468,11 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         raise ValueError(problem)
     if wrong := [k for k, v in result.items() if not (is_number(v) or k in TEXTS)]:
         raise ValueError(f"its {wrong[0]} is {shorten(str(result[wrong[0]]), MAX_ECHO)}")
-    known = {
-        k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact", "curve")
-    }
+    known = {k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact")}
     if value["state"] not in RESULT_STATES or not value["sessions"]:
         raise ValueError(f"its state is {value['state']}, its sessions {len(value['sessions'])}")
     return RunRecord(
         **known,
-        curve=tuple(map(tuple, value.get("curve", ()))),
         result=result,
         sessions=tuple(map(Session.model_validate, value["sessions"])),
         inexact=["a saved trial"] if value.get("is_inexact") else [],

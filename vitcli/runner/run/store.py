@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import (
     LOCK,
@@ -38,7 +37,7 @@ from vitcli.runner.files import (
     sha256,
 )
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
-from vitcli.runner.run.record import Record, TrialState
+from vitcli.runner.run.record import RunRecord, saved_record
 
 FORMAT, OLD_FORMAT = 2, 1
 """Of a line, and of a file with a single trial."""
@@ -55,50 +54,64 @@ class Entry:
 
     place: str
     value: dict[str, Any]
-    config_hash: str
-    seed: int
     key: str
     """Hash of configuration, data, precision and CPU threads: two trials of a seed differ in one
     of them."""
-    members: str
-    """How the names of the members with its predictions begin; empty for a diverged trial."""
-    predictions: Callable[[], Arrays]
-    """Reads the predictions and checks their hash."""
+    content: Callable[[], bytes]
+    """Reads the file with its predictions."""
     line: str = ""
     """The line in the store; empty for a file with a single trial."""
+
+    @property
+    def config_hash(self) -> str:
+        return str(self.value["record"]["config_hash"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.value["record"]["seed"])
+
+    @property
+    def members(self) -> str:
+        """How the names of the members with its predictions begin; empty if it diverged."""
+        digest = self.value["predictions_sha256"]
+        return f"{self.value['variant']}/{digest[:16]}/" if digest else ""
 
     @property
     def weights(self) -> list[str | None]:
         return [self.value["record"].get(name) for name in WEIGHTS]
 
-    def check(self, source: str = "") -> TrialState:
+    def predictions(self) -> Arrays:
+        """Read the predictions and check their hash."""
+        content = self.content()
+        arrays = read_outputs(content, self.members if self.line else "")
+        digest = hash_of(arrays) if self.line else sha256(content)
+        if digest != self.value["predictions_sha256"]:
+            raise ValueError("its predictions do not match their hash")
+        return arrays
+
+    def check(self, source: str = "") -> RunRecord:
         """Return the trial, of a store of this name, after checking numbers and predictions."""
         with _errors_name(self.place):
-            record = Record.model_validate_json(json.dumps(self.value["record"]))
-            row = TASKS[self.value["config"].get("task.name", DEFAULT_TASK)]
-            _check_numbers(record, row)
-            images = None
-            if record.state == "finished":
-                images = per_image(self.predictions(), row)
-                _check_predictions(images, record, row)
+            record = saved_record(self.value["record"], self.value["config"], source)
+            _check_numbers(record)
+            if record.state == "diverged":
+                return record
+            images = per_image(self.predictions(), record.task)
+            if images is None:
+                return record
+            _check_predictions(images, record)
             file = Path(self.place.rpartition(":")[0] if self.line else self.place)
             inside = f":{self.members}" if self.line else ""
-            place = f"{file.with_suffix('.npz')}{inside}" if images else ""
-            return TrialState(
-                state=record.state,
-                reason=record.reason,
-                record=record,
-                source=source,
-                images=images,
-                predictions=place,
+            return record.changed(
+                images=images, stored_predictions=f"{file.with_suffix('.npz')}{inside}"
             )
 
 
 def read_store(folder: Path) -> list[Entry]:
     """Return every saved trial in a folder and below it, those of older versions last."""
-    lines = [each for path in sorted(folder.rglob("seed*.jsonl")) for each in read_lines(path)]
+    lines = [entry for path in sorted(folder.rglob("seed*.jsonl")) for entry in read_lines(path)]
     files = [path for path in sorted(folder.rglob("*.json")) if path.name != PLAN]
-    return lines + [each for path in files if (each := read_single(path))]
+    return lines + [entry for path in files if (entry := read_single(path))]
 
 
 def read_lines(path: Path) -> list[Entry]:
@@ -125,15 +138,7 @@ def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
         body = line.removesuffix(f', "sha256": "{digest}"}}') + "}"
         if not digest or sha256(body.encode()) != digest:
             raise ValueError("it does not match its hash")
-
-        def predictions() -> Arrays:
-            arrays = read_outputs(content(), found.members)
-            if hash_of(arrays) != value["predictions_sha256"]:
-                raise ValueError("its predictions do not match their hash")
-            return arrays
-
-        found = _entry(place, value, FORMAT, predictions, line)
-        return found
+        return _entry(place, value, FORMAT, content, line)
 
 
 def read_single(path: Path) -> Entry | None:
@@ -148,39 +153,26 @@ def read_single(path: Path) -> Entry | None:
             )
         if not value.pop("sha256", ""):
             raise ValueError("it has no hash")
-
-        def predictions() -> Arrays:
-            content = read_bounded(path.with_suffix(".npz"), MAX_BYTES)
-            if sha256(content) != value["predictions_sha256"]:
-                raise ValueError("its predictions do not match their hash")
-            return read_outputs(content)
-
-        return _entry(str(path), value, OLD_FORMAT, predictions)
+        return _entry(
+            str(path), value, OLD_FORMAT, lambda: read_bounded(path.with_suffix(".npz"), MAX_BYTES)
+        )
 
 
 def _entry(
-    place: str, value: dict[str, Any], form: int, predictions: Callable[[], Arrays], line: str = ""
+    place: str, value: dict[str, Any], form: int, content: Callable[[], bytes], line: str = ""
 ) -> Entry:
     if value["format"] != form:
         raise InputError(f"{place}: not a saved trial of format {form}; update vitcli")
-    record, digest = value["record"], value["predictions_sha256"]
-    config_hash, seed, data_hash = record["config_hash"], record["seed"], record["data_hash"]
-    if type(seed) is not int:
-        raise ValueError(f"its seed is {seed}")
-    precision = record["result"].get("precision") or record["sessions"][0].get("precision")
-    sessions, parts = record["sessions"], [config_hash, data_hash, str(precision)]
+    record = value["record"]
+    if type(record["seed"]) is not int:
+        raise ValueError(f"its seed is {record['seed']}")
+    sessions = record["sessions"]
+    precision = record["result"].get("precision") or sessions[0].get("precision")
+    parts = [record["config_hash"], record["data_hash"], str(precision)]
     if sessions[0].get("device", "cpu") == "cpu":  # as in ``thread_mismatch``
-        parts += sorted({str(each.get("threads")) for each in sessions})
-    return Entry(
-        place=place,
-        value=value,
-        config_hash=config_hash,
-        seed=seed,
-        key=sha256("/".join(parts).encode()),
-        members=f"{value['variant']}/{digest[:16]}/" if digest else "",
-        predictions=predictions,
-        line=line,
-    )
+        parts += sorted({str(session.get("threads")) for session in sessions})
+    key = sha256("/".join(parts).encode())
+    return Entry(place=place, value=value, key=key, content=content, line=line)
 
 
 def hash_of(arrays: Arrays) -> str:
@@ -206,31 +198,27 @@ def _errors_name(place: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _check_numbers(record: Record, row: TaskRow) -> None:
+def _check_numbers(record: RunRecord) -> None:
     """Refuse a record whose main number is missing or impossible."""
-    names = [f"{split}_{row.headline.name}" for split in ("test", "val")]
-    test, val = map(record.result.number, names)
+    headline = record.headline
+    test, val = (record.number(f"{split}_{headline.name}") for split in ("test", "val"))
     if (test is None) != (record.state == "diverged"):
-        raise ValueError(f"its state is {record.state}, its {names[0]} is {test}")
+        raise ValueError(f"its state is {record.state}, its test {headline.label} is {test}")
     for value in (test, val, *(value for _, value in record.curve)):
-        if value is not None and not row.headline.is_possible(value):
-            raise ValueError(f"its {row.headline.label} is {value}")
+        if value is not None and not headline.is_possible(value):
+            raise ValueError(f"its {headline.label} is {value}")
 
 
-def _check_predictions(images: PerImage | None, record: Record, row: TaskRow) -> None:
+def _check_predictions(images: PerImage, record: RunRecord) -> None:
     """Refuse predictions that contradict the record."""
-    value = record.result.number(f"test_{row.headline.name}")
-    if images is None or value is None:
-        return
+    value, text = record.test_score or 0.0, record.headline.label
     kind, count = images.scores.dtype, len(images.scores)
     rounding = np.finfo(kind.name).eps if kind.kind == "f" else 0.0
     if abs(images.mean - value) > max(1e-6, rounding * abs(value)):
-        text = row.headline.label
         raise ValueError(f"its {text} is {value:.4f}, but its predictions give {images.mean:.4f}")
-    if count != record.result.num_test:
-        raise ValueError(
-            f"it counts {record.result.num_test} images, but has predictions of {count}"
-        )
+    if count != record.result.get("num_test"):
+        counted = record.result.get("num_test")
+        raise ValueError(f"it counts {counted} images, but has predictions of {count}")
 
 
 def save(
@@ -250,32 +238,32 @@ def save(
         predictions: Returns the condensed predictions; a diverged trial has none.
     """
     value = {"format": FORMAT, **value, "predictions_sha256": None}
-    own = _entry("", value, FORMAT, dict)
-    path = folder / value["study"] / f"seed{own.seed}.jsonl"
+    new = _entry("", value, FORMAT, bytes)
+    path = folder / value["study"] / f"seed{new.seed}.jsonl"
     make_folder(path.parent)
     with file_lock(path.parent / LOCK):
         entries = read_lines(path)
-        olds = path.parent.rglob(f"seed{own.seed}-*.json")
-        singles = {old: each for old in olds if (each := read_single(old)) and each.key == own.key}
-        same = [*singles.values(), *(each for each in entries if each.key == own.key)]
-        if not replace and own.weights in [each.weights for each in same]:
+        files = path.parent.rglob(f"seed{new.seed}-*.json")
+        olds = {old: entry for old in files if (entry := read_single(old)) and entry.key == new.key}
+        same = [*olds.values(), *(entry for entry in entries if entry.key == new.key)]
+        if not replace and new.weights in [entry.weights for entry in same]:
             return
         if predictions:
             arrays = predictions()
             value["predictions_sha256"] = hash_of(arrays)
-            _add_members(path.with_suffix(".npz"), entries, _entry("", value, FORMAT, dict), arrays)
+            _add_members(path.with_suffix(".npz"), entries, new, arrays)
         body = json.dumps(value, allow_nan=False)
         line = f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}'
-        lines = [each.line for each in entries if each.key != own.key]
-        commit(path, "".join(f"{each}\n" for each in [*lines, line]).encode())
-        for each in singles:
-            each.unlink()
-            each.with_suffix(".npz").unlink(missing_ok=True)
+        lines = [entry.line for entry in entries if entry.key != new.key]
+        commit(path, "".join(f"{kept}\n" for kept in [*lines, line]).encode())
+        for old in olds:
+            old.unlink()
+            old.with_suffix(".npz").unlink(missing_ok=True)
 
 
 def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Arrays) -> None:
     """Write the predictions of a trial beside those of the other trials of its seed."""
-    known = {each.members for each in entries} - {"", new.members}
+    known = {entry.members for entry in entries} - {"", new.members}
     with _errors_name(path):
         content = read_bounded(path, MAX_BYTES) if known else b""
         kept = {name: read_outputs(content, name) for name in known}

@@ -6,13 +6,13 @@ from collections import Counter
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, override, typed_changes, typed_name
+from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.search.trials import Trials
-from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.definition import Study, Variant
-from vitcli.runner.study.result import MIN_PAIRS, PRUNED, Searched, StudyResult, VariantResult
-from vitcli.runner.text import portable
+from vitcli.runner.study.collect import study_result
+from vitcli.runner.study.result import PRUNED, Searched, StudyResult, VariantResult
+from vitcli.runner.text import portable, portable_fields
 
 NUM_SEEDS = 6
 """Number of seeds of the study that confirms: two variants need six for a p-value."""
@@ -25,46 +25,44 @@ def make_document(trials: Trials) -> StudyResult:
         reasons = "; ".join(f"{rule} ({count:,})" for rule, count in trials.skipped().items())
         where = search.places.where(("search", "space"))
         raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
-    states = {folder: trials.state(folder) for folder in asked}
-    variants = tuple(
-        Variant(name=trial.variant, changes=trial.setting, settings=(({}, trial.spec),))
-        for trial in (trials.trial(dict(question.params)) for question in asked.values())
-    )
-    seeds = (search.base.seed,)
-    study = Study(
+    records = {folder: trials.record(folder) for folder in asked}
+    points = [trials.trial(dict(question.params)) for question in asked.values()]
+    kinds = (PRUNED if r.reason.startswith(PRUNED) else r.state for r in records.values())
+    words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
+    doc = study_result(
+        {point.variant: [records[point.folder]] for point in points},
+        rows={
+            point.variant: {
+                "changes": portable_fields(point.setting),
+                "parameters": trials.parameters.get(point.variant),
+            }
+            for point in points
+        },
+        where=trials.root,
         name=search.name,
-        path=search.path,
         question=search.purpose.question,
         hypothesis=search.purpose.hypothesis,
-        seeds=seeds,
-        threads=search.threads,
-        tune={},
-        variants=(Variant(name="default", changes={}, settings=(({}, search.base),)), *variants),
-        reference=None,
-        file_seeds=seeds,
-        planned_seeds=MIN_PAIRS,
-    )
-    doc = read_results(study, trials.root, [v.name for v in variants], states=states)
-    words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
-    kinds = (PRUNED if s.reason.startswith(PRUNED) else s.state for s in states.values())
-    searched = Searched(
-        sampler=search.fields.sampler,
-        seed=search.fields.seed,
-        pruning=search.fields.pruning,
-        num_trials=search.num_trials,
-        space={field: values.text for field, values in search.fields.space.items()},
-        skipped=trials.skipped(),
-        states=dict(sorted(Counter(kinds).items())),
-    )
-    return doc.replace(
         command=shlex.join(
             [*(str(portable(word)) for word in words), *typed_changes(search.typed)]
         ),
-        rows=sorted(doc.rows, key=lambda row: _rank(row, doc.headline.higher_is_better)),
-        plan=None,
-        other_plan=None,
-        searched=searched,
+        threads=search.threads,
+        data=str(portable(search.base.data.name)),
+        epochs=search.base.train.epochs,
+        num_comparisons=len(points),
+        base_config=portable_fields(changed_fields(search.base.replace(seed=0))),
+        task=search.base.task.name,
+        searched=Searched(
+            sampler=search.fields.sampler,
+            seed=search.fields.seed,
+            pruning=search.fields.pruning,
+            num_trials=search.num_trials,
+            space={field: values.text for field, values in search.fields.space.items()},
+            skipped=trials.skipped(),
+            states=dict(sorted(Counter(kinds).items())),
+        ),
     )
+    rows = sorted(doc.rows, key=lambda row: _rank(row, doc.headline.higher_is_better))
+    return doc.replace(rows=tuple(rows))
 
 
 def _rank(row: VariantResult, higher_is_better: bool) -> tuple[bool, float, int]:

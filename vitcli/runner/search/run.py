@@ -6,7 +6,6 @@ from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import join_drivers, other_drivers
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.search.trials import Trials
 from vitcli.runner.study.plan import worker_count
 from vitcli.runner.study.result import PRUNED
@@ -35,9 +34,9 @@ class SearchDrive(Drive):
         """Return the trials to begin with: those of killed drivers, and new ones."""
         folders = [folder for folder in self.trials.pending() if not self.trials.settle(folder)]
         if other_drivers(self.root, own=driver):
-            folders = [folder for folder in folders if not is_in_use(RunDir(self.root / folder))]
+            folders = [folder for folder in folders if not RunDir(self.root / folder).is_in_use()]
         # Trials that failed in an earlier call come last, so that they stop no search for good.
-        folders = [folder for folder in folders if self.trials.state(folder).state != "failed"]
+        folders = [folder for folder in folders if self.trials.record(folder).state != "failed"]
         self._begun.update(folders)
         while len(folders) < (self.setup.count or 1) and (more := self.more()):
             folders.extend(more)

@@ -25,9 +25,9 @@ from vitcli.runner.engines.drivers import LOGS, PLAN, prepare_folder
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit_json, file_lock
+from vitcli.runner.files import commit_json, file_lock, readable_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import TrialState as RunState
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.search.definition import Point, Search, point_key
 from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.study.definition import Trial, trial_folder
@@ -102,7 +102,7 @@ class Trials:
             raise InputError(f"{path}: damaged; {hint}") from error
 
     def _read_plan(self) -> dict[str, Any]:
-        plan = RunDir(self.root).read(PLAN)
+        plan = readable_json(self.root / PLAN)
         if plan and "sampler" not in plan:
             what = "the folder of a study, or of a search from before vitcli 1.1"
             raise ConfigError(f"{self.root}: {what}; name another folder with -o")
@@ -115,18 +115,23 @@ class Trials:
             if self.space.keys() == entry["setting"].keys():
                 self.study.enqueue_trial(entry["setting"], skip_if_exists=True)
         entries = {f: plan_entry(self.trial(t.params)) for f, t in self.asked().items()}
-        records = (self.state(folder).record for folder in entries)
+        records = map(self.record, entries)
         plan = {
             "study": self.search.name,
             "sampler": self.search.fields.sampler,
             "threads": self.search.threads,
             **self.options.request(),
             "without_test": True,
-            "data_hash": next((record.data_hash for record in records if record), None),
+            "data_hash": next((r.data_hash for r in records if r.has_result), None),
             "parameters": stored["parameters"],
             "trials": stored["trials"] | entries,
         }
         commit_json(self.root / PLAN, plan)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Variant -> number of parameters, of every trial that was asked for."""
+        return dict(self._read_plan()["parameters"])
 
     def asked(self) -> dict[str, FrozenTrial]:
         """Return run folder -> trial, in the order of the questions."""
@@ -215,17 +220,17 @@ class Trials:
         folder = trial_folder(name, {}, spec.seed)
         return Trial(variant=name, setting=point, spec=spec, config_hash=digest, folder=folder)
 
-    def state(self, folder: str) -> RunState:
-        """Return the state of a trial's run folder."""
+    def record(self, folder: str) -> RunRecord:
+        """Return the record of a trial in its run folder."""
         trial = self.trial(self.asked()[folder].params)
         return trial_state(trial, RunDir(self.root / folder), self.search.threads, split="val")
 
     def settle(self, folder: str) -> bool:
         """Tell Optuna the result in a run folder; return whether there is one."""
-        number, state = self.asked()[folder].number, self.state(folder)
-        if state.state == "finished" and state.record:
-            self.study.tell(number, state.record.curve[-1][1], skip_if_finished=True)
-        elif state.state == "diverged" or state.reason.startswith(PRUNED):
+        number, record = self.asked()[folder].number, self.record(folder)
+        if record.state == "finished":
+            self.study.tell(number, record.curve[-1][1], skip_if_finished=True)
+        elif record.state == "diverged" or record.reason.startswith(PRUNED):
             self.study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
         return self.asked()[folder].state.is_finished()
 

@@ -1,7 +1,7 @@
 """The document of a study: results, before any statistics. No torch."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -9,14 +9,15 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
-from vitcli.runner.run.predictions import PerImage
-from vitcli.runner.run.record import Record, TrialState, assign_fields
+from vitcli.runner.files import readable_json
+from vitcli.runner.run.folder import RESULT_STATES
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
@@ -25,15 +26,94 @@ from vitcli.runner.study.result import (
     Candidate,
     Plan,
     StudyResult,
-    TrialResult,
     VariantResult,
 )
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import trial_states
+from vitcli.runner.study.states import trial_states, trial_without_result
 from vitcli.runner.text import join_words, portable, portable_fields
 
-States = Mapping[str, TrialState]
-"""State of each trial, by its folder."""
+States = Mapping[str, RunRecord]
+"""Record of each trial, by its folder."""
+
+
+def study_result(
+    variants: Mapping[str, Sequence[RunRecord]],
+    *,
+    rows: Mapping[str, Mapping[str, Any]] | None = None,
+    where: object = "",
+    **declared: Any,
+) -> StudyResult:
+    """Return the document of a study; it keeps of each record what its file holds.
+
+    Args:
+        variants: Variant -> its records, the baseline first.
+        rows: Variant -> further fields of its row. ``trials`` are the records that it shows, by
+            default all of them.
+        where: What an error about the records begins with.
+        declared: The fields of the document that the study itself states.
+    """
+    trained = [record for records in variants.values() for record in records if record.has_result]
+    finished = [record for record in trained if record.state == "finished"]
+    sessions = [session for record in trained for session in record.sessions]
+    has_folds = "data.folds" in declared["base_config"]  # each seed has other test images
+    _refuse_mixed_data(trained, where, has_folds=has_folds)
+    made, images = [], []
+    for variant, records in variants.items():
+        fields = {"trials": records, **(rows or {}).get(variant, {})}
+        shown = [record for record in fields["trials"] if record.state == "finished"]
+        made.append(_row(variant, fields))
+        images.append({} if has_folds else {record.seed: record.images for record in shown})
+    if len({row.kernels for row in made if row.kernels}) < 2:
+        made = [row.replace(kernels=()) for row in made]
+    origin, task = declared.get("origin"), TASKS[declared.get("task", DEFAULT_TASK)]
+    headline = origin.metric if origin else task.headline
+    return StudyResult(
+        commits=_distinct(session.commit for session in sessions),
+        dirty=any(session.dirty for session in sessions),
+        date=max(((session.started or "")[:10] for session in sessions), default=""),
+        hardware=_distinct(session.hardware for session in sessions),
+        torch=_distinct(session.torch for session in sessions),
+        precision=_distinct(record.result.get("precision") for record in finished),
+        kernels=_distinct(record.kernels for record in finished),
+        inexact=tuple(record.name for record in trained if record.inexact),
+        data_hash=trained[0].data_hash if trained else "",
+        num_train=trained[0].num_train if trained else None,
+        num_test=next(filter(None, (record.result.get("num_test") for record in finished)), None),
+        rows=with_scores(made, images, headline, declared.get("plan")),
+        **declared,
+    )
+
+
+def _row(variant: str, fields: Mapping[str, Any]) -> VariantResult:
+    results = [record.result for record in fields["trials"]]
+    known = {
+        name: next(filter(None, (result.get(name) for result in results)), fields.get(name))
+        for name in ("parameters", "forward_flops")
+    }
+    kernels = _distinct(result.get("kernels") for result in results)
+    return VariantResult(**{**fields, **known, "variant": variant, "kernels": kernels})
+
+
+def _distinct(values: Iterable[object]) -> tuple[str, ...]:
+    return tuple(sorted({str(value) for value in values if value}))
+
+
+def _refuse_mixed_data(records: Sequence[RunRecord], where: object, *, has_folds: bool) -> None:
+    hashes = sorted({record.data_hash[:12] for record in records})
+    if len(hashes) > 1:
+        raise InputError(
+            f"{where}: its trials were trained on different images (hashes {', '.join(hashes)});"
+            " train all of them again with --rerun"
+        )
+    counts = sorted(
+        {record.result["num_test"] for record in records if record.result.get("num_test")}
+    )
+    if len(counts) > 1 and not has_folds:
+        raise InputError(
+            f"{where}: its trials were measured on different numbers of test images"
+            f" ({join_words(map(str, counts))}), which cannot be compared; train.limit_batches of a"
+            " variant also limits them"
+        )
 
 
 def read_results(
@@ -51,44 +131,30 @@ def read_results(
     if states is None:
         states = trial_states(study, root, only, saved)
     plan = recorded_plan(study, root, saved)
+    parameters = readable_json(root / PLAN).get("parameters", {})
     shown = [variant for variant in study.variants if not only or variant.name in only]
-    records = {
-        trial.folder: record
-        for trial in study.trials(only)
-        if (record := states[trial.folder].record) is not None
-    }
-    _refuse_mixed_data(list(records.values()), root, has_folds=bool(study.baseline.spec.data.folds))
-    results = [record.result for record in records.values() if record.state == "finished"]
     base = study.baseline.spec
     fields = portable_fields(changed_fields(base.replace(seed=0)))
-    sessions = [session for record in records.values() for session in record.sessions]
-    first = next(iter(records.values()), None)
-    parameters = RunDir(root).read(PLAN).get("parameters", {})
-    rows = tuple(_row(study, variant, states, parameters) for variant in shown)
-    kernels = _distinct(result.kernels for result in results)
-    if len({row.kernels for row in rows if row.kernels}) < 2:
-        rows = tuple(row.replace(kernels=()) for row in rows)
-    return StudyResult(
+    return study_result(
+        {
+            variant.name: [states[trial.folder] for trial in study.trials([variant.name])]
+            for variant in shown
+        },
+        rows={
+            variant.name: {"parameters": parameters.get(variant.name)}
+            | _declared_row(study, variant, states)
+            for variant in shown
+        },
+        where=root,
         name=study.name,
         question=study.question,
         hypothesis=study.hypothesis,
         command=command(study, only),
-        commits=_distinct(session.commit for session in sessions),
-        dirty=any(session.dirty for session in sessions),
-        date=max(((session.started or "")[:10] for session in sessions), default=""),
-        hardware=_distinct(session.hardware for session in sessions),
-        torch=_distinct(session.torch for session in sessions),
-        precision=_distinct(result.precision for result in results),
-        kernels=kernels,
-        inexact=tuple(folder for folder, record in records.items() if record.is_inexact),
         threads=study.threads,
         data=str(portable(base.data.name)),
-        data_hash=first.data_hash if first else "",
-        num_train=first.num_train if first else None,
-        num_test=next((result.num_test for result in results if result.num_test), None),
         epochs=base.train.epochs,
         # A row that left the file after the first result was compared, too.
-        num_comparisons=len({*plan.variants, *(each.name for each in study.variants)}) - 1,
+        num_comparisons=len({*plan.variants, *(variant.name for variant in study.variants)}) - 1,
         base_config={name: value for name, value in fields.items() if name not in study.tune},
         reference=study.reference,
         task=base.task.name,
@@ -98,50 +164,7 @@ def read_results(
         margin=study.equivalence_margin,
         plan=plan,
         other_plan=study.planned_seeds if study.planned_seeds != plan.seeds else None,
-        rows=_with_images(study, rows, states, plan),
     )
-
-
-def _with_images(
-    study: Study, rows: Sequence[VariantResult], states: States, plan: Plan
-) -> tuple[VariantResult, ...]:
-    """Return the rows with the numbers that come from the predictions for single test images.
-
-    With folds there are none, because each seed has other test images.
-    """
-    if study.baseline.spec.data.folds:
-        return tuple(rows)
-    images: list[dict[int, PerImage | None]] = []
-    for row in rows:
-        finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
-        images.append(
-            {
-                trial.spec.seed: states[trial.folder].images
-                for trial in study.trials([row.variant])
-                if (trial.config_hash, trial.spec.seed) in finished
-            }
-        )
-    return with_scores(rows, images, study.baseline.spec.task.row.headline, plan)
-
-
-def _distinct(values: Any) -> tuple[str, ...]:
-    return tuple(sorted({str(value) for value in values if value}))
-
-
-def _refuse_mixed_data(records: Sequence[Record], root: Path, *, has_folds: bool) -> None:
-    hashes = sorted({record.data_hash[:12] for record in records})
-    if len(hashes) > 1:
-        raise InputError(
-            f"{root}: its trials were trained on different images (hashes {', '.join(hashes)});"
-            " train all of them again with --rerun"
-        )
-    counts = sorted({record.result.num_test for record in records if record.result.num_test})
-    if len(counts) > 1 and not has_folds:
-        raise InputError(
-            f"{root}: its trials were measured on different numbers of test images"
-            f" ({join_words(map(str, counts))}), which cannot be compared; train.limit_batches of a"
-            " variant also limits them"
-        )
 
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
@@ -171,40 +194,29 @@ def ranges(seeds: Sequence[int]) -> str:
     return ",".join(f"{g[0]}-{g[-1]}" if len(g) > 1 else str(g[0]) for g in groups)
 
 
-def _row(
-    study: Study, variant: Variant, states: States, parameters: Mapping[str, int]
-) -> VariantResult:
+def _declared_row(study: Study, variant: Variant, states: States) -> dict[str, Any]:
+    """Return what a row says beside its trials; of a tuned variant, the setting that is shown."""
+    changes = portable_fields(_changes(study, variant))
+    if not study.tune:
+        return {"changes": changes}
     per_setting = [
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    candidates: tuple[Candidate, ...] = ()
-    index, shown = 0, states
-    chosen: dict[str, Any] | None = None
-    if study.tune:
-        candidates, best = _choose_setting(
-            per_setting, states, study.baseline.spec.task.row.headline
-        )
-        if best is None:  # no single setting may stand for the variant yet
-            waiting = TrialState(state="missing", reason="not all settings are trained yet")
-            shown = {place: waiting if state.record else state for place, state in states.items()}
-        else:
-            index, chosen = best, variant.settings[best][0]
-    measured = [r.result for trial in per_setting[index] if (r := states[trial.folder].record)]
-    return VariantResult(
-        variant=variant.name,
-        changes=portable_fields(_changes(study, variant)),
-        parameters=next(filter(None, (each.parameters for each in measured)), None)
-        or parameters.get(variant.name),
-        forward_flops=next(filter(None, (each.forward_flops for each in measured)), None),
-        kernels=_distinct(each.kernels for each in measured),
-        trials=tuple(
-            trial_result(trial.spec.seed, trial.config_hash, shown[trial.folder])
-            for trial in per_setting[index]
-        ),
-        candidates=candidates,
-        chosen=chosen,
-    )
+    candidates, best = _choose_setting(per_setting, states, study.baseline.spec.task.row.headline)
+    trials = [states[trial.folder] for trial in per_setting[best or 0]]
+    if best is None:  # no single setting may stand for the variant yet
+        reason = "not all settings are trained yet"
+        trials = [
+            trial_without_result(trial, "missing", reason) if record.has_result else record
+            for trial, record in zip(per_setting[0], trials, strict=True)
+        ]
+    return {
+        "changes": changes,
+        "trials": tuple(trials),
+        "candidates": candidates,
+        "chosen": None if best is None else variant.settings[best][0],
+    }
 
 
 def _changes(study: Study, variant: Variant) -> dict[str, Any]:
@@ -231,30 +243,21 @@ def _choose_setting(
     chosen only if every setting diverged.
     """
     candidates, scores = [], []
+    name = f"val_{headline.name}"
     for trials in per_setting:
-        records = [states[trial.folder].record for trial in trials]
-        known = [record.result.number(f"val_{headline.name}") for record in records if record]
-        diverged = sum(states[trial.folder].state == "diverged" for trial in trials)
-        whole = [value for value in known if value is not None]
-        mean = fmean(whole) if len(whole) == len(trials) else None
-        numbers = {} if mean is None else assign_fields(Candidate, {f"val_{headline.name}": mean})
+        records = [states[trial.folder] for trial in trials]
+        known = [value for record in records if (value := record.number(name)) is not None]
+        diverged = sum(record.state == "diverged" for record in records)
+        mean = fmean(known) if len(known) == len(trials) else None
+        numbers: dict[str, Any] = {}
+        if mean is not None:
+            numbers = {name: mean} if name == "val_accuracy" else {"measured": {name: mean}}
         setting = portable_fields(trials[0].setting)
         candidates.append(Candidate(setting=setting, num_diverged=diverged, **numbers))
         sign = 1 if headline.higher_is_better else -1
         scores.append((1, sign * mean) if mean is not None else (0, -diverged))
-    is_done = all(states[t.folder].state in RESULT_STATES for trials in per_setting for t in trials)
+    is_done = all(states[t.folder].has_result for trials in per_setting for t in trials)
     return tuple(candidates), scores.index(max(scores)) if is_done else None
-
-
-def trial_result(seed: int, config_hash: str, state: TrialState) -> TrialResult:
-    """Return a trial's entry in the document; only a finished trial has numbers."""
-    entry: dict[str, Any] = {"seed": seed, "state": state.state, "reason": state.reason}
-    if (record := state.record) is not None:
-        entry |= {"epochs": record.epochs, "curve": record.curve}
-        names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
-        entry |= {name: getattr(record.result, name) for name in names}
-        entry["measured"] = record.result.measured
-    return TrialResult(config_hash=config_hash, **entry)
 
 
 def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
@@ -282,7 +285,7 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
     seeds = {*origins}
     for folder in [*root.glob("*/seed*"), *root.glob("*/*/seed*")]:
         number = folder.name.removeprefix("seed")
-        if number.isdecimal() and RunDir(folder).status()["state"] in RESULT_STATES:
+        if number.isdecimal() and read_record(folder).status in RESULT_STATES:
             seeds.add(int(number))
     if not seeds:
         return asked
@@ -296,6 +299,6 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
 
 def read_recorded_plan(folder: Path) -> Plan | None:
     try:
-        return Plan.model_validate(RunDir(folder).read(PLAN).get("planned"))
+        return Plan.model_validate(readable_json(folder / PLAN).get("planned"))
     except ValueError:
         return None

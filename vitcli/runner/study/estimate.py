@@ -65,10 +65,9 @@ def estimate_study(
     flops: dict[str, int] = {}
     known: dict[str, list[float]] = {trial.variant: [] for trial in work.trials}
     for trial in work.study.trials([*known]) if known else ():
-        state = work.states[trial.folder]
-        if state.record and not state.source and (took := state.record.result.train_seconds):
-            before = state.record.result.measured.get("pretrain_seconds", 0)
-            known[trial.variant].append(took + before)
+        record = work.states[trial.folder]
+        if not record.source and (took := record.number("train_seconds")):
+            known[trial.variant].append(took + (record.number("pretrain_seconds") or 0))
     if unknown := sum(not times for times in known.values()):
         on_message(f"timing {quantity(unknown, 'variant')} on random images")
     for name, times in known.items():

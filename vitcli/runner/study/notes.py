@@ -290,12 +290,12 @@ def _compute(doc: StudyResult) -> str:
     trained = [trial for row in doc.rows for trial in row.trials if trial.state == "finished"]
     # Trials that share a pre-training state the same costs of the same run.
     costs_before = ("pretrain_seconds", "pretrain_flops")
-    before = dict.fromkeys((t.seed, *map(t.measured.get, costs_before)) for t in trained)
+    before = dict.fromkeys((t.seed, *map(t.number, costs_before)) for t in trained)
     seconds = sum(trial.train_seconds or 0.0 for trial in trained)
     seconds += sum(shared or 0.0 for _, shared, _ in before)
     if not seconds:
         return ""
-    costs = [trial.measured.get("train_flops") for trial in trained]
+    costs = [trial.number("train_flops") for trial in trained]
     flops = sum(filter(None, costs)) + sum(shared or 0.0 for _, _, shared in before)
     facts = [quantity(len(trained), "training")]
     if all(costs):
@@ -307,7 +307,7 @@ def _compute(doc: StudyResult) -> str:
         facts.append(f"{minutes / 60:.3g} core hours" if is_long else f"{minutes:.3g} core minutes")
     else:
         facts.append(f"{seconds / 3600:.3g} hours of one device")
-    if any(trial.measured.get("teacher_flops") for trial in trained):
+    if any(trial.number("teacher_flops") for trial in trained):
         facts.append("without the teachers' own training")
     if any(row.candidates for row in doc.rows):
         facts.append("without the settings that were tried but not chosen")

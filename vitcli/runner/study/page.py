@@ -20,8 +20,8 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
-from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.study.result import FIGURE_FORMATS, Candidate, StudyResult
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import capitalize, setting_text
 
@@ -130,7 +130,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     )
 
 
-def _score(headline: Metric, numbers: Numbers, split: str) -> str:
+def _score(headline: Metric, numbers: RunRecord | Candidate, split: str) -> str:
     value = numbers.number(f"{split}_{headline.name}")
     return "" if value is None else f"{headline.scale * value:.{headline.digits}f}"
 

@@ -14,8 +14,8 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.files import sha256
 from vitcli.runner.machine.cores import allowed_cores
-from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir
-from vitcli.runner.run.record import TrialState
+from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import Plan
@@ -63,8 +63,8 @@ class StudyWork:
     root: Path
     names: tuple[str, ...]
     """Variants to train."""
-    states: dict[str, TrialState]
-    """Trial folder -> state."""
+    states: dict[str, RunRecord]
+    """Trial folder -> record."""
     saved: SavedTrials | None
     """Saved trials, used where the study's folder has no result."""
     trials: list[Trial]
@@ -111,17 +111,13 @@ def plan_study(
     replaced = {
         t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"
     }
-    trials = [
-        t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
-    ]
+    trials = [t for t in requested if t.folder in replaced or not states[t.folder].has_result]
     for trial in trials:
         with_teacher(trial.spec)
     known = {
         trial.variant: count
-        for trial in study.trials()
-        if (state := states.get(trial.folder))
-        and state.record
-        and (count := state.record.result.parameters)
+        for trial in requested
+        if (count := states[trial.folder].result.get("parameters"))
     }
     parameters = model_sizes(study) if trials else known
     return StudyWork(
@@ -150,7 +146,7 @@ def worker_count(threads: int, options: Options) -> int:
     return max(1, len(allowed_cores()) // threads)
 
 
-def current_states(work: StudyWork) -> dict[str, TrialState]:
+def current_states(work: StudyWork) -> dict[str, RunRecord]:
     return trial_states(work.study, work.root, work.names, work.saved, ignore=work.rerun)
 
 
@@ -177,11 +173,11 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     return SavedTrials(folder, precision, data_hash)
 
 
-def states_without_result(states: Mapping[str, TrialState]) -> dict[str, TrialState]:
-    return {name: state for name, state in states.items() if state.state not in RESULT_STATES}
+def states_without_result(states: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
+    return {name: record for name, record in states.items() if not record.has_result}
 
 
-def count_states(states: Mapping[str, TrialState]) -> str:
+def count_states(states: Mapping[str, RunRecord]) -> str:
     """Return the number of trials in each state, such as ``12 finished, 5 missing``."""
     names = [state.state for state in states.values()]
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
@@ -199,7 +195,7 @@ def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def explain_states(states: Mapping[str, TrialState], *, only_reasons: bool = False) -> list[str]:
+def explain_states(states: Mapping[str, RunRecord], *, only_reasons: bool = False) -> list[str]:
     """Return a line for each state and reason, which names all of its trials.
 
     With ``only_reasons``, states without a reason have no line.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.engines.drivers import PLAN, no_drivers
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import link_before, temporary_files_of
+from vitcli.runner.files import link_before, readable_json, temporary_files_of
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
     PAGE,
@@ -49,7 +49,7 @@ def find_removal(text: str) -> Removal:
     """Find a study or a run by its folder or its name under runs/, or by its experiment."""
     for folder in (Path(text), RUNS / text) if text else ():
         study = RunDir(folder)
-        if not study.exists and {"study", "trials"} <= study.read(PLAN).keys():
+        if not study.exists and {"study", "trials"} <= readable_json(folder / PLAN).keys():
             refuse_link(folder)
             trials = tuple(list_runs(folder))
             return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
@@ -88,7 +88,7 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 def _remove_study_files(folder: Path) -> list[str]:
     """Delete what a study writes beside its trials; return files that vitcli did not write."""
     try:
-        trials = RunDir(folder).read(PLAN).get("trials")
+        trials = readable_json(folder / PLAN).get("trials")
         entries = trials.values() if isinstance(trials, dict) else ()
         configs = [entry.get("config") for entry in entries if isinstance(entry, dict)]
         delete_code_copies(folder, configs)
@@ -112,7 +112,7 @@ def _study_files(folder: Path) -> list[Path]:
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     logs = [path for path in (folder / "logs").glob("*") if LOG_FILES.fullmatch(path.name)]
-    plan = RunDir(folder).read(PLAN)
+    plan = readable_json(folder / PLAN)
     if "sampler" in plan:  # only searches have it
         found += [folder / "search.journal", folder / f"{plan.get('study')}-confirm.yaml"]
         found += [folder / "logs/journal.lock"]

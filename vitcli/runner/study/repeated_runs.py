@@ -3,12 +3,8 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import (
@@ -22,135 +18,96 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, differences
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage, read_per_image
-from vitcli.runner.run.record import (
-    Meta,
-    Record,
-    TrialState,
-    read_record,
-    readable_metrics,
-    refuse_unreadable,
-)
-from vitcli.runner.study.collect import trial_result
-from vitcli.runner.study.images import join
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
+from vitcli.runner.study.collect import study_result
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.states import kept_numbers
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
-
-SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     """Return one document for runs that differ in their seeds only."""
-    specs = [run.trained_spec() for run in runs]
-    records = [_read_record(run, spec) for run, spec in zip(runs, specs, strict=True)]
-    _refuse_mixture(runs, specs, records)
-    spec, record, meta = specs[0], records[0], runs[0].read("meta.json")
-    results = [record.result for record in records if record.state == "finished"]
-    if not results:
+    records = sorted(map(_read_finished, runs), key=lambda record: record.seed)
+    _refuse_mixture(records)
+    first = records[0]
+    spec = first.spec
+    if all(record.state == "diverged" for record in records):
         raise InputError("none of these runs has a result: all of them diverged")
-    trials = [
-        trial_result(spec.seed, config_hash(spec), TrialState(state=record.state, record=record))
-        for spec, record in zip(specs, records, strict=True)
-    ]
-    trials.sort(key=lambda trial: trial.seed)
-    images = {
-        spec.seed: _per_image(run, spec.task.row)
-        for run, spec, record in zip(runs, specs, records, strict=True)
-        if record.state == "finished" and not spec.data.folds  # each seed has other test images
-    }
-    row = VariantResult(
-        variant="baseline",
-        parameters=results[0].parameters,
-        forward_flops=results[0].forward_flops,
-        trials=tuple(trials),
-        images=join(images, spec.task.row.headline).crossed(),
-    )
-    session = record.sessions[0]
-    return StudyResult(
-        name=meta["experiment"],
-        command=training_command(meta, spec, [trial.seed for trial in trials]),
-        commits=_as_tuple(session.commit),
-        dirty=any(session.dirty for record in records for session in record.sessions),
-        inexact=tuple(
-            run.name for run, record in zip(runs, records, strict=True) if record.is_inexact
-        ),
-        date=max((record.sessions[0].started or "")[:10] for record in records),
-        hardware=_as_tuple(session.hardware),
-        torch=_as_tuple(session.torch),
-        precision=_as_tuple(results[0].precision),
-        kernels=_as_tuple(results[0].kernels),
-        threads=session.threads or 1,
+    return study_result(
+        {"baseline": records},
+        name=str(first.experiment),
+        command=training_command(first, [record.seed for record in records]),
+        threads=first.session.threads or 1,
         data=str(portable(spec.data.name)),
-        data_hash=record.data_hash,
-        num_train=record.num_train,
-        num_test=results[0].num_test,
         epochs=spec.train.epochs,
         num_comparisons=0,
+        where=first.name,
         base_config=portable_fields(changed_fields(spec.replace(seed=0))),
         task=spec.task.name,
-        rows=(row,),
     )
 
 
-def _per_image(run: RunDir, row: TaskRow) -> PerImage | None:
+def _read_finished(run: RunDir) -> RunRecord:
+    """Return the record of a run that has ended and has every number that a document needs."""
+    refuse_unreadable(run)
+    record = read_record(run)
+    if record.problems:
+        raise InputError(f"{run.name}: {record.problems[0]}")
+    if not record.has_result:
+        raise InputError(
+            f"{run.name} is not finished ({record.state}); finish it:"
+            f" {run.command('train --resume')}"
+        )
+    is_whole = record.state == "diverged" or None not in (record.test_score, record.parameters)
+    if not (is_whole and record.experiment and record.data_hash):
+        raise InputError(f"{run.name}: its meta.json or result.json lacks what a document needs")
+    return record.changed(
+        config_hash=config_hash(record.spec), images=_images(record), result=kept_numbers(record)
+    )
+
+
+def _images(record: RunRecord) -> PerImage | None:
     try:
-        return read_per_image(run.path / "predictions.npz", row)
+        return read_per_image(record.folder.path / "predictions.npz", record.task)
     except (OSError, ValueError):
         return None
 
 
-def _as_tuple(value: str | None) -> tuple[str, ...]:
-    return () if value is None else (value,)
-
-
-def _read_record(run: RunDir, spec: ExperimentSpec) -> Record:
-    """Return the record of a run that has ended and has every file that a document needs."""
-    refuse_unreadable(run)
-    meta, state = run.read("meta.json"), run.status()["state"]
-    if state not in RESULT_STATES:
-        raise InputError(
-            f"{run.name} is not finished ({state}); finish it: {run.command('train --resume')}"
-        )
-    if not {"experiment", "data_hash"} <= meta.keys():
-        raise InputError(f"{run.name}: its meta.json is missing or damaged")
-    try:
-        known = Meta.model_validate(meta)
-        record = read_record(run, spec, state, "", known, readable_metrics(run))
-    except ValidationError as error:
-        raise InputError(f"{run.name}: its meta.json or result.json is damaged") from error
-    headline = record.result.number(f"test_{spec.task.row.headline.name}")
-    if state == "finished" and (headline is None or record.result.parameters is None):
-        raise InputError(f"{run.name}: its result.json is missing or damaged")
-    return record
-
-
-def _refuse_mixture(
-    runs: Sequence[RunDir], specs: Sequence[ExperimentSpec], records: Sequence[Record]
-) -> None:
-    metas = [run.read("meta.json") for run in runs]
-    results = [record.result for record in records if record.state == "finished"]
-    for run, spec, record, meta in zip(runs, specs, records, metas, strict=True):
-        fields = [key.replace("_", " ") for key in SHARED if meta.get(key) != metas[0].get(key)]
-        differing = differences(specs[0], spec)
-        if teacher_run(spec) != teacher_run(specs[0]):  # each seed has its own
-            differing.pop(TEACHER_WEIGHTS, None)
-        fields += [name for name in differing if name != "seed"]
-        arithmetic = ("precision", "kernels") if record.result in results else ()
-        fields += [k for k in arithmetic if getattr(record.result, k) != getattr(results[0], k)]
-        if fields:
-            names = ", ".join(fields)
+def _refuse_mixture(records: Sequence[RunRecord]) -> None:
+    first = records[0]
+    arithmetic = [record for record in records if record.state == "finished"]
+    for record in records:
+        others = differences(first.spec, record.spec)
+        if teacher_run(record.spec) != teacher_run(first.spec):  # each seed has its own
+            others.pop(TEACHER_WEIGHTS, None)
+        is_other = {
+            "experiment": record.experiment != first.experiment,
+            "data hash": record.data_hash != first.data_hash,
+            **{
+                name: getattr(record.session, name) != getattr(first.session, name)
+                for name in ("commit", "hardware", "torch")
+            },
+            **{name: name != "seed" for name in others},
+            **{
+                name: record in arithmetic
+                and record.result.get(name) != arithmetic[0].result.get(name)
+                for name in ("precision", "kernels")
+            },
+        }
+        if fields := [name for name, differs in is_other.items() if differs]:
             raise ConfigError(
-                f"{run.name} and {runs[0].name} differ in more than the seed: {names}"
+                f"{record.name} and {first.name} differ in more than the seed: {', '.join(fields)}"
             )
-    if len({spec.seed for spec in specs}) < len(specs):
+    if len({record.seed for record in records}) < len(records):
         raise ConfigError("two of these runs have the same seed; name one run per seed")
 
 
-def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
+def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
     """Return the command that trains these runs again, whatever the user typed for them."""
-    name = meta["experiment"]
+    name, spec = str(record.experiment), record.spec
     try:
         find_experiment(name)
     except ConfigError as error:
@@ -159,7 +116,7 @@ def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence
             " put its file into experiments/"
         ) from error
     words = ["vitcli", "train", name]
-    asked = without_data(spec, load_experiment(name).spec, str(meta.get("config_hash")))
+    asked = without_data(spec, load_experiment(name).spec, str(record.meta.get("config_hash")))
     for field, (_, used) in differences(load_experiment(name).spec, asked).items():
         if field not in ("seed", "code", TEACHER_WEIGHTS):
             words += ["-s", f"{field}={format_value(portable(used))}"]

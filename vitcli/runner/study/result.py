@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
@@ -21,7 +22,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
-from vitcli.runner.run.record import Numbers, State, as_pairs, whole_flops
+from vitcli.runner.run.record import RunRecord, as_record
 
 MIN_PAIRS = 3
 """Fewest pairs with an interval. Two give intervals that hardly mean anything."""
@@ -36,38 +37,28 @@ EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
 
 
-class TrialResult(Numbers):
-    """One training of one variant with one seed."""
-
-    seed: int
-    state: State
-    reason: str = ""
-    """Why the trial failed, diverged or is stale."""
-    config_hash: str
-    epochs: int = 0
-    """Number of epochs that were trained."""
-    test_accuracy: float | None = None
-    """Share of the test images after the last epoch. Every finished trial of a classifier has
-    it."""
-    test_loss: float | None = None
-    train_loss: float | None = None
-    train_seconds: float | None = None
-    images_per_second: float | None = None
-    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
-    """(epoch, headline number) after each evaluation, on the validation split if there is one."""
-
-    @property
-    def flops(self) -> float | None:
-        return whole_flops(self.measured)
-
-
-class Candidate(Numbers):
+class Candidate(Spec):
     """One setting of a tuned variant and its result on the validation split."""
 
+    measured: dict[str, float] = Field(default_factory=dict)
+    """The headline number of a task that has no accuracy; omitted from files if empty."""
     setting: dict[str, Any]
     val_accuracy: float | None = None
     """Mean share over the seeds. None if a trial diverged or is not finished."""
     num_diverged: int = 0
+
+    def number(self, name: str) -> float | None:
+        return self.val_accuracy if name == "val_accuracy" else self.measured.get(name)
+
+    @model_serializer(mode="wrap")
+    def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {
+            name: value for name, value in handler(self).items() if value != {} or name == "setting"
+        }
+
+
+Trial = Annotated[RunRecord, BeforeValidator(as_record), PlainSerializer(RunRecord.entry)]
+"""The training of one variant with one seed."""
 
 
 class Crossed(Spec):
@@ -173,7 +164,7 @@ class VariantResult(Spec):
     kernels: Annotated[tuple[str, ...], AcceptsList] = ()
     """Kernels that trained the trials, if those of the study's rows differ; else omitted from
     files."""
-    trials: Annotated[tuple[TrialResult, ...], AcceptsList]
+    trials: Annotated[tuple[Trial, ...], AcceptsList]
     candidates: Annotated[tuple[Candidate, ...], AcceptsList] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None

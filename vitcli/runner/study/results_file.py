@@ -22,18 +22,10 @@ from vitcli.runner.run.predictions import (
     read_array,
     read_outputs,
 )
-from vitcli.runner.run.record import State, TrialState, assign_fields
+from vitcli.runner.run.record import RunRecord, State
+from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.definition import Study
-from vitcli.runner.study.images import with_scores
-from vitcli.runner.study.result import (
-    MIN_PAIRS,
-    Origin,
-    Plan,
-    StudyResult,
-    TrialResult,
-    VariantResult,
-    sort_seeds,
-)
+from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
 from vitcli.runner.study.statistics import num_tests
 from vitcli.runner.tables import csv_text, delimiter_of, read_csv, to_csv
 from vitcli.runner.text import composed, natural_key, printable, shorten
@@ -178,33 +170,44 @@ def read_text(
         + f" The {folds} folds are of one cross-validation; predictions are not read."
         * bool(folds),
     )
-    plan = _plan(rows, numbers, choices)
-    field = f"test_{metric.name}"
-    values = {p: assign_fields(TrialResult, {field: float(x)}) for p, x in scores.items()}
-    results, per_image = [], []
+
+    records: dict[str, list[RunRecord]] = {}
     for variant in sorted(variants, key=lambda variant: variant != baseline):
         absent = Row(place="", variant=variant, seed="missing", state="missing")
-        by_seed = {seed: trials.get((variant, seed), absent) for seed in seeds}
-        entries = [
-            TrialResult(seed=s, state=t.state, config_hash="", **values.get(t.place, {}))
-            for s, t in by_seed.items()
+        rows_of = [trials.get((variant, seed), absent) for seed in seeds]
+        records[variant] = [
+            _record(row, seed, f"test_{metric.name}", scores.get(row.place), images.get(row.place))
+            for row, seed in zip(rows_of, seeds, strict=True)
         ]
-        results.append(VariantResult(variant=variant, trials=tuple(entries)))
-        per_image.append({s: images.get(t.place) for s, t in by_seed.items() if t.place in scores})
-    document = StudyResult(
+    document = study_result(
+        records,
+        where=name,
         name=Path(name).stem,
         command=command,
         data="",
         epochs=0,
-        num_test=next((len(image.scores) for image in images.values()), None),
-        num_comparisons=max(len(results) - 1, *(row.comparisons for row in rows)),
+        num_comparisons=max(len(records) - 1, *(row.comparisons for row in rows)),
         base_config={"data.folds": folds} if folds else {},
         margin=choices.margin,
-        plan=plan,
+        plan=_plan(rows, numbers, choices),
         origin=origin,
-        rows=with_scores(results, per_image, origin.metric, plan),
     )
     return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
+
+
+def _record(
+    row: Row, seed: int, name: str, score: Decimal | None, images: PerImage | None
+) -> RunRecord:
+    result: dict[str, Any] = {} if score is None else {name: float(score)}
+    result |= {"num_test": len(images.scores)} if images else {}
+    return RunRecord(
+        state=row.state,
+        name=row.place,
+        variant=row.variant,
+        seed=seed,
+        result=result,
+        images=images,
+    )
 
 
 def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
@@ -359,11 +362,11 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
 
 
-def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, TrialState]) -> str:
+def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
     """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
     order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
     trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
-    files = {(t.config_hash, t.spec.seed): states[t.folder].predictions for t in trials}
+    files = {(t.config_hash, t.spec.seed): states[t.folder].stored_predictions for t in trials}
     score = f"test_{doc.headline.name}"
     rows = [
         (

@@ -20,10 +20,16 @@ from vitcli.runner.engines.local import Setup
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
-from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
-from vitcli.runner.run.listing import is_in_use, remove_run
-from vitcli.runner.run.record import TrialState
+from vitcli.runner.files import (
+    commit_json,
+    make_folder,
+    make_output_folder,
+    readable_json,
+    require_utf8,
+)
+from vitcli.runner.run.folder import TENSORS, RunDir
+from vitcli.runner.run.listing import remove_run
+from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import read_recorded_plan, recorded_plan
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.plan import Options, StudyWork, current_states, worker_count
@@ -42,7 +48,7 @@ def run_study(
     on_event: Callable[[TrialEvent], None],
     *,
     save: Path | None = None,
-) -> dict[str, TrialState]:
+) -> dict[str, RunRecord]:
     """Train what is left of a study; return the state of every trial afterwards."""
     if save:
         make_folder(save)
@@ -83,12 +89,12 @@ def run_study(
 
 def _drive(
     work: StudyWork, options: Options, setup: Setup, on_event: Callable[[TrialEvent], None]
-) -> dict[str, TrialState]:
+) -> dict[str, RunRecord]:
     max_failures = 1 if options.fail_fast else None
     drive = Drive(work.root, setup, on_event, budget=options.budget, max_failures=max_failures)
     drive.run([trial.folder for trial in work.trials])
     states = current_states(work)
-    done = sum(state.state in RESULT_STATES for state in states.values())
+    done = sum(record.has_result for record in states.values())
     if drive.is_stopped() and done < len(states):
         text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
         raise drive.stopped_error(text)
@@ -165,7 +171,7 @@ def wait_for_orphans(folders: Sequence[Path]) -> None:
     """Wait until the workers of a killed driver have released their trials."""
     until = time.monotonic() + ORPHAN_SECONDS
     for run in map(RunDir, folders):
-        while is_in_use(run):
+        while run.is_in_use():
             if time.monotonic() > until:
                 raise InUseError(f"{run.path}: another process is training this trial")
             time.sleep(0.2)
@@ -194,8 +200,8 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
     """
     study = work.study
     trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
-    kept = [state for folder, state in work.states.items() if folder not in work.replaced]
-    kept_hashes = (state.record.data_hash for state in kept if state.record)
+    kept = [record for folder, record in work.states.items() if folder not in work.replaced]
+    kept_hashes = (record.data_hash for record in kept if record.has_result)
     planned = recorded_plan(study, work.root, work.saved)
     order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
     content = {
@@ -205,7 +211,7 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
         "parameters": work.parameters,
         "data_hash": next(kept_hashes, None),
         "planned": planned.replace(order=tuple(order)).model_dump(mode="json"),
-        "trials": (RunDir(work.root).read(PLAN).get("trials", {}) if keep else {}) | trials,
+        "trials": (readable_json(work.root / PLAN).get("trials", {}) if keep else {}) | trials,
         "saved": [folder for folder, state in work.states.items() if state.source],
         "rerun": list(work.rerun),
     }
@@ -224,7 +230,7 @@ def plan_entry(trial: Trial) -> dict[str, Any]:
 
 
 def _is_written(work: StudyWork) -> bool:
-    stored = RunDir(work.root).read(PLAN)
+    stored = readable_json(work.root / PLAN)
     taken = {folder for folder, state in work.states.items() if state.source}
     return (
         work.states.keys() <= {*stored.get("trials", ())}
@@ -253,10 +259,10 @@ def save_results(work: StudyWork, target: Path, folder: str | None = None) -> No
     for trial in work.study.trials(work.names):
         if trial.folder == folder or (folder is None and trial.folder not in work.replaced):
             run = RunDir(work.root / trial.folder)
-            record = trial_state(trial, run, work.study.threads).record
-            if record:
+            record = trial_state(trial, run, work.study.threads)
+            if record.has_result:
                 replace = trial.folder in work.replaced or trial.variant in work.rerun
-                save_trial(target, work.study.name, trial, run, record, replace=replace)
+                save_trial(target, work.study.name, trial, record, replace=replace)
     if planned := read_recorded_plan(work.root):
         make_folder(target / work.study.name)
         content = {"study": work.study.name, "planned": planned.model_dump(mode="json")}

@@ -13,10 +13,10 @@ from vitcli.runner.errors import UserError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import read_bounded
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
-from vitcli.runner.run.record import Meta, Record, TrialState, thread_mismatch
-from vitcli.runner.run.store import WEIGHTS, Entry, read_store, save
+from vitcli.runner.run.record import RunRecord, thread_mismatch
+from vitcli.runner.run.store import Entry, read_store, save
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.text import portable_fields
 
@@ -42,9 +42,9 @@ class SavedTrials:
         self.folder = folder
         self._precision_of, self._data_hash_of = precision_of, data_hash_of
         self._entries: dict[tuple[str, int], list[Entry]] = {}
-        self._checked: dict[str, TrialState] = {}
-        for each in read_store(folder):
-            self._entries.setdefault((each.config_hash, each.seed), []).append(each)
+        self._checked: dict[str, RunRecord] = {}
+        for entry in read_store(folder):
+            self._entries.setdefault((entry.config_hash, entry.seed), []).append(entry)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
@@ -57,42 +57,42 @@ class SavedTrials:
                 found.setdefault(seed, set()).add(str(entry.value["study"]))
         return found
 
-    def _find(self, study: str, trial: Trial) -> list[TrialState]:
+    def _find(self, study: str, trial: Trial) -> list[RunRecord]:
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
-        entries = sorted(entries, key=lambda each: each.value["study"] != study)
-        for each in entries:
-            if each.place not in self._checked:
-                self._checked[each.place] = each.check(str(self.folder))
-        return [self._checked[each.place] for each in entries]
+        entries = sorted(entries, key=lambda entry: entry.value["study"] != study)
+        for entry in entries:
+            if entry.place not in self._checked:
+                self._checked[entry.place] = entry.check(str(self.folder))
+        return [self._checked[entry.place] for entry in entries]
 
     def find_matches(
         self,
         study: Study,
         trials: Sequence[Trial],
-        own: Mapping[str, Record],
+        known: Mapping[str, RunRecord],
         weights: Mapping[str, str],
-    ) -> dict[str, TrialState]:
+    ) -> dict[str, RunRecord]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
-        Saved records must agree with ``own``, the first results of the study itself, by the field
+        Saved records must agree with ``known``, the first results of the study itself, by the field
         ``train.precision``.
         """
-        taken: dict[str, TrialState] = {}
-        known, weights = dict(own), dict(weights)
+        taken: dict[str, RunRecord] = {}
+        known, weights = dict(known), dict(weights)
         self.refused = {}
         for trial in trials:
             reasons = []
-            for found in self._find(study.name, trial):
-                assert found.record
-                alike = known.get(trial.spec.train.precision, found.record)
-                first = next(iter(known.values()), found.record)
-                reason = self._difference(trial, found.record, alike, first, study.threads)
-                used = weights_used(found.record, trial.spec)
+            for record in self._find(study.name, trial):
+                alike = known.get(trial.spec.train.precision, record)
+                first = next(iter(known.values()), record)
+                reason = self._difference(trial, record, alike, first, study.threads)
+                used = weights_used(record, trial.spec)
                 for run, sha256 in used.items():
                     if weights.get(run, sha256) != sha256:
                         reason = reason or f"another trial used other weights of {run}"
                 if not reason:
-                    taken[trial.folder], weights = found, weights | used
+                    taken[trial.folder] = record.changed(name=trial.folder, variant=trial.variant)
+                    weights |= used
                     known.setdefault(trial.spec.train.precision, alike)
                     break
                 reasons.append(reason)
@@ -101,7 +101,7 @@ class SavedTrials:
         return taken
 
     def _difference(
-        self, trial: Trial, record: Record, alike: Record, first: Record, threads: int
+        self, trial: Trial, record: RunRecord, alike: RunRecord, first: RunRecord, threads: int
     ) -> str:
         here = self._precision_of(trial.spec) if self._precision_of else alike.precision
         for precision in (here, alike.precision):
@@ -115,21 +115,21 @@ class SavedTrials:
         return thread_mismatch(record.sessions, threads) or other_weights(record, trial.spec)
 
 
-def weights_used(trained: Meta | Record, spec: ExperimentSpec) -> dict[str, str]:
+def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:
     """Return run -> SHA-256 of its weights, for the runs that a trial started or learned from.
 
     Runs whose weights are not known are left out.
     """
-    runs = {spec.train.init: trained.init_sha256, teacher_run(spec): trained.teacher_sha256}
+    runs = {spec.train.init: record.init_sha256, teacher_run(spec): record.teacher_sha256}
     return {run: sha256 for run, sha256 in runs.items() if run and sha256}
 
 
-def other_weights(trained: Meta | Record, spec: ExperimentSpec) -> str:
+def other_weights(record: RunRecord, spec: ExperimentSpec) -> str:
     """Return why a trial used other weights of a run than it has now.
 
     The text is empty if they are the same, or if the run is not at hand.
     """
-    used = weights_used(trained, spec)
+    used = weights_used(record, spec)
     if not used:
         return ""
     from vitcli.runner.evaluate.weights import start_sha256
@@ -141,20 +141,17 @@ def other_weights(trained: Meta | Record, spec: ExperimentSpec) -> str:
     return ""
 
 
-def save_trial(
-    folder: Path, study: str, trial: Trial, run: RunDir, record: Record, *, replace: bool
-) -> None:
+def save_trial(folder: Path, study: str, trial: Trial, record: RunRecord, *, replace: bool) -> None:
     """Save a trial with a result in ``folder``; see ``store.save``."""
-    unknown = {name for name in WEIGHTS if getattr(record, name) is None}
     value = {
         "study": study,
         "variant": trial.variant,
         "config": portable_fields(changed_fields(trial.spec)),
-        "record": record.model_dump(mode="json", exclude=unknown),
+        "record": record.saved(),
     }
 
     def read() -> Arrays:
-        content = read_bounded(run.path / "predictions.npz", MAX_BYTES)
+        content = read_bounded(record.folder.path / "predictions.npz", MAX_BYTES)
         return condensed(read_outputs(content), trial.spec.task.row)
 
     save(folder, value, read if record.state == "finished" else None, replace=replace)

@@ -188,7 +188,7 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
     values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
-        trial.train_seconds + trial.measured.get("pretrain_seconds", 0.0)
+        trial.train_seconds + (trial.number("pretrain_seconds") or 0.0)
         for trial in row.trials
         if trial.state == "finished" and trial.train_seconds is not None
     ]
