@@ -8,7 +8,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, text_of
 from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
-from vitcli.runner.tables import ascii_signs
+from vitcli.runner.report.tables import ascii_signs
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir

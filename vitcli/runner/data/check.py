@@ -32,8 +32,8 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_replaceable
-from vitcli.runner.pages import data_uri, render
-from vitcli.runner.tables import to_csv
+from vitcli.runner.report.pages import data_uri, render
+from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable
 
 MOST_SHOWN = 100
