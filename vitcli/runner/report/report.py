@@ -4,6 +4,7 @@ Every form is made from the same values, so that none can say another number.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,13 +15,12 @@ from vitcli.runner.report.tables import Table, make_table, plain, to_csv, to_mar
 from vitcli.runner.text import short_duration, size_text
 
 SHARE = Metric(name="share", label="share", scale=100, unit="%", digits=1)
-RATE = Metric(name="rate", label="rate", digits=0)
 TERA = Metric(name="flops", label="FLOP/s", scale=1e-12, unit="TFLOP/s", digits=3)
 STREAM = Metric(name="stream", label="bytes/s", scale=1e-6, unit="MB/s", digits=0)
 UNITS: dict[str, Callable[[float], str]] = {
     "flops_per_second": TERA.text,
     "bytes_per_second": STREAM.text,
-    "_per_second": RATE.text,
+    "_per_second": "{:,.0f}".format,
     "seconds": short_duration,
     "bytes": size_text,
     "share": SHARE.text,
@@ -46,8 +46,8 @@ class Fact:
 
     @property
     def title(self) -> str:
-        metric = self.metric or metric_of(self.name)
-        return self.label or (metric.label if metric else self.name.replace("_", " "))
+        metric = metric_of(self.name)
+        return self.label or (metric.label if metric else words_of(self.name))
 
     @property
     def shown(self) -> str:
@@ -84,6 +84,10 @@ class Field:
         return self.text(value) if self.text else value_text(self.name, value, self.metric)
 
 
+def fields_of(*names: str) -> list[Field]:
+    return [Field(name=name) for name in names]
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataTable:
     """A named table of a report; a row is a mapping from the names of the fields to values."""
@@ -94,17 +98,23 @@ class DataTable:
     caption: str = ""
     is_shown: bool = True
     """Whether people read the table."""
+    most: int | None = None
+    """Largest number of rows that people read."""
 
     def table(self) -> Table:
         """Return the table as people read it."""
         fields = [field for field in self.fields if field.is_shown]
         header, numeric = list[str](), list[int]()
         for column in fields:
-            heads = column.spread or [column.header or column.name.replace("_", " ")]
+            heads = column.spread or [column.header or words_of(column.name)]
             if column.spread or self._is_numeric(column.name):
                 numeric += range(len(header), len(header) + len(heads))
             header += heads
-        rows = [[c for field in fields for c in field.cells(row[field.name])] for row in self.rows]
+        shown = self.rows[: self.most]
+        rows = [[c for field in fields for c in field.cells(row[field.name])] for row in shown]
+        if len(shown) < len(self.rows):
+            more = f"... and {len(self.rows) - len(shown):,} more"
+            rows.append([more, *[""] * (len(header) - 1)])
         return make_table(header, rows, numeric, caption=self.caption, name=self.name)
 
     def _is_numeric(self, name: str) -> bool:
@@ -125,6 +135,12 @@ class Report:
     """What was written."""
     next: Sequence[str] = ()
     """Commands to type next."""
+
+
+def words_of(name: str) -> str:
+    """Return a name in words, without the unit that its value has in text."""
+    ending = re.compile(r"_(flops_per_second|bytes_per_second|bytes|seconds)$")
+    return name if name.isupper() else ending.sub("", name).replace("_", " ")
 
 
 def is_number(value: Any) -> bool:
@@ -185,7 +201,7 @@ def _raw(value: Any) -> Any:
 def shown_tables(report: Report) -> list[Table]:
     """Return what people read: the facts, the first of which is the header, and the tables."""
     facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
-    tables = [table.table() for table in report.tables if table.is_shown]
+    tables = [table.table() for table in report.tables if table.is_shown and table.rows]
     return [*([make_table(facts[0], facts[1:])] if facts else []), *tables]
 
 
@@ -196,7 +212,7 @@ def to_text(report: Report, width: int | None) -> str:
     parts = [
         report.title,
         "\n".join(f"{title:<{label}}  {value}" for title, value in facts),
-        *(plain(table.table(), width) for table in report.tables if table.is_shown),
+        *(plain(table, width) for table in shown_tables(replace(report, facts=()))),
         "\n".join(report.notes),
     ]
     return "\n\n".join(filter(None, parts))
