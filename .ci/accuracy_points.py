@@ -28,9 +28,9 @@ from vitcli.runner.figure_style import (
     add_source,
     add_title,
 )
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.tables import markdown_grid
 
 FILE = RESULTS / "accuracy-per-compute.json"
 NUM_TRAIN = 50_000

@@ -32,9 +32,9 @@ from experiments.claims.claims import TABLES as CLAIMS
 from experiments.gates.tables import TUNINGS, gates, rejection, tunings
 from experiments.search.tables import samplers, samplers_say
 from experiments.statistics.tables import at_every_look, fold_levels, levels, simulation
+from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document, render
-from vitcli.runner.tables import markdown_grid, to_markdown
 from vitcli.runner.text import percent
 from vitcli.runner.visualize.tables import tables_of
 

@@ -7,9 +7,9 @@ from statistics import fmean
 import numpy as np
 from study_tables import document, listed
 
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.study.factorial import Effect, Scores, cell_scores, chance_score, effects
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import join_words, p_text
 
 HEADER = (

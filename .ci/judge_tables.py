@@ -6,7 +6,7 @@ from typing import Any
 
 from study_tables import ROOT
 
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.text import quantity
 
 FIGURES = ROOT / "tests" / "judges" / "figures.json"

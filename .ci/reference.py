@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from vitcli.cli.main import app
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 
 EVERYWHERE = ("quiet", "verbose", "help", "help_all")
 EXAMPLE = re.compile(r"^([^\n]+):\n((?: +.+\n?)+)", re.MULTILINE)

@@ -4,7 +4,7 @@ from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.rows import Row, Table
 from vitcli.core.spec.slots import SLOTS, AttentionRow
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 
 
 def tables() -> dict[str, Table]:

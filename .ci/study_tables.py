@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sentences import POOLED, study_sentences
 
+from vitcli.runner.report.tables import markdown_grid, to_markdown
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.judgement import deciding_interval, direction, is_withheld
 from vitcli.runner.study.notes import notes
@@ -13,7 +14,6 @@ from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.study.table import build, build_details, read_document, render
-from vitcli.runner.tables import markdown_grid, to_markdown
 from vitcli.runner.text import join_words, quantity, rough_duration
 
 ROOT = Path(__file__).resolve().parents[1]

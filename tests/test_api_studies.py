@@ -20,6 +20,7 @@ from tests.own_code import as_new_process, forget
 from tests.same_run import assert_same_run
 from vitcli.runner.experiment import own_code
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study import from_python
 from vitcli.runner.study.from_python import FIELDS, call_text, define_study
 
@@ -155,7 +156,7 @@ def test_a_signal_stops_a_training_in_this_process_and_the_call_continues(study,
 
     with pytest.raises(vitcli.UserError, match=r"of 2 trials done. Continue: vitcli\.ablate"):
         study(scaled, epochs=3, output="stopped", on_message=interrupt)
-    assert RunDir(Path("stopped/mine/seed0")).status()["state"] in ("interrupted", "finished")
+    assert read_record(RunDir(Path("stopped/mine/seed0"))).status in ("interrupted", "finished")
     study(scaled, epochs=3, output="stopped")
     assert_same_run(RunDir(Path("calm/mine/seed0")), RunDir(Path("stopped/mine/seed0")))
 
@@ -168,7 +169,7 @@ def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
     full, mine = table.to_pandas()
     assert (full["variant"], full["state"], full["seed"]) == ("full", "finished", 0)
     assert 0 <= full["accuracy"] <= 1
-    result = RunDir(Path(full["run"])).read("result.json")
+    result = read_record(RunDir(Path(full["run"]))).result
     same = ("test_loss", "train_loss", "train_seconds", "train_flops", "images_per_second")
     assert {name: full[name] for name in same} == {name: result[name] for name in same}
     assert (full["parameters"], full["flops"]) == (result["parameters"], result["train_flops"])

@@ -24,6 +24,7 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train import check_code
 from vitcli.runner.train.start import Request, start
 
@@ -214,7 +215,7 @@ def test_the_other_ranks_run_the_code_of_rank_0(tiny):
         f"code: [own.py]\nbase: {tiny.resolve()}\nmodel: {{attention: Uniform}}\n"
     )
     torchrun.run("train", "beside/mine.yaml", "--epochs", "1", "-o", "run")
-    assert RunDir(Path("run")).status()["state"] == "finished"
+    assert read_record(RunDir(Path("run"))).status == "finished"
     assert not Path("other").exists()
 
 
@@ -240,7 +241,7 @@ def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
     )
     vitcli("ablate mine.yaml --epochs 1 -j 1")
     assert not Path("ran").exists()
-    assert "test_zz" not in RunDir(Path("runs/mine/a/seed1")).read("result.json")
+    assert "test_zz" not in read_record(RunDir(Path("runs/mine/a/seed1"))).result
 
 
 def test_an_own_model_has_the_weights_of_its_seed(tutorial):
@@ -401,9 +402,9 @@ def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
     assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
     assert f"code/bad.py:{line_of('Ends') + 2}: in forward: SystemExit" in talk
     states = {name: RunDir(Path(f"runs/bad/{name}/seed0")) for name in ("fine", "fails", "ends")}
-    assert states["fine"].status()["state"] == "finished"
+    assert read_record(states["fine"]).status == "finished"
     for name in ("fails", "ends"):
-        assert not states[name].exists or states[name].status()["state"] == "failed"
+        assert not states[name].exists or read_record(states[name]).status == "failed"
 
 
 def test_options_are_checked_like_fields_and_parts_are_in_the_schema(tiny, every):

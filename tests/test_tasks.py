@@ -37,6 +37,7 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.picture_figures import picture_figures
@@ -96,8 +97,8 @@ def test_it_trains_with_other_settings(task):
     split = "val" if "data.val_split" in accepted else "test"
     names = [f"train_{name}" for name in task.row.reports]
     names += [f"{split}_{name}" for name in task.row.recorded]
-    assert all(math.isfinite(record[name]) for record in run.metrics() for name in names)
-    assert math.isfinite(run.read("result.json")[task.measure])
+    assert all(math.isfinite(record[name]) for record in read_record(run).metrics for name in names)
+    assert math.isfinite(read_record(run).result[task.measure])
 
 
 def test_its_batches_depend_on_seed_epoch_and_image_only(task):
@@ -289,7 +290,7 @@ def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
 def test_the_best_checkpoint_of_an_error_has_the_smallest(tiny):
     changes = {"task.name": ADDED, "data.val_split": 16, "train.ema_decay": None}
     done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
-    errors = {record["val_error"]: record["step"] for record in done.run.metrics()}
+    errors = {record["val_error"]: record["step"] for record in read_record(done.run).metrics}
     assert done.result["best_val_error"] == min(errors)
     assert done.result["best_val_step"] == errors[min(errors)]
 

@@ -26,6 +26,7 @@ from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.report.tables import csv_text
 from vitcli.runner.run.listing import list_records, select_runs
 from vitcli.runner.run.predictions import Predictions
 from vitcli.runner.run.record import RunRecord, load_run
@@ -36,7 +37,6 @@ from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
-from vitcli.runner.tables import csv_text
 from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.fit import epochs as epochs_of

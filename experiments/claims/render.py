@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from experiments.claims.item import Finding, Word
 from experiments.claims.judge import ITEMS, JUDGED, read_recorded
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.text import join_words
 
 Findings = Mapping[str, Finding]

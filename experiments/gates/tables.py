@@ -5,10 +5,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.study.judgement import deciding_interval
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document
-from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import percent
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "tasks"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.text import capitalize, join_words
 
 RESULT = Path(__file__).parent / "benchmark.json"

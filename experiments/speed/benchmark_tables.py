@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 from vitcli.runner.text import join_words
 
 ROOT = Path(__file__).resolve().parents[2]

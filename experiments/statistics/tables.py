@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from experiments.statistics import factorial, folds, looks
 from experiments.statistics import simulation as studies
-from vitcli.runner.tables import markdown_grid
+from vitcli.runner.report.tables import markdown_grid
 
 STUDIES = {
     "interval": "95 % interval holds",

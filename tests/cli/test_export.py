@@ -30,6 +30,7 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.record import read_record
 from vitcli.runner.weights import export
 from vitcli.runner.weights.tensors import not_plain
 
@@ -235,7 +236,7 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     said(0, "export", "cifar10-pocket", "--format", "card", "-o", "model/README.md")
     card = ModelCard.load("model/README.md")
     (result,) = card.data.eval_results
-    stated = find_run("cifar10-pocket").read("result.json")
+    stated = read_record(find_run("cifar10-pocket")).result
     assert (result.metric_type, result.metric_value) == ("accuracy", stated["test_accuracy"])
     assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
     low, high = stated["accuracy_interval_95"]

@@ -20,6 +20,7 @@ from vitcli.runner.evaluate.probe import probe_run
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 
 def test_a_model_of_timm_keeps_its_logits_and_can_be_measured(tiny, here):
@@ -41,7 +42,7 @@ def test_our_own_names_in_safetensors(tiny, here):
     weights = load_model("first").state_dict()
     safetensors.torch.save_file(weights, here / "own.safetensors")
     printed("import", "own.safetensors", tiny, *FIELDS)
-    assert RunDir(Path("runs/own")).read("meta.json")["imported"] == "own.safetensors"
+    assert read_record(RunDir(Path("runs/own"))).meta["imported"] == "own.safetensors"
     again = load_model("own").state_dict()
     assert all(again[name].equal(weights[name]) for name in weights)
 

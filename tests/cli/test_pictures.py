@@ -1,6 +1,5 @@
 """The pictures of `vitcli attn-map` and `vitcli predict`: files, folders, and what is none."""
 
-import csv
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.commands import document, printed, said, save_picture
+from tests.cli.commands import document, said, save_picture
 from tests.cli.commands import vitcli as run_vitcli
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.files import to_hashed_json
@@ -94,9 +93,7 @@ ANSWERS = [(path, path != IN_ORDER[0]) for path in IN_ORDER]
 
 @pytest.mark.parametrize(("words", "rows"), [([], 2), (["--top", 1], 1), (["--top", 99], 2)])
 def test_one_picture_shows_several_classes(run, photos, words, rows):
-    lines = printed("predict", run, photos / "2.png", *words).splitlines()[1:]
-    assert [line.startswith("photos/2.png") for line in lines] == [True] + [False] * (rows - 1)
-    assert {line.split()[-3] for line in lines} <= {"bright", "dark"}
+    assert len(document("predict", run, photos / "2.png", *words)["top"]) == rows
 
 
 def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeypatch):
@@ -118,37 +115,23 @@ def test_many_pictures_are_one_forward_and_the_same_answers(run, photos, monkeyp
 
 def test_an_unreadable_picture_is_marked_and_the_others_are_done(run, photos):
     (photos / "2.png").write_text("words")
-    found = {form: predict(run, photos, "--format", form) for form in ("text", "json")}
-    found["csv"] = predict(run, photos, "--format", "csv", "--reject", 0)
-    assert {code for code, _, _ in found.values()} == {3}
-    shown = found["text"][1].splitlines()[1:]
-    assert [(line.split("  ")[0], "%" in line) for line in shown] == ANSWERS
-    rows = json.loads(found["json"][1])
-    assert [(each["image"], each["error"] is None) for each in rows] == ANSWERS
-    assert [len(each["top"]) for each in rows] == [0, 1, 1, 1, 1]
-    rows = [*csv.DictReader(found["csv"][1].splitlines())]
-    assert [(row["file"], row["accepted"] == "true") for row in rows] == ANSWERS
-    assert {rows[1]["class"], rows[1]["second_class"]} == {"bright", "dark"}
-    shares = [float(rows[1][name]) for name in ("probability", "second_probability")]
-    assert (sum(shares), max(shares)) == (pytest.approx(1), shares[0])
+    code, out, _ = predict(run, photos, "--json")
+    found = json.loads(out)
+    assert code == 3
+    assert [(row["file"], row["error"] is None) for row in found["pictures"]] == ANSWERS
+    assert [row["file"] for row in found["top"]] == IN_ORDER[1:]
+    row = found["pictures"][1]
+    assert {row["class"], row["second_class"]} == {"bright", "dark"}
+    assert row["probability"] + row["second_probability"] == pytest.approx(1)
 
 
-def test_rejected_pictures_are_marked_in_every_format(run, photos):
-    shares = {row["top"][0]["probability"] for row in document("predict", run, photos)}
+def test_unlikely_pictures_are_rejected(run, photos):
+    shares = [row["probability"] for row in document("predict", run, photos)["pictures"]]
     least = (min(shares) + max(shares)) / 2
-    words = (run, photos, "--reject", least, "--format")
-    found = {form: predict(*words, form)[1] for form in ("json", "csv", "text")}
-    rows = json.loads(found["json"])
-    accepted = [row["top"][0]["probability"] >= least for row in rows]
-    assert {*accepted} == {True, False}
-    assert ([row["accepted"] for row in rows], rows[0]["set"]) == (accepted, None)
-    lines = [*csv.DictReader(found["csv"].splitlines())]
-    assert [row["accepted"] == "true" for row in lines] == accepted
-    shown = found["text"].splitlines()[1:]
-    assert ["none" not in line for line in shown] == accepted
-    best = [row["top"][0]["class"] for row in rows]
-    assert [row["class"] for row in lines] == best
-    assert all(name in line for name, line in zip(best, shown, strict=True))
+    found = document("predict", run, photos, "--reject", least)
+    accepted = [share >= least for share in shares]
+    assert [row["accepted"] for row in found["pictures"]] == accepted
+    assert found["num_accepted"] == sum(accepted) > 0
 
 
 @pytest.mark.parametrize(("threshold", "size"), [(1e-9, 2), (0.501, 1), (1.0, 0)])
@@ -156,10 +139,9 @@ def test_a_prediction_set_holds_the_classes_that_reach_the_threshold(run, photos
     for temperature in (1.0, 999.0):  # which changes the probability, but no set
         numbers = {"set_threshold_0.9": threshold, "temperature": temperature}
         Path(run, "result.json").write_bytes(to_hashed_json(numbers))
-        out = printed("predict", run, photos, "--coverage", 0.9, "--format", "csv")
-        for row in csv.DictReader(out.splitlines()):
-            assert row["set"] == ";".join([row["class"], row["second_class"]][:size])
-            assert row["accepted"] == str(size == 1).lower()
+        for row in document("predict", run, photos, "--coverage", 0.9)["pictures"]:
+            assert row["set"] == [row["class"], row["second_class"]][:size]
+            assert row["accepted"] == (size == 1)
     Path(run, "result.json").write_bytes(to_hashed_json({"set_threshold_0.9": 0.0}))
     for share, told in ((0.9, "data.val_split=9"), (0.7, "0.8, 0.9, 0.95")):
         code, out, talk = predict(run, photos, "--coverage", share)

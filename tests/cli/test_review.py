@@ -1,12 +1,12 @@
 """`vitcli eval --review`: planted mistakes come first, and its corrections restore the data."""
 
 import csv
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.commands import document, printed, said
+from tests.cli.commands import document, said
 from tests.explorer_page import parse
 from tests.stopping import stop_after
 from vitcli.core.spec import DataSpec
@@ -15,6 +15,7 @@ from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
@@ -40,7 +41,13 @@ def train(tiny, output: str = "run", changes=None, **options) -> Path:
     return start(experiment, Request(output=Path(output), **options)).run.path
 
 
-reviewed = partial(document, "eval", "--review")
+def reviewed(run) -> dict[str, Any]:
+    """Return the document of a review, with the pictures of each list."""
+    found = document("eval", run, "--review")
+    lists: dict[str, Any] = {name: [] for name in ("errors", "suspects", "copies")}
+    for row in found["pictures"]:
+        lists[row["list"]].append(row)
+    return found | lists
 
 
 def write_corrections(found: dict) -> None:
@@ -77,7 +84,7 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
     said(0, "visualize", "run", "--what", "curves")
     found = reviewed("run")
     assert not {*planted} & {each["name"] for each in found["suspects"]}
-    data = parse(Path(found["page"]).read_text()).data
+    data = parse(Path(found["files"][0]).read_text()).data
     assert dict(data["corrections"]) == planted, "the next file of corrections has these, too"
     Path("mine.csv").write_text("file,label\n")
     assert "was trained on other images" in said(0, "eval", "run")
@@ -91,15 +98,15 @@ def test_the_page_is_whole_and_opens_no_connection(tiny, pictures):
     odd.write_bytes((pictures / "train" / "bright" / "3.png").read_bytes())
     path = train(tiny, changes={"train.epochs": 0, "data.val_split": 20})
     found = reviewed(path)
-    page = parse(Path(found["page"]).read_text())
-    assert found["page"] == str(path / "review.html")
+    page = parse(Path(found["files"][0]).read_text())
+    assert found["files"][0] == str(path / "review.html")
     assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
     pictures_shown = [a["src"] for tag, a in page.tags if tag == "img"]
     assert all(str(source).startswith("data:image/") for source in pictures_shown)
     assert found["num_checked"] == 81, "with the validation images"
     shown = min(24, found["num_errors"]) + min(24, found["num_suspects"])
     assert len(pictures_shown) == 2 * shown + 2, "maps beside them, and one pair"
-    ((one, two),) = found["copies"]
+    one, two = found["copies"]
     assert {one["name"], two["name"]} == {"train/bright/3.png", f"train/dark/{odd.name}"}
     files = {str(a["data-file"]) for tag, a in page.tags if "data-file" in a}
     assert f"train/dark/{odd.name}" in files
@@ -113,13 +120,10 @@ def test_the_errors_are_those_of_the_run_the_most_confident_first(run):
     assert found["num_errors"] == len(shares) >= 10
     assert shares == sorted(shares, reverse=True)
     assert all(each["given"] != each["predicted"] for each in found["errors"])
-    rows = [*csv.DictReader(printed("eval", "run", "--review", "--format", "csv").splitlines())]
-    errors = [row["name"] for row in rows if row["list"] == "errors"]
-    assert errors == [each["name"] for each in found["errors"]]
     accuracy = 1 - found["num_errors"] / found["num_test"]
     for least, code in ((accuracy, 0), (accuracy + 0.01, 6)):
         said(code, "eval", "run", "--review", "--min-accuracy", least)
-    result = RunDir(Path("run")).read("result.json") | {"temperature": 10.0}
+    result = read_record(RunDir(Path("run"))).result | {"temperature": 10.0}
     del result["sha256"]
     Path("run/result.json").write_bytes(to_hashed_json(result))
     calm = reviewed("run")["errors"]

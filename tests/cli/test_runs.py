@@ -10,6 +10,7 @@ from tests.fabricated import make_run
 from tests.fabricated_runs import STUDY, make_study_folder
 from tests.terminal import run_in_terminal
 from vitcli.runner.files import commit_json
+from vitcli.runner.run.record import read_record
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -47,7 +48,7 @@ def test_a_shortened_configuration_or_a_lost_result_is_damage_for_every_reader(d
     """YAML that was cut off is often valid; the settings after the cut are then defaults."""
     run = make_run(0, changes={"model.depth": 2})
     digest = {"config_sha256": run.config_sha256()}
-    commit_json(run.path / "meta.json", run.read("meta.json") | digest)
+    commit_json(run.path / "meta.json", read_record(run).meta | digest)
     words = {name: ("runs", name) for name in ("ls", "page")} | {"export": EXPORT}
     words |= {name: ("runs", name, run.name) for name in ("show", "record")}
     assert [vitcli(*words[name])[0] for name in words] == [0] * 5

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.commands import document, said
 from tests.fabricated import make_run
-from vitcli.runner.files import commit_json, sha256
-from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.files import commit_json, readable_json, sha256
+from vitcli.runner.run.folder import hold_folder
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = Path("runs/parts")
@@ -76,7 +76,7 @@ def record_code(folder: Path, name: str) -> None:
     config = {"code": {"part.py": sha256(b"part"), "edited.py": sha256(b"part")}}
     trials = {"trials": {"full/seed0": {"config": config}}}
     new = {"config": config} if name == "meta.json" else trials
-    commit_json(folder / name, RunDir(folder).read(name) | new)
+    commit_json(folder / name, readable_json(folder / name) | new)
     (folder / "code").mkdir()
     for file, text in (("part.py", "part"), ("edited.py", "mine"), ("mine.py", "part")):
         (folder / "code" / file).write_text(text)

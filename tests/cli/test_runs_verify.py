@@ -13,6 +13,7 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 verify = partial(vitcli, "runs", "verify")
 
@@ -96,6 +97,6 @@ def test_the_hash_of_a_result_cannot_be_taken_off(run):
     path = run.path / "result.json"
     path.write_text(path.read_text().replace('"sha256"', '"rha256"'))
     assert states(run)["result.json"] == "damaged"
-    meta = run.read("meta.json")
+    meta = read_record(run).meta
     commit_json(run.path / "meta.json", meta | {"vitcli": "0.6.0"})
     assert states(run)["result.json"] == "ok", "older versions wrote none"

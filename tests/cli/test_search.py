@@ -8,6 +8,7 @@ import pytest
 from tests.cli.commands import typed
 from tests.cli.conftest import SEARCH
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 ROOT = Path("runs/mine")
 
@@ -24,9 +25,10 @@ def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
     trials = [RunDir(path.parent) for path in ROOT.glob("*/seed0/result.json")]
     assert len(trials) == 3
     for run in trials:
-        seen = [*run.read("result.json"), *(key for line in run.metrics() for key in line)]
+        record = read_record(run)
+        seen = [*record.result, *(key for line in record.metrics for key in line)]
         assert not [key for key in seen if key.startswith("test_")], "a search sees no test score"
-        assert run.read("meta.json")["num_test"] == 0
+        assert record.meta["num_test"] == 0
     command = talk.strip().splitlines()[-1].partition("vitcli ")[2]
     assert command == "ablate runs/mine/mine-confirm.yaml"
 
@@ -40,7 +42,7 @@ def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
     tested = json.loads(typed(f"{command} -j 1 --seeds 10,11 --json")[0])
     assert [row["variant"] for row in tested["rows"]] == ["default", "best"]
     runs = [RunDir(path.parent) for path in Path("runs/mine-confirm").glob("*/*/meta.json")]
-    assert [run.read("meta.json")["num_val"] for run in runs] == [0] * 4
+    assert [read_record(run).meta["num_val"] for run in runs] == [0] * 4
 
 
 def test_the_jobs_of_slurm_are_drivers_of_one_search(search):

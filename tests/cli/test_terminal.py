@@ -13,8 +13,6 @@ from tests.fabricated import make_run
 from tests.runner.machine.processors import products
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
-from vitcli.cli import eval as evaluation
-from vitcli.cli.eval import matrix
 from vitcli.runner.data import arrays
 from vitcli.runner.machine import products as measured
 
@@ -65,25 +63,6 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
     assert f"\n{LONG}  scenes  finished " in wide
     monkeypatch.setenv("COLUMNS", "60")
     assert f"\n{LONG}  scenes  finished " in vitcli("runs", "ls")[1]
-
-
-def show_matrix(names: list[str]) -> list[str]:
-    rows = [[name, "50.0 %", "60.0 %", *["100" for _ in names]] for name in names]
-    return console.text_of(matrix(names, rows)).splitlines()[1:]
-
-
-def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypatch):
-    names = [f"class{i:04}" for i in range(10)]
-    set_width(monkeypatch, 80)
-    monkeypatch.setattr(evaluation, "line_width", lambda: 80)
-    head, *rows = show_matrix(names)
-    assert head.split() == ["class", "accuracy", *map(str, range(1, 11))]
-    assert rows[0].startswith("1 class0000")
-    assert max(map(len, [head, *rows])) <= 80
-    assert show_matrix(["cat", "dog"])[0].endswith("precision  cat  dog")
-    set_width(monkeypatch, None)
-    monkeypatch.setattr(evaluation, "line_width", lambda: None)
-    assert show_matrix(names)[0].split()[3:] == names
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")

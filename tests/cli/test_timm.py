@@ -21,6 +21,7 @@ from tests.core.specs import noisy
 from tests.same_run import assert_same_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 ALWAYS = ("test_vit",)
 OFTEN = ("test_convnext", "test_vit3", "test_resnet")
@@ -60,7 +61,7 @@ def test_a_model_of_timm_is_trained_resumed_mapped_and_exported(name, pictures, 
     words += ["--limit-batches", 1, "--precision", "fp32"]
     calm = run_of(*words, "--name", "calm")
     run = run_of(*words, "--name", "run", "--stop-after", 1)
-    assert run.status()["state"] == "interrupted"
+    assert read_record(run).status == "interrupted"
     said(0, "train", "--resume", "run")
     assert_same_run(calm, run)
     said(0, "eval", "run")

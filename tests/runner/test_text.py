@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from vitcli.runner.figure_style import encode
-from vitcli.runner.tables import lay_out, make_table
+from vitcli.runner.report.tables import lay_out, make_table
 from vitcli.runner.text import closest, did_you_mean, portable, without_folders
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

@@ -20,8 +20,9 @@ from vitcli.runner import trackers
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.plan import Options
-from vitcli.runner.trackers import find_runs, read_run, write_csv
+from vitcli.runner.trackers import find_runs, sound_record, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -60,7 +61,7 @@ def train(tiny, messages=None, **options):
 def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypatch, name):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")  # --offline does not use it
     library = install(name)
-    run = read_run(train(tiny, track=(name,)))
+    run = sound_record(train(tiny, track=(name,)))
     wanted = {
         int(point["step"]): {key: point[key] for key in point if key != "step"}
         for point in run.curve
@@ -109,7 +110,7 @@ def test_a_tracker_that_fails_or_hangs_costs_one_line(
     messages: list[str] = []
     run = train(tiny, messages, track=("trackio",))
     assert sum("warning: trackio" in text for text in messages) == 1
-    assert run.status()["state"] == "finished"
+    assert read_record(run).status == "finished"
     assert_same_run(RunDir(copy_of_run(Path("calm"))), run)
 
 
@@ -151,7 +152,7 @@ def test_csv_has_every_number_of_every_run_and_epoch():
     make_run(0, accuracy=0.75, changes={"data.name": "imagefolder:/home/me/pets"})
     make_run(1, accuracy=0.1 + 0.2, changes={"optim.lr": 5e-4})
     make_run(2, state="interrupted", meta={"dirty": True}, folder=Path('runs/a, "b"\n'))
-    runs = [read_run(run) for run in find_runs(())]
+    runs = [sound_record(run) for run in find_runs(())]
     table, curves = map(rows, write_csv(runs, Path("table")))
     columns = {
         "run": [r'a, "b"\n', "quickstart/train/seed0", "quickstart/train/seed1"],

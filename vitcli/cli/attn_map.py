@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 import typer
 
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import (
     Device,
     FitOption,
@@ -19,7 +19,7 @@ from vitcli.cli.options import (
     Pictures,
     RunOf,
 )
-from vitcli.runner.text import percent
+from vitcli.runner.report.report import DataTable, Field, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation
@@ -205,16 +205,16 @@ def draw_all(
     json: bool,
 ) -> None:
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
+    from vitcli.cli.live import counted
     from vitcli.runner.attn_map.explain import map_metadata
     from vitcli.runner.errors import ConfigError, InputError, summarize_failures
     from vitcli.runner.files import commit, make_output_folder
-    from vitcli.runner.text import printable
 
     pictures = [Path(file) for file in files if Path(file).exists()]
     done = []
     failures: list[InputError] = []
     taken: set[Path] = set()
-    for file in files:
+    for file in counted(files, len(files), "drawing"):
         try:
             explanation = explainer.explain(file)
             content = encode(explanation)
@@ -231,12 +231,11 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-        if not json:
-            label, share = explanation.label, explanation.probability
-            answer = "" if label is None or share is None else f"{label} {percent(share, 1)}  "
-            emit(f"{printable(file)}: {answer}{target}")
-    if json:
-        emit_json(done)
+    shown = [Field(name="image"), Field(name="class"), Field(name="probability")]
+    report = Report(
+        tables=[DataTable(name="pictures", fields=[*shown, Field(name="file")], rows=done)]
+    )
+    emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
 

@@ -1,15 +1,25 @@
 """`vitcli bench`: speed and memory on this machine."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli.chosen import load_changed, option_names
-from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import Device, Json, Sets, group, with_code
+from vitcli.cli.console import emit_report, say
+from vitcli.cli.options import Device, Format, Sets, group, with_code
 from vitcli.cli.train import Name, Precision
-from vitcli.runner.text import duration, percent
+from vitcli.runner.report.report import (
+    STREAM,
+    TERA,
+    DataTable,
+    Fact,
+    Field,
+    Report,
+    fields_of,
+)
 
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
@@ -47,7 +57,7 @@ def train(
     seconds: Seconds = 2.0,
     trace: Trace = False,
     output: Output = Path("trace.json"),
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Measure training steps: speed, memory, share of peak FLOP/s.
 
@@ -55,6 +65,7 @@ def train(
     Example:
       vitcli bench train cifar10-tiny
     """
+    from vitcli.runner.speed.profile import profile
     from vitcli.runner.speed.training import bench_training
 
     make_trace_folder(trace, output)
@@ -63,12 +74,8 @@ def train(
         result = bench_training(work, rounds=rounds, seconds=seconds)
         if trace:
             steps = work.training()
-            result |= profile_step(work, lambda: next(steps), output)
-    if json:
-        emit_json(result)
-        return
-    show_training(result)
-    show_profile(result)
+            result |= {"profile": profile(lambda: next(steps), work.device, output)}
+    emit_report(report_of(result, [output] if trace else []), form)
 
 
 @bench_app.command()
@@ -81,7 +88,7 @@ def data(
     seconds: Seconds = 1.0,
     trace: Trace = False,
     output: Output = Path("trace.json"),
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Measure the input pipeline: order, augmentation, batches.
 
@@ -89,6 +96,7 @@ def data(
     Example:
       vitcli bench data cifar10-small-aug
     """
+    from vitcli.runner.speed.profile import profile
     from vitcli.runner.speed.training import bench_data
 
     make_trace_folder(trace, output)
@@ -96,20 +104,8 @@ def data(
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if trace:
         batches = work.batches()
-        result |= profile_step(work, lambda: next(batches), output)
-    if json:
-        emit_json(result)
-        return
-    emit(result["setting"])
-    emit(f"images/s       {result['images_per_second']:,.0f}{spread(result['turns'])}")
-    emit(f"batch          {1e3 * result['batch_seconds']:.2f} ms")
-    share = result["bytes_per_second"] / result["copy_bandwidth"]
-    emit(
-        f"bytes made     {result['bytes_per_second'] / 1e6:,.0f} MB/s, {percent(share, 1)} of the"
-        f" {result['copy_bandwidth'] / 1e6:,.0f} MB/s of a large copy"
-    )
-    emit(f"first batch    {duration(result['first_batch_seconds'])}")
-    show_profile(result)
+        result |= {"profile": profile(lambda: next(batches), work.device, output)}
+    emit_report(report_of(result, [output] if trace else []), form)
 
 
 @bench_app.command()
@@ -121,7 +117,7 @@ def inference(
     precision: Precision = None,
     rounds: Rounds = 5,
     seconds: Seconds = 0.5,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Measure inference: images per second and latency by batch size.
 
@@ -133,18 +129,7 @@ def inference(
 
     work = workload(experiment, sets, device, precision)
     result = bench_inference(work, rounds=rounds, seconds=seconds)
-    if json:
-        emit_json(result)
-        return
-    rows = [
-        [
-            *(row["precision"], str(row["batch_size"])),
-            *(f"{1e3 * row['seconds']:.2f}", f"{row['images_per_second']:,.0f}"),
-        ]
-        for row in result["rows"]
-    ]
-    emit(result["setting"])
-    emit(table(["precision", "images", "ms", "images/s"], rows, numeric=(1, 2, 3)))
+    emit_report(report_of(result), form)
 
 
 @bench_app.command()
@@ -172,7 +157,7 @@ def attention(
             "-o", "--output", metavar="FILE", help="File for a figure: .png, .svg or .pdf."
         ),
     ] = None,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Measure each attention rule by sequence length.
 
@@ -203,16 +188,16 @@ def attention(
     )
     if output:
         draw(result, output)
-        say(f"wrote {output}")
-    if json:
-        emit_json(result)
-        return
-    emit(result["setting"])
-    show_lengths(result["rows"])
-    if any(len(row["points"]) < len(wanted) for row in result["rows"]):
-        emit(
-            f"empty cells exceeded {MAX_SECONDS:g} s per pass or the memory, or have no such kernel"
-        )
+    cells = len(result["rows"]) * len(wanted)
+    missing = f"Empty cells exceeded {MAX_SECONDS:g} s or the memory, or have no such kernel."
+    report = report_of({name: value for name, value in result.items() if name != "rows"})
+    report = replace(
+        report,
+        tables=growth_tables(result["rows"], wanted),
+        notes=[missing] if sum(len(row["points"]) for row in result["rows"]) < cells else [],
+        files=[output] if output else [],
+    )
+    emit_report(report, form)
 
 
 def workload(
@@ -238,56 +223,32 @@ def make_trace_folder(trace: bool, output: Path) -> None:
         make_output_folder(output.parent)
 
 
-def profile_step(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
-    from vitcli.runner.speed.profile import profile
-
-    return {"profile": profile(step, work.device, output), "trace": str(output)}
-
-
-def spread(turns: list[float]) -> str:
-    return f"   (median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
-
-
-def show_training(result: dict[str, Any]) -> None:
-    """Print the measurement of training steps."""
-    peak, flops = result["matmul_peak"], result["flops_per_second"]
-    copy, traffic = result["copy_bandwidth"], result["activation_traffic"]
-    emit(result["setting"])
-    emit(f"images/s       {result['images_per_second']:,.0f}{spread(result['turns'])}")
-    emit(
-        f"step           {1e3 * result['step_seconds']:.2f} ms, of which the input pipeline"
-        f" {percent(result['data_share'], 1)}"
-    )
-    emit(
-        f"epoch          {duration(result['epoch_seconds'])}"
-        f" ({result['images_per_epoch']:,} images, no evaluation)"
-    )
-    emit(
-        f"operations     {flops / 1e12:.3f} TFLOP/s, {percent(result['matmul_share'], 1)} of the"
-        f" {peak / 1e12:.2f} TFLOP/s of a large {result['precision']} matrix product"
-    )
-    emit(
-        f"activations    {traffic / 1e9:.1f} GB/s kept for the backward pass and read again,"
-        f" {percent(traffic / copy, 0)} of the {copy / 1e9:.0f} GB/s of a large copy"
-    )
-    emit(f"peak memory    {result['peak_memory_bytes'] / 2**30:.2f} GiB")
-    emit(
-        f"start          {duration(result['compile_seconds'])} to compile,"
-        f" {result['first_step_seconds']:.1f} s for the first step"
-    )
-
-
-def show_profile(result: dict[str, Any]) -> None:
-    """Print the slowest operators, if they were measured."""
-    if "profile" not in result:
-        return
-    rows = [
-        [percent(row["share"], 1), f"{1e3 * row['seconds']:.2f}", f"{row['calls']:g}", row["words"]]
-        for row in result["profile"]
+def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
+    """Return a measurement: its numbers are facts, its lists of rows are tables."""
+    rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
+    shown = {"rows": ("precision", "batch_size", "seconds", "images_per_second")}
+    shown["profile"] = ("share", "seconds", "calls", "words")
+    hidden = ("benchmark", "turns", "environment")
+    turns = result.get("turns", [0])
+    spread = f"(median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
+    about = {"images_per_second": spread}
+    tables = [
+        DataTable(name=name, fields=fields_of(*shown[name]), rows=result[name])
+        for name in shown
+        if name in result
     ]
-    emit("")
-    emit(table(["share", "ms per step", "calls", "operator"], rows, numeric=(0, 1, 2)))
-    emit(f"trace          {result['trace']} (open it at chrome://tracing or ui.perfetto.dev)")
+    facts = [
+        Fact(
+            name=name,
+            value=value,
+            metric=rates.get(name),
+            text="" if name in hidden else None,
+            about=about.get(name, ""),
+        )
+        for name, value in result.items()
+        if name not in shown
+    ]
+    return Report(facts=facts, tables=tables, files=files)
 
 
 def parse_lengths(text: str | None) -> tuple[int, ...]:
@@ -300,28 +261,30 @@ def parse_lengths(text: str | None) -> tuple[int, ...]:
     return tuple(sorted(set(map(int, parts))))
 
 
-def show_lengths(rows: list[dict[str, Any]]) -> None:
-    """Print time and memory by sequence length, with measured and stated growth."""
-    lengths = sorted({point["tokens"] for row in rows for point in row["points"]})
-    header = ["attention", "kernels", *map(str, lengths), "grows as", "stated"]
-    for name, key, unit, of in (
-        ("ms per pass, forward and backward", "seconds", 1e3, "time"),
-        ("MB kept for the backward pass", "kept_bytes", 1e-6, "memory"),
+def growth_tables(rows: list[dict[str, Any]], lengths: Sequence[int]) -> list[DataTable]:
+    """Return the measurement as it is, and time and memory by number of tokens for people."""
+    tables = [DataTable(name="rows", fields=fields_of(*rows[0]), rows=rows, is_shown=False)]
+    spread = [*map(str, lengths)]
+    for name, key, caption in (
+        ("time", "seconds", "time of a pass, forward and backward, by number of tokens N"),
+        ("memory", "kept_bytes", "memory kept for the backward pass, by number of tokens N"),
     ):
-        emit(f"\n{name}, by number of tokens N")
-        lines = []
+        fields = [
+            *fields_of("attention", "kernels"),
+            Field(name=key, spread=spread, none=""),
+            Field(name="exponent", header="grows as", text=growth, none=""),
+            Field(name="stated"),
+        ]
+        shown = []
         for row in rows:
             measured = {point["tokens"]: point[key] for point in row["points"]}
-            cells = [f"{unit * measured[n]:.1f}" if n in measured else "" for n in lengths]
-            lines.append(
-                [
-                    *(row["attention"], row["kernels"], *cells),
-                    *(growth(row[f"{of}_exponent"]), row[f"stated_{of}"]),
-                ]
-            )
-        emit(table(header, lines, numeric=range(2, 2 + len(lengths))))
+            values = {"exponent": row[f"{name}_exponent"], "stated": row[f"stated_{name}"]}
+            values |= {key: [measured.get(length) for length in lengths]}
+            shown.append({field: row[field] for field in ("attention", "kernels")} | values)
+        tables.append(DataTable(name=name, fields=fields, rows=shown, caption=caption))
+    return tables
 
 
-def growth(exponent: tuple[float, float] | None) -> str:
+def growth(exponent: tuple[float, float]) -> str:
     """Return an exponent as text, such as ``N^1.98 +- 0.05`` (half the 95 % interval)."""
-    return "" if exponent is None else f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}"
+    return f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}"

@@ -5,14 +5,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
 
-from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
+from vitcli.runner.report.report import Report, render
+from vitcli.runner.report.tables import Table, make_table, plain
 from vitcli.runner.text import printable, wrap_line
 
 QUIET = "VITCLI_QUIET"
@@ -109,26 +109,23 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequenc
 
 def text_of(given: Table) -> str:
     """Return a table as aligned columns that fit the terminal, below its caption."""
-    columns = [replace(column, header=printable(column.header)) for column in given.columns]
-    rows = tuple(tuple(printable(ascii_signs(cell)) for cell in row) for row in given.rows)
-    lines = lay_out(replace(given, columns=tuple(columns), rows=rows), line_width())
-    return "\n".join([given.caption, *lines] if given.caption else lines)
+    return plain(given, line_width())
 
 
-def emit_measured(
-    form: str,
-    document: Any,
-    tables: Sequence[Table],
-    csv_rows: Iterable[Sequence[Any]],
-) -> None:
-    """Print a measurement as JSON, CSV, Markdown or text, whichever ``form`` names."""
+def emit_report(report: Report, form: str) -> None:
+    """Print a report in a form of ``--format``; say which files were written and what is next."""
+    shown = render(report, form, line_width())
     if form == "json":
-        emit_json(document)
-    elif form == "csv":
-        emit(to_csv(csv_rows).rstrip("\n"), wrap=False)
-    else:
-        texts = map(to_markdown if form == "md" else text_of, tables)
-        emit("\n\n".join(texts), wrap=form == "text")
+        emit_exactly(shown)
+        return
+    if shown:
+        emit(shown, wrap=form == "text")
+    for note in report.notes if form == "csv" else ():
+        say(note)
+    for path in report.files:
+        say(f"wrote {path}")
+    for command in report.next:
+        say(f"next: {command}")
 
 
 def section(title: str, values: Mapping[str, str]) -> str:

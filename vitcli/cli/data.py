@@ -1,15 +1,18 @@
 """`vitcli data`: lists, descriptions and downloads of data sets."""
 
 import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import confirmed, emit, emit_json, say, table
-from vitcli.cli.options import DATA_HELP, DataDir, Json, Offline, SkipBad, Yes, group, with_code
-from vitcli.runner.text import listed, percent, quantity
+from vitcli.cli.console import confirmed, emit_report, say
+from vitcli.cli.options import DATA_HELP, DataDir, Format, Offline, SkipBad, Yes, group, with_code
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, fields_of
+from vitcli.runner.text import quantity, size_text
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
 
 KNOWN = ("name", "img_size", "in_chans", "num_classes", "num_train", "num_test")
 """What is known of a data set without reading images."""
-NUM_LISTED = 10
-"""Number of files or pairs of a kind that a check names."""
+NUM_LISTED = 20
+"""Number of files or pairs that people read of a check."""
 
 commands = group(help="List, describe, download and remove data sets.", example="vitcli data ls")
 
@@ -29,7 +32,7 @@ Name = Annotated[
 
 
 @commands.command()
-def ls(json: Json = False) -> None:
+def ls(form: Format = "text") -> None:
     """List the named data sets and where each is stored.
 
     \b
@@ -39,36 +42,39 @@ def ls(json: Json = False) -> None:
     from vitcli.core.spec import DATA_READERS, DATA_SETS, DataSpec
     from vitcli.runner.data.load import data_status, describe_data
 
-    facts, rows = [], []
+    rows = []
     for name in DATA_SETS:
-        info, status = describe_data(DataSpec(name=name)), data_status(name)
-        known = {field: getattr(info, field) for field in KNOWN}
-        facts.append(known | status_document(status))
-        height, width = info.img_size
-        counts = [f"{count:,}" for count in (info.num_classes, info.num_train, info.num_test)]
-        place = "not here" if status.kind == "missing" else describe_place(status)
-        rows.append([name, f"{height}x{width}x{info.in_chans}", *counts, place])
-    if json:
-        emit_json(facts)
-        return
-    emit(table(["name", "size", "classes", "train", "test", "where"], rows, numeric=[2, 3, 4]))
-    say(table(["own pictures", "what"], [[r.example, r.about] for r in DATA_READERS.values()]))
-    say("next: vitcli data get DATASET, vitcli data info DATASET")
+        info = describe_data(DataSpec(name=name))
+        rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
+    fields = [
+        *(Field(name="name"), Field(name="img_size", header="size", text=size_of)),
+        *(Field(name="in_chans", header="channels"), Field(name="num_classes", header="classes")),
+        *(Field(name="num_train", header="train"), Field(name="num_test", header="test")),
+        *(Field(name="kind"), Field(name="place", header="where")),
+        Field(name="decoded", is_shown=False),
+    ]
+    own = [{"name": row.example, "about": row.about} for row in DATA_READERS.values()]
+    names = [Field(name="name", header="own pictures"), Field(name="about", header="what")]
+    emit_report(
+        Report(
+            tables=[
+                DataTable(name="data_sets", fields=fields, rows=rows),
+                DataTable(name="own_pictures", fields=names, rows=own),
+            ],
+            next=["vitcli data get DATASET", "vitcli data info DATASET"],
+        ),
+        form,
+    )
 
 
-def status_document(status: "DataStatus") -> dict[str, Any]:
-    """Return where a data set is stored and in which form, as JSON values."""
-    return {
-        "kind": status.kind,
-        "place": None if status.place is None else str(status.place),
-        "decoded": [str(path) for path in status.decoded],
-    }
+def size_of(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
 
 
-def describe_place(status: "DataStatus") -> str:
-    if status.kind == "missing":
-        return f"not here: vitcli data get {status.name}"
-    return "embedded" if status.place is None else f"{status.place} ({status.kind})"
+def where(status: "DataStatus") -> dict[str, Any]:
+    """Return where a data set is stored and in which form."""
+    place = None if status.place is None else str(status.place)
+    return {"kind": status.kind, "place": place, "decoded": [*map(str, status.decoded)]}
 
 
 @commands.command()
@@ -87,7 +93,7 @@ def info(
             show_default=False,
         ),
     ] = None,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Describe a data set on disk: splits, classes, mean, std, hash.
 
@@ -112,58 +118,53 @@ def info(
     data = load_data(spec.data, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
         write_contact_sheet(data, picture)
-        say(f"wrote {picture}")
-    facts = document(status, data)
-    if json:
-        emit_json(facts | {"picture": picture})
-        return
-    emit(format_report(status, facts))
     words = ["vitcli", "train", *own_code.options(), "--data", name]
     words += ["--data-dir", str(data_dir)] if data_dir else []
-    say(f"next: {shlex.join(words + ['--skip-bad'] * skip_bad)}")
+    command = shlex.join(words + ["--skip-bad"] * skip_bad)
+    files = [] if picture is None else [picture]
+    emit_report(replace(report_of(status, data), files=files, next=[command]), form)
 
 
-def document(status: "DataStatus", data: "DataSet") -> dict[str, Any]:
-    """Return what is known of a data set that was read, as JSON values."""
+def report_of(status: "DataStatus", data: "DataSet") -> Report:
+    """Return what is known of a data set that was read."""
     from vitcli.runner.data.catalogue import CATALOGUE
 
-    splits = {"train": data.train, "test": data.test}
-    return {
-        "name": data.name,
-        **status_document(status),
-        "img_size": list(data.img_size),
-        "in_chans": data.in_chans,
-        "num_classes": data.num_classes,
-        "class_names": list(data.class_names),
-        "num_train": len(data.train),
-        "num_test": len(data.test),
-        "images_per_class": {
-            split: images.labels.bincount(minlength=data.num_classes).tolist()
-            for split, images in splits.items()
-        },
-        "mean": list(data.mean),
-        "std": list(data.std),
-        "data_hash": data.data_hash,
-        "note": CATALOGUE[data.name].note if data.name in CATALOGUE else None,
-    }
-
-
-def format_report(status: "DataStatus", facts: dict[str, Any]) -> str:
-    height, width = facts["img_size"]
-    mean, std = (", ".join(f"{value:.4f}" for value in facts[name]) for name in ("mean", "std"))
-    lines = [
-        f"name      {facts['name']}",
-        f"where     {describe_place(status)}",
-        f"images    {facts['num_train']:,} for training, {facts['num_test']:,} for testing",
-        f"size      {height}x{width}, {quantity(facts['in_chans'], 'channel')}",
-        f"mean      {mean}   (of the training images, pixels from 0 to 1)",
-        f"std       {std}",
-        f"hash      {facts['data_hash']}",
+    counts = [
+        images.labels.bincount(minlength=data.num_classes).tolist()
+        for images in (data.train, data.test)
     ]
-    columns = [facts["class_names"], *facts["images_per_class"].values()]
-    rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in zip(*columns, strict=True)]
-    lines += ["", table(["class", "train", "test"], rows, numeric=[1, 2])]
-    return "\n".join([*lines, *(["", facts["note"]] if facts["note"] else [])])
+    return Report(
+        facts=[
+            Fact(name="name", value=data.name),
+            *(Fact(name=name, value=value) for name, value in where(status).items()),
+            Fact(name="num_train", value=len(data.train), label="training images"),
+            Fact(name="num_test", value=len(data.test), label="test images"),
+            Fact(
+                name="img_size",
+                value=list(data.img_size),
+                label="size",
+                text=size_of(data.img_size),
+            ),
+            Fact(name="in_chans", value=data.in_chans, label="channels"),
+            Fact(name="num_classes", value=data.num_classes, label="classes"),
+            Fact(
+                name="mean",
+                value=list(data.mean),
+                about="(of the training images, pixels from 0 to 1)",
+            ),
+            Fact(name="std", value=list(data.std)),
+            Fact(name="data_hash", value=data.data_hash, label="hash"),
+        ],
+        tables=[class_counts(zip(data.class_names, *counts, strict=True))],
+        notes=[CATALOGUE[data.name].note] if data.name in CATALOGUE else [],
+    )
+
+
+def class_counts(counts: Iterable[tuple[str, int, int]], test: str = "test") -> DataTable:
+    keys = ("class", "train", "test")
+    fields = [Field(name="class"), Field(name="train"), Field(name="test", header=test)]
+    rows = [dict(zip(keys, row, strict=True)) for row in counts]
+    return DataTable(name="classes", fields=fields, rows=rows)
 
 
 @commands.command()
@@ -193,7 +194,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Look for problems of your own pictures before a training.
 
@@ -225,17 +226,12 @@ def check(
     if leave_out is not None and found.left_out:
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
-    if json:
-        emit_json(checked.document(found) | {"page": page})
-    else:
-        emit(format_check(found))
-    if page is not None:
-        say(f"page   {page}")
-    following = f"next   {command_after(folder, found, leave_out)}"
+    following = command_after(folder, found, leave_out)
+    files = [path for path in (page, found.left_out and leave_out) if path]
+    emit_report(replace(check_report(found), files=files, next=[following]), form)
     if found.num_problems:
         hint = "" if page else "; --page check.html shows the pictures"
-        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}\n{following}")
-    say(following)
+        raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
 
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
@@ -256,41 +252,66 @@ def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> 
     return shlex.join(words)
 
 
-def format_check(found: "FolderCheck") -> str:
-    """Return the outcome of ``data check`` as text."""
+def check_report(found: "FolderCheck") -> Report:
     from vitcli.runner.data.check import GROUPS
     from vitcli.runner.data.picture_reader import kept_area
     from vitcli.runner.experiment.config import load_experiment
 
-    rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in found.counts()]
-    sizes = sorted(found.sizes, key=lambda size: size[0] * size[1])
     read_at = load_experiment("finetune").spec.data.resize or found.img_size
-    first, last, read = (f"{w}x{h}" for h, w in (sizes[0], sizes[-1], read_at))
-    between = first if first == last else f"{first} to {last}"
-    groups = {"Pictures that cannot be read": found.unreadable}
-    groups |= {"Classes without test pictures": found.untested} if found.untested else {}
-    alike = [f"{a!r} and {b!r}" for a, b in found.names_alike]
-    groups |= {"Classes whose names look alike": alike} if alike else {}
-    groups |= {
-        GROUPS[name]: [f"{a}{', ' if name == 'groups' else ' = '}{b}" for a, b in pairs]
-        for name, pairs in found.pairs.items()
-    }
-    test = "test" if found.folder.num_test is not None else "held out"
-    lines = [table(["class", "train", test], rows, numeric=[1, 2]), ""]
     kept = kept_area(found.sizes, read_at)
-    lines.append(
-        f"Width x height: {between}. finetune reads {read} and keeps {percent(kept, 0)} of the area"
-        f"{'; --fit pad keeps all' if kept < 1 else ''}."
+    pairs = [
+        {"kind": kind, "picture": first, "other": second}
+        for kind in GROUPS
+        for first, second in found.pairs[kind]
+    ]
+    stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
+    notes = {
+        f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
+        " picture of another class, or too few would be left.": bool(stay),
+        "There are too many pictures to search for those that look alike.": not found.is_compared,
+        "--fit pad keeps the whole area of the pictures.": kept < 1,
+    }
+    sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
+    return Report(
+        facts=[
+            Fact(name="folder", value=str(found.folder.root)),
+            Fact(name="num_train", value=len(found.train), label="training pictures"),
+            Fact(name="num_test", value=len(found.test), label="test pictures"),
+            Fact(name="img_size", value=list(read_at), text=f"{size_of(read_at)} in finetune"),
+            Fact(name="kept_area", value=kept, metric=SHARE),
+            Fact(name="num_unreadable", value=len(found.unreadable), label="damaged pictures"),
+            Fact(name="untested", value=found.untested, label="classes without test pictures"),
+            Fact(name="names_alike", value=found.names_alike, label="class names alike"),
+            *(
+                Fact(name=f"num_{kind}", value=len(found.pairs[kind]), label=heading)
+                for kind, heading in GROUPS.items()
+            ),
+            Fact(name="is_compared", value=found.is_compared, text=""),
+            Fact(name="num_problems", value=found.num_problems, label="problems"),
+        ],
+        tables=[
+            DataTable(
+                name="pairs",
+                fields=fields_of("kind", "picture", "other"),
+                rows=pairs,
+                most=NUM_LISTED,
+            ),
+            DataTable(
+                name="unreadable",
+                fields=fields_of("problem"),
+                rows=[{"problem": problem} for problem in found.unreadable],
+                most=NUM_LISTED,
+            ),
+            class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
+            DataTable(
+                name="sizes",
+                fields=fields_of("height", "width", "pictures"),
+                rows=sizes,
+                most=NUM_LISTED,
+            ),
+        ],
+        notes=[note for note, holds in notes.items() if holds],
     )
-    for title, entries in groups.items():
-        lines.append(f"{title}: {len(entries):,}")
-        lines += [listed(entries, NUM_LISTED)] if entries else []
-    if stay := {name for name, _ in found.pairs["near"]} - {*found.left_out}:
-        why = "they look like a picture of another class, or too few would be left"
-        lines.append(f"{len(stay):,} of the test pictures that look alike stay in any case: {why}.")
-    if not found.is_compared:
-        lines.append("There are too many pictures to search for those that look alike.")
-    return "\n".join(lines)
 
 
 @commands.command()
@@ -306,7 +327,7 @@ def get(
         ),
     ] = None,
     offline: Offline = False,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Download or copy a data set into the cache, and decode it.
 
@@ -319,15 +340,18 @@ def get(
 
     get_data(name, source, offline=offline, on_message=say)
     status = data_status(name)
-    if json:
-        emit_json({"name": status.name, **status_document(status)})
-        return
-    emit(f"{status.name}  {describe_place(status)}")
-    say(f"next: vitcli data info {name}, vitcli train --data {name}")
+    facts = {"name": status.name} | where(status)
+    emit_report(
+        Report(
+            facts=[Fact(name=name, value=value) for name, value in facts.items()],
+            next=[f"vitcli data info {name}", f"vitcli train --data {name}"],
+        ),
+        form,
+    )
 
 
 @commands.command()
-def rm(name: Name, yes: Yes = False, json: Json = False) -> None:
+def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
     """Remove the files of a data set from the cache.
 
     They are its downloads and its decoded copies. Your own pictures, and files outside the cache,
@@ -346,14 +370,18 @@ def rm(name: Name, yes: Yes = False, json: Json = False) -> None:
     if not files:
         say(f"the cache holds nothing of {name}")
     elif not yes and not confirmed(
-        "data rm", [f"{quantity(len(files), 'file')} of {name} in the cache, {size / 1e6:,.0f} MB"]
+        "data rm", [f"{quantity(len(files), 'file')} of {name} in the cache, {size_text(size)}"]
     ):
         say("nothing was removed")
         return
     for path in files:
         with explain_write_errors(path.parent):
             path.unlink(missing_ok=True)
-    if json:
-        emit_json({"name": name, "removed": [str(path) for path in files], "bytes": size})
-    elif files:
-        emit(f"removed {quantity(len(files), 'file')} of {name}, {size / 1e6:,.0f} MB")
+    report = Report(
+        facts=[
+            Fact(name="name", value=name),
+            Fact(name="removed", value=[*map(str, files)], text=quantity(len(files), "file")),
+            Fact(name="bytes", value=size),
+        ]
+    )
+    emit_report(report, form)

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_exactly, emit_json, say, table
-from vitcli.cli.options import Device, Json, group, with_code
+from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
+from vitcli.cli.options import Device, Format, Json, group, with_code
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, fields_of
 from vitcli.runner.text import printable, quantity
 
 commands = group(
@@ -35,7 +36,7 @@ def run_command(name: str) -> str:
 
 
 @commands.command()
-def ls(json: Json = False) -> None:
+def ls(form: Format = "text") -> None:
     """List the named experiments and the questions they answer.
 
     \b
@@ -44,13 +45,16 @@ def ls(json: Json = False) -> None:
     """
     from vitcli.runner.experiment.listing import list_experiments
 
-    files = list_experiments()
-    if json:
-        emit_json([asdict(file) for file in files])
-        return
-    rows = [[file.name, file.kind, " ".join(file.question.split())] for file in files]
-    emit(table(["name", "kind", "question"], rows))
-    say("next: vitcli experiments show NAME, vitcli train NAME, vitcli ablate STUDY")
+    rows = [*map(asdict, list_experiments())]
+    shown = {"name", "kind", "question"}
+    fields = [Field(name=name, text=one_line, is_shown=name in shown) for name in rows[0]]
+    following = ["vitcli experiments show NAME", "vitcli train NAME", "vitcli ablate STUDY"]
+    table = DataTable(name="experiments", fields=fields, rows=rows)
+    emit_report(Report(tables=[table], next=following), form)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 @commands.command()
@@ -81,7 +85,8 @@ def show(
         content = read_text(name)
     if json:
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
-        emit_json(asdict(about) | body)
+        facts = [Fact(name=key, value=value) for key, value in (asdict(about) | body).items()]
+        emit_report(Report(facts=facts), "json")
         return
     emit_exactly(printable(content, keep="\n\t"), nl=False)
     say(f"next: {run_command(name)} {shlex.quote(name)}")
@@ -97,7 +102,7 @@ def cp(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Copy an experiment file so that you can edit it.
 
@@ -108,13 +113,10 @@ def cp(
     from vitcli.runner.experiment.listing import copy_experiment
 
     target = copy_experiment(name, dest, force=force)
-    if json:
-        emit_json({"path": str(target)})
-    else:
-        emit(str(target))
-        file = shlex.quote(str(target))
-        run = run_command(str(target))
-        say(f"next: edit the file, then vitcli experiments validate {file} && {run} {file}")
+    file = shlex.quote(str(target))
+    run = run_command(str(target))
+    following = f"edit the file, then vitcli experiments validate {file} && {run} {file}"
+    emit_report(Report(facts=[Fact(name="path", value=str(target))], next=[following]), form)
 
 
 @commands.command()
@@ -128,7 +130,7 @@ def validate(
             autocompletion=complete.any_experiment,
         ),
     ],
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Check every field and build the models, without training.
 
@@ -139,22 +141,19 @@ def validate(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.search.validate import validate as check
 
-    verdicts = [check(name) for name in names]
-    if json:
-        emit_json([asdict(verdict) for verdict in verdicts])
-    else:
-        for verdict in verdicts:
-            emit(f"{'ok   ' if verdict.ok else 'error'}  {verdict.name}: {verdict.detail}")
-    wrong = sum(not verdict.ok for verdict in verdicts)
+    rows = [asdict(check(name)) for name in names]
+    wrong = sum(not row["ok"] for row in rows)
+    following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
+    table = DataTable(name="experiments", fields=fields_of(*rows[0]), rows=rows)
+    emit_report(Report(tables=[table], next=following), form)
     if wrong:
-        files = quantity(len(verdicts), "experiment file")
+        files = quantity(len(rows), "experiment file")
         raise ConfigError(f"{wrong} of {files} {'is' if wrong == 1 else 'are'} wrong")
-    say(f"next: {run_command(names[0])} {shlex.quote(names[0])}")
 
 
 @commands.command()
 @with_code
-def check(device: Device = "cpu", json: Json = False) -> None:
+def check(device: Device = "cpu", form: Format = "text") -> None:
     """Check own parts on small trainings.
 
     The checks: shape and device of the output, finite gradients, an image's output without the
@@ -175,24 +174,19 @@ def check(device: Device = "cpu", json: Json = False) -> None:
     if not reports and not data_sets:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]
-    if json:
-        emit_json([asdict(each) for each in reports])
-    else:
-        rows = [
-            [each.part, each.field, f"{each.parameters:,}", each.problem or "ok"]
-            for each in reports
-        ]
-        rows += [
-            [name, "data.name", "", shlex.join(["vitcli", "data", "check", *code, f"{name}:TEXT"])]
-            for name in data_sets
-        ]
-        emit(table(["part", "field", "parameters", "verdict"], rows))
+    fields = fields_of("part", "field", "parameters")
+    verdict = Field(name="problem", header="verdict", text=lambda problem: problem or "ok")
+    following = [
+        shlex.join(["vitcli", "train", *code, "-s", f"{first.field}={first.part}"])
+        for first in reports[:1]
+        if "." in first.field and not wrong
+    ]
+    following += [shlex.join(["vitcli", "data", "check", *code, f"{n}:TEXT"]) for n in data_sets]
+    rows = [asdict(part) for part in reports]
+    table = DataTable(name="parts", fields=[*fields, verdict], rows=rows)
+    emit_report(Report(tables=[table], next=following), form)
     if wrong:
         raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")
-    for first in reports[:1]:
-        if "." in first.field:
-            words = ["vitcli", "train", *code, "-s", f"{first.field}={first.part}"]
-            say(f"next: {shlex.join(words)}")
 
 
 @commands.command()

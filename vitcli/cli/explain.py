@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit, emit_json, say, table, text_of
+from vitcli.cli.console import emit, emit_report, say, table, text_of
 from vitcli.cli.options import Json, RunOf, exclude
+from vitcli.runner.report.report import Fact, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -96,7 +97,9 @@ def explain(
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
-        emit_json({"run": str(chosen.path), "picture": subject.picture_name, **numbers})
+        values = {"run": str(chosen.path), "picture": subject.picture_name, **numbers}
+        facts = [Fact(name=name, value=value) for name, value in values.items()]
+        emit_report(Report(facts=facts), "json")
     else:
         shown = page(subject, lessons) if is_page else text(lessons[topic], subject)
         if output is not None:

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from vitcli.cli.console import emit, emit_json
+from vitcli.cli.console import emit_report
 from vitcli.cli.options import Json, Run, refuse_empty
+from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
     Literal["onnx", "safetensors", "pt2", "card"],
@@ -52,14 +53,19 @@ def export(
 
     refuse_empty("-o", output and output.name)
     exported = find_run(run)
-    done = export_run(exported, form, output, check=check)
-    if json:
-        emit_json({"run": str(exported.path), **done})
-        return
-    difference = done["difference"]
-    measured = None if difference is None else f"{difference:.1e} (limit {LIMIT:.0e})"
-    shown = done | {"bytes": f"{done['bytes']:,}", "difference": measured or "not measured"}
-    for label, value in shown.items():
-        emit(f"{label:<15}{value}")
+    facts = export_run(exported, form, output, check=check)
+    file = facts.pop("file")
+    limit = "(not measured)" if facts["difference"] is None else f"(limit {LIMIT:g})"
     following = "safetensors" if form == "card" else "card"
-    emit(f"next           {exported.command(f'export --format {following}')}")
+    report = Report(
+        facts=[
+            Fact(name="run", value=str(exported.path), text=exported.name),
+            *(
+                Fact(name=n, value=value, about=limit if n == "difference" else "")
+                for n, value in facts.items()
+            ),
+        ],
+        files=[Path(file)],
+        next=[exported.command(f"export --format {following}")],
+    )
+    emit_report(report, "json" if json else "text")

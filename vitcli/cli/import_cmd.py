@@ -7,8 +7,9 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
-from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, refuse_empty, run_folder
+from vitcli.cli.console import emit_report, say
+from vitcli.cli.options import DataDir, Format, Offline, RunName, Sets, refuse_empty, run_folder
+from vitcli.runner.report.report import Fact, Report
 
 Source = Annotated[
     str, typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
@@ -46,7 +47,7 @@ def import_(
     sets: Sets = None,
     data_dir: DataDir = None,
     offline: Offline = False,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Create a run from weights that another program trained.
 
@@ -73,8 +74,5 @@ def import_(
         class_order=class_order,
         on_message=say,
     )
-    if json:
-        emit_json({"run": str(run.path)})
-        return
-    emit(f"run            {run.path}")
-    emit(f"next           {run.command('eval', data_dir)}")
+    facts = [Fact(name="run", value=str(run.path))]
+    emit_report(Report(facts=facts, next=[run.command("eval", data_dir)]), form)

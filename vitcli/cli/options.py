@@ -19,6 +19,11 @@ TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the 
 # Each option is a type, so that it has the same name and help in every command.
 # ``hidden`` ones are shown by ``--help-all``.
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Format = Annotated[
+    Literal["text", "md", "csv", "json", "latex", "html"],
+    typer.Option("--format", help="Format of the output."),
+]
+"""Beside an option of this type, a command has ``--json``."""
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show size and cost; train nothing.")]
 Status = Annotated[bool, typer.Option("--status", help="Show states and results; train nothing.")]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Train again what is finished.")]
@@ -265,9 +270,14 @@ def with_common(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def call(*args: Any, quiet: bool, verbose: bool, help_all: bool, **options: Any) -> Any:
         set_talk(quiet=quiet, verbose=verbose)
+        if is_report and options.pop("json"):
+            options["form"] = "json"
         return command(*args, **options)
 
-    options = {"quiet": Quiet, "verbose": Verbose, "help_all": HelpAll}
+    form = inspect.signature(command).parameters.get("form")
+    is_report = form is not None and form.annotation == Format
+    options = {"json": Json} if is_report else {}
+    options |= {"quiet": Quiet, "verbose": Verbose, "help_all": HelpAll}
     return _add_options(call, **{name: (kind, False) for name, kind in options.items()})
 
 

@@ -21,7 +21,7 @@ from vitcli.cli.console import (
     text_of,
 )
 from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, Yes, group
-from vitcli.runner.tables import make_table, narrowest
+from vitcli.runner.report.tables import make_table, narrowest
 from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:

@@ -62,10 +62,10 @@ def table(
       vitcli table results.csv
       vitcli table wandb_export.csv --variant model --score val_acc -o report
     """
+    from vitcli.runner.report.tables import csv_text
     from vitcli.runner.study.page import publish_outside
     from vitcli.runner.study.results_file import Choices, read_text
     from vitcli.runner.study.table import render
-    from vitcli.runner.tables import csv_text
 
     form = "json" if json else form
     refuse_caption(caption, form)

@@ -340,14 +340,14 @@ def show_stopped(record: "RunRecord") -> None:
 
 def show_balance(record: "RunRecord") -> None:
     """Print the accuracy of unequal classes; warn if one answer for all images is as accurate."""
-    from vitcli.cli.eval import balance, warn_if_no_better
-    from vitcli.runner.evaluate.scores import stored_scores
+    from vitcli.runner.evaluate.scores import balance_facts, stored_scores, warn_if_no_better
 
     if scores := stored_scores(record):
         names = record.spec.data.class_names or ()
-        for label, text in balance(scores, names):
-            emit(f"{label.removesuffix(' accuracy'):<13}  {text}")
-        warn_if_no_better(scores, names)
+        for fact in balance_facts(scores, names):
+            if fact.shown:
+                emit(f"{fact.title:<13}  {fact.shown}")
+        warn_if_no_better(scores, names, say)
 
 
 def show_estimate(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say, text_of
+from vitcli.cli.console import emit, emit_report, say, text_of
 from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
-from vitcli.runner.tables import ascii_signs
+from vitcli.runner.report.report import DataTable, Report
+from vitcli.runner.report.tables import ascii_signs
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -86,10 +87,11 @@ def visualize(
         on_figure=lambda name, outcome: say(f"  {name:<13} {outcome}"),
         on_failure=lambda error: say(f"error: {error}"),
     )
-    if json:
-        emit_json([document(run) for run in done])
-    elif done:
-        emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
+    if done and not json:
+        emit("\n".join(map(text, done)))
+    runs_drawn = DataTable(name="runs", fields=[], rows=[*map(document, done)], is_shown=False)
+    report = Report(tables=[runs_drawn], files=[output / PAGE] if done else [])
+    emit_report(report, "json" if json else "text")
     if failed:
         raise summarize_failures(failed, len(chosen), "runs could not be drawn")
 

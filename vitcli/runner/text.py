@@ -152,6 +152,20 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def short_duration(seconds: float) -> str:
+    """Return a measured time, such as ``1.25 ms``, ``12.3 s`` or ``3 min 20 s``."""
+    if seconds < 1:
+        return f"{1e3 * seconds:.2f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes, such as ``12 kB``, ``3.4 MB`` or ``125.6 GB``."""
+    if size < 1e6:
+        return f"{size / 1e3:,.1f} kB"
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
 def rough_duration(value: float | None) -> str:
     """Return a duration such as ``31 s``, ``12 min`` or ``2.3 h``; empty for None."""
     if value is None:

@@ -18,10 +18,10 @@ from typing import Any
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.files import commit, make_folder, make_output_folder, require_replaceable
+from vitcli.runner.report.tables import to_csv
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord, is_number, read_record
-from vitcli.runner.tables import to_csv
 from vitcli.runner.text import one_line, portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]

@@ -13,6 +13,7 @@ from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.engines.worker import SharedData
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.run.record import read_record
 from vitcli.runner.text import ignore_message
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -129,7 +130,7 @@ def test_a_run_is_measured_on_its_own_part(tiny, pictures):
     changes = {"data.folds": 4, "seed": 6, "train.epochs": 1}
     run = train(tiny, "run", changes).run
     wanted = load_data(run.spec().data, seed=6).test
-    assert len(wanted) == run.read("result.json")["num_test"] == 20
+    assert len(wanted) == read_record(run).result["num_test"] == 20
     options = {"device": "cpu", "data_dir": None, "offline": True, "on_message": ignore_message}
     evaluated = load_trained_run(str(run.path), step=None, limit_batches=None, **options).data
     looked_at = load_trained_run(run, num_images=4, **options).data

@@ -27,6 +27,7 @@ from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceEr
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
@@ -301,7 +302,7 @@ def test_two_commands_at_once_train_each_trial_once(tiny, environment):
     assert tables[0] == tables[1]
     assert len(tables[0]) == 3
     for path in output.glob("*/seed*/meta.json"):
-        assert RunDir(path.parent).read("meta.json")["sessions"] == [], "trained in one go"
+        assert read_record(RunDir(path.parent)).meta["sessions"] == [], "trained in one go"
     assert len(list(output.glob("*/seed*/result.json"))) == 6
     assert talk(output).count("test ") >= 6
 
@@ -325,7 +326,7 @@ def test_a_study_killed_five_times_gives_the_same_table(tiny, environment):
         process.kill()
         process.communicate()
         time.sleep(chance.uniform(0, 2))
-        states = [RunDir(path.parent).status()["state"] for path in output.rglob("status.json")]
+        states = [read_record(RunDir(path.parent)).status for path in output.rglob("status.json")]
         assert "failed" not in states
     assert killed >= 2, "the study was hardly ever killed while it ran"
     assert table_of(ablate(environment, output, "-j", "2"), output) == calm

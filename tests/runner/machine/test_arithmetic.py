@@ -16,6 +16,7 @@ from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, set_cud
 from vitcli.runner.machine.device import name_precision, pick_precision
 from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -162,6 +163,6 @@ def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch, copy
         patch.setattr(Classify, "after_step", fail_at_the_eighth_step)
         talk = said(5, "train", tiny, "-o", "run", "--device", "cpu")
     assert f"error: the GPU cannot be used: CUDA error: {LOST}; nvidia-smi" in talk
-    assert RunDir(here / "run").status()["state"] != "failed"
+    assert read_record(RunDir(here / "run")).status != "failed"
     resumed = train(tiny, "run", resume=True, device="cpu")
     assert_same_run(RunDir(copy_of_run(here / "calm")), resumed.run)

@@ -13,6 +13,7 @@ from vitcli.core.ops.backend import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.record import read_record
 
 pytestmark = [
     pytest.mark.gpu,
@@ -31,7 +32,7 @@ def test_every_precision_learns(tiny, precision, compiled):
     outcome = train(tiny, "run", changes, device="cuda", on_message=messages.append)
     assert outcome.result["precision"] == precision
     assert not [text for text in messages if "failed" in text]
-    losses = [record["test_loss"] for record in outcome.run.metrics()]
+    losses = [record["test_loss"] for record in read_record(outcome.run).metrics]
     assert losses[-1] < 0.8 * losses[0]
 
 
@@ -49,7 +50,8 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
     here = epoch_batches(data.train, spec, **options)
     make = {"prepare": compiled_batch()} if compiled else {}
     there = epoch_batches(data.train.to("cuda"), spec, **options, **make)
-    for one, other in zip(here, there, strict=True):
+    lines = [read_record(outcome.run).metrics for outcome in (calm, resumed)]
+    for one, other in zip(*lines, strict=True):
         assert_close(other["images"].cpu(), one["images"])
         assert_close(other["targets"].cpu(), one["targets"])
 
@@ -89,7 +91,9 @@ def test_a_stopped_run_goes_on_where_it_was(tiny):
     with stops_after(7):
         train(tiny, "stopped", changes, device="cuda")
     resumed = train(tiny, "stopped", changes, device="cuda", resume=True)
-    for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
+    for one, other in zip(
+        read_record(calm.run).metrics, read_record(resumed.run).metrics, strict=True
+    ):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 
 

@@ -11,6 +11,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import BUNDLED, RunDir, bundled_models, find_run
 from vitcli.runner.run.listing import remove_runs
+from vitcli.runner.run.record import read_record
 from vitcli.runner.train.start import resume_experiment
 
 NAME = "cifar10-pocket"
@@ -22,18 +23,21 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
     assert bundled_models() == [NAME]
     size = sum(path.stat().st_size for path in POCKET.path.rglob("*.safetensors"))
     assert size <= 1_500_000
-    result, card = POCKET.read("result.json"), (POCKET.path / "README.md").read_text()
+    record, card = read_record(POCKET), (POCKET.path / "README.md").read_text()
+    result = record.result
     assert result["test_accuracy"] >= 0.85
-    assert result["epochs"] == POCKET.spec().train.epochs == POCKET.metrics()[-1]["epoch"]
+    assert (
+        result["epochs"] == POCKET.spec().train.epochs == read_record(POCKET).metrics[-1]["epoch"]
+    )
     assert f"{100 * result['test_accuracy']:.2f} % of 10,000 images" in card
-    assert POCKET.read("meta.json")["data_hash"] in card
+    assert record.data_hash in card
 
 
 def test_it_was_trained_by_the_experiment_of_its_name(here):
     from vitcli.runner.study.repeated_runs import without_data
 
     file = load_experiment(str(EXPERIMENTS / f"{NAME}.yaml")).spec
-    meta = POCKET.read("meta.json")
+    meta = read_record(POCKET).meta
     changed = differences(file, without_data(POCKET.spec(), file, meta["config_hash"]))
     assert set(changed) <= {"task.teacher.sha256"}
     assert not meta["dirty"]
@@ -51,7 +55,7 @@ def test_a_run_of_ones_own_goes_before_it(copy_of_run, here):
     assert default_run().name == NAME
     own = RunDir(copy_of_run(here / "runs" / NAME))
     assert default_run().path.resolve() == find_run(NAME).path.resolve() == own.path
-    meta = own.read("meta.json")
+    meta = read_record(own).meta
     strings = ({"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"})
     for fact in (*strings, {"new_head": True}):
         (own.path / "meta.json").write_text(json.dumps(meta | fact))

@@ -27,7 +27,10 @@ def cut(path: Path) -> None:
 
 
 def write(content: bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content) and None
+    def damage(path: Path) -> None:
+        path.write_bytes(content)
+
+    return damage
 
 
 def change(**values: Any) -> Callable[[Path], None]:

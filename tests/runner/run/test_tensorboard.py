@@ -66,9 +66,9 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     assert_same_run(full.run, calm)
     (warning,) = [text for text in messages if text.startswith("warning")]
     assert FULL in warning
-    assert full.run.status()["state"] == "finished"
+    assert read_record(full.run).status == "finished"
     assert full.result["lost_events"] == FULL
-    assert "lost_events" not in calm.read("result.json")
+    assert "lost_events" not in read_record(calm).result
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(

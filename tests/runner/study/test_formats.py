@@ -18,10 +18,10 @@ from tests.fabricated_study import (
 )
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
+from vitcli.runner.report.tables import LATEX, read_csv, to_csv
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
-from vitcli.runner.tables import LATEX, read_csv, to_csv
 
 DOC, HOSTILE = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
 DIFFERENCE = "difference [95 % CI]"

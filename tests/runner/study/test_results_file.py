@@ -11,6 +11,7 @@ from tests.fabricated import make_run
 from tests.runner.study.tables import cell
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
+from vitcli.runner.report.tables import csv_text
 from vitcli.runner.study.collect import read_results as read_study
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.looks import level
@@ -21,7 +22,6 @@ from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build, read_document, render, to_json
-from vitcli.runner.tables import csv_text
 
 in_a_folder = pytest.mark.usefixtures("here")
 

@@ -23,6 +23,7 @@ from vitcli.runner.errors import InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study import run as study_run
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study
@@ -86,7 +87,7 @@ def check_that_only_weights_are_left(run: RunDir) -> None:
     assert {name.partition(".")[0] for name in names} == {"ema"}
     assert [path.name for path in run.checkpoints.rglob("*.safetensors")] == ["weights.safetensors"]
     accuracy = evaluate_run(str(run.path)).scores.accuracy
-    assert accuracy == run.read("result.json")["test_accuracy"]
+    assert accuracy == read_record(run).result["test_accuracy"]
 
 
 def kill_trial(monkeypatch, folder: str, number: int) -> None:
@@ -97,7 +98,7 @@ def kill_trial(monkeypatch, folder: str, number: int) -> None:
         original(self, job)
         if job.folder == folder and job.attempt == 1:
             run = RunDir(ROOT / folder)
-            while not run.metrics() and self.process.poll() is None:
+            while not read_record(run).metrics and self.process.poll() is None:
                 time.sleep(0.01)
             os.kill(self.process.pid, number)
 
@@ -126,7 +127,7 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     logs = list((ROOT / "logs").glob("worker*.log"))
     assert len(logs) == 3, "of two workers, and of the successor"
     trial = RunDir(ROOT / "full/seed0")
-    meta = trial.read("meta.json")
+    meta = read_record(trial).meta
     assert (meta["threads"], meta["variant"], meta["command"]) == (1, "full", "vitcli ablate mine")
     before, events[:] = times(), []
     assert run(study, events, seeds=[0]) == found
@@ -190,7 +191,7 @@ def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environmen
     )
     assert done.returncode in (0, -signal.SIGTERM), done.stderr
     run = RunDir(ROOT / "full/seed0")
-    assert not run.exists or run.status()["state"] in ("interrupted", "running")
+    assert not run.exists or read_record(run).status in ("interrupted", "running")
 
 
 @pytest.mark.ci

@@ -22,6 +22,7 @@ from tests.runner.study.trials import (
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study import estimate as study_estimate
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study
@@ -79,11 +80,11 @@ def write(name: str, content: Any) -> Callable[[RunDir], object]:
 
 
 def result(**fields: Any) -> Callable[[RunDir], object]:
-    return lambda run: write("result.json", run.read("result.json") | fields)(run)
+    return lambda run: write("result.json", read_record(run).result | fields)(run)
 
 
 def meta(**fields: Any) -> Callable[[RunDir], object]:
-    return lambda run: write("meta.json", run.read("meta.json") | fields)(run)
+    return lambda run: write("meta.json", read_record(run).meta | fields)(run)
 
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
@@ -126,7 +127,7 @@ def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
 def test_a_finished_trial_without_its_status_counts_or_is_trained_again(study, status, is_whole):
     """Its result counts if it is whole; its weights alone cannot be continued."""
     run = fabricate("full", 0)
-    result = run.read("result.json")
+    result = read_record(run).result
     (run.path / "result.json").write_bytes(to_hashed_json(result) if is_whole else b"")
     (run.checkpoints / "800/weights.safetensors").touch()
     path = run.path / "status.json"

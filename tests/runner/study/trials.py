@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.fabricated import make_run
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.result import StudyResult
@@ -40,7 +41,7 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
         seed, folder=folder, accuracy=accuracy, meta=meta, changes=changes or None, **options
     )
     if val := options.get("result", {}).get("val_accuracy"):
-        run.set_metrics([record | {"val_accuracy": val} for record in run.metrics()])
+        run.set_metrics([record | {"val_accuracy": val} for record in read_record(run).metrics])
     is_wrong = np.arange(2000) >= round(2000 * accuracy)
     logits = np.stack([np.zeros(2000), is_wrong], 1).astype(np.float32)
     np.savez(run.path / "predictions.npz", logits=logits, labels=np.zeros(2000, np.int64))

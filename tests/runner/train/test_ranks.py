@@ -107,7 +107,8 @@ def test_a_killed_rank_is_named_by_the_other(tiny_run, lost):
     found = lose(tiny_run, 1 - lost, store)
     reason = f"rank {lost} was killed or its machine was lost (process {DEAD} on {who['host']})"
     assert found == f"{tiny_run.path}: {reason}. Continue: GO ON"
-    assert tiny_run.status() == {"state": "failed", "step": 0, "reason": reason}
+    record = read_record(tiny_run)
+    assert (record.status, record.step, record.reason) == ("failed", 0, reason)
 
 
 def test_a_rank_that_hangs_is_named(tiny_run, monkeypatch):
@@ -130,7 +131,8 @@ def test_a_state_that_rank_0_has_written_stays(tiny_run):
     for state in ("finished", "interrupted", "diverged"):
         tiny_run.set_status(state, 3, "as it was")
         lose(tiny_run, 1, store)
-        assert tiny_run.status() == {"state": state, "step": 3, "reason": "as it was"}
+        record = read_record(tiny_run)
+        assert (record.status, record.step, record.reason) == (state, 3, "as it was")
 
 
 def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
@@ -198,16 +200,16 @@ def test_ranks_stop_together_and_resume_to_the_same_bits(calm, places, rank, num
     torchrun.wait_for_checkpoint(process, run.path)
     os.kill(torchrun.rank_processes(process.pid)[rank], number)
     said = process.communicate(timeout=torchrun.HANG)[0]
-    status = run.status()
+    stored = read_record(run)
     assert process.returncode == 1, "torchrun's code for everything"
     if number == signal.SIGKILL:
-        assert status["state"] == "failed"
-        assert status["reason"].startswith(f"rank {rank} was killed or its machine was lost")
+        assert stored.status == "failed"
+        assert stored.reason.startswith(f"rank {rank} was killed or its machine was lost")
     else:
-        assert (status["state"], status["reason"]) == ("interrupted", "signal 15")
+        assert (stored.status, stored.reason) == ("interrupted", "signal 15")
         assert "a checkpoint was saved" in said
     resume = f"torchrun --nproc-per-node 2 -m vitcli train --resume {run.path}"
     assert resume in said
-    assert status["step"] == run.last_step() > 0
+    assert stored.step == run.last_step() > 0
     torchrun.run("train", "--resume", str(run.path))
     assert_same_run(calm, run)

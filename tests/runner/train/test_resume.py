@@ -41,9 +41,9 @@ def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     assert process.returncode == 128 + number
     assert "vitcli train --resume" in talk
     assert "Traceback" not in talk
-    status = RunDir(here / "stopped").status()
-    assert status["state"] == "interrupted"
-    assert status["step"] == steps(here / "stopped" / "checkpoints")[0]
+    stored = read_record(RunDir(here / "stopped"))
+    assert stored.status == "interrupted"
+    assert stored.step == steps(here / "stopped" / "checkpoints")[0]
 
 
 @pytest.mark.parametrize("number", STOPPING)

@@ -40,9 +40,9 @@ def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, he
 @pytest.mark.shipped_save_policy
 def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     found = train(tiny, "runs/run", {"train.eval_every": 3}, stop_after=2)
-    run, status = found.run, found.run.status()
-    assert (status["state"], status["step"]) == ("interrupted", 10)
-    assert status["reason"] == found.stopped == "stopped after 2 of 4 epochs"
+    run, stored = found.run, read_record(found.run)
+    assert (stored.status, stored.step) == ("interrupted", 10)
+    assert stored.reason == found.stopped == "stopped after 2 of 4 epochs"
     assert steps(run.checkpoints)[0] == 10
     assert not {"result.json", "predictions.npz"} & {path.name for path in run.path.iterdir()}
     assert not any("test_accuracy" in record for record in read_record(run).metrics)

@@ -140,9 +140,9 @@ def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
     monkeypatch.setattr(Classify, "after_step", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(tiny)
-    status = RunDir(here / "run").status()
-    assert status["state"] == "failed"
-    assert "ZeroDivisionError" in status["reason"]
+    stored = read_record(RunDir(here / "run"))
+    assert stored.status == "failed"
+    assert "ZeroDivisionError" in stored.reason
 
 
 def different_parts(one: str, other: str) -> set[str]:

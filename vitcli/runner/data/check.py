@@ -22,7 +22,6 @@ from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.data.picture_reader import (
     SAME,
     Pairs,
-    kept_area,
     natural_size,
     read_labelled,
     same_pictures,
@@ -32,8 +31,8 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import require_replaceable
-from vitcli.runner.pages import data_uri, render
-from vitcli.runner.tables import to_csv
+from vitcli.runner.report.pages import data_uri, render
+from vitcli.runner.report.tables import to_csv
 from vitcli.runner.text import printable
 
 MOST_SHOWN = 100
@@ -214,22 +213,3 @@ def _thumbnail(check: FolderCheck, row: int) -> str:
 
 def corrections(check: FolderCheck) -> str:
     return to_csv([CORRECTIONS, *([name, ""] for name in check.left_out)])
-
-
-def document(check: FolderCheck) -> dict[str, object]:
-    """Return a check as JSON values."""
-    return {
-        "folder": str(check.folder.root),
-        "images_per_class": {name: list(counts) for name, *counts in check.counts()},
-        "num_train": len(check.train),
-        "num_test": len(check.test),
-        "sizes": [[*size, count] for size, count in check.sizes.most_common()],
-        "img_size": list(check.img_size),
-        "kept_area": kept_area(check.sizes, check.img_size),
-        "unreadable": check.unreadable,
-        "untested": check.untested,
-        "names_alike": check.names_alike,
-        **check.pairs,
-        "is_compared": check.is_compared,
-        "num_problems": check.num_problems,
-    }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.tables import csv_text, read_csv
+from vitcli.runner.report.tables import csv_text, read_csv
 from vitcli.runner.text import did_you_mean, ignore_message, printable
 
 

@@ -19,9 +19,10 @@ from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import UNTRAINED, load_model
 from vitcli.runner.machine.device import pick_device
+from vitcli.runner.report.report import DataTable, Fact, Field, Report
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.text import join_words
+from vitcli.runner.text import join_words, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,3 +150,44 @@ def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     kind = "bundled model" if run.is_bundled else "run"
     note = f"\nnote: {UNTRAINED}" if read_record(run).new_head else ""
     return f"{kind} {run.name} ({spec.data.name}){note}"
+
+
+def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:
+    """Return the answers for pictures; ``accepted`` is null unless pictures are judged."""
+    rows, top = [], []
+    for prediction in done:
+        (best, share), (second, second_share) = [*prediction.top[:2], *[(None, None)] * 2][:2]
+        rows.append(
+            {
+                "file": prediction.path,
+                "class": best,
+                "probability": share,
+                "second_class": second,
+                "second_probability": second_share,
+                "accepted": prediction.is_accepted if judged else None,
+                "set": prediction.prediction_set,
+                "error": prediction.error and str(prediction.error),
+            }
+        )
+        top += [
+            {"file": prediction.path, "class": name, "probability": share}
+            for name, share in prediction.top[:num_top]
+        ]
+    fields = [
+        *(Field(name="file"), Field(name="class"), Field(name="probability")),
+        *(Field(name=f"second_{name}", is_shown=False) for name in ("class", "probability")),
+        Field(name="accepted", is_shown=judged),
+        *([Field(name="set")] if any(row["set"] is not None for row in rows) else []),
+        Field(name="error", is_shown=False),
+    ]
+    accepted = sum(prediction.is_accepted for prediction in done)
+    about = f"of {quantity(len(done), 'picture')}"
+    facts = [Fact(name="num_accepted", value=accepted, label="accepted", about=about)]
+    is_list = num_top > 1
+    return Report(
+        facts=[Fact(name="run", value=run, text=""), *(facts if judged else [])],
+        tables=[
+            DataTable(name="pictures", fields=fields, rows=rows, is_shown=judged or not is_list),
+            DataTable(name="top", fields=fields[:3], rows=top, is_shown=is_list),
+        ],
+    )

@@ -15,10 +15,13 @@ from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.metrics.linear_probe import apply, linear_probe
+from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
+from vitcli.runner.report.report import DataTable, Fact, Field, Report
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message, quantity
 
@@ -51,6 +54,43 @@ class Probe:
     """Number of labelled training images that the probe learned from."""
     num_images: int
     num_features: int
+
+    def report(self) -> Report:
+        trained, strength = self.trained, self.trained.strength
+        how = "chosen on held-out training images"
+        how = how if trained.is_chosen else "too few labels to choose one"
+        images = f"of {self.num_images:,} {self.split} images"
+        rows = [
+            {"encoder": name, "accuracy": score.accuracy, "l2_strength": score.strength}
+            | dict(zip(("low", "high"), score.interval, strict=True))
+            for name, score in (("trained", trained), ("random-init", self.untrained))
+        ]
+        fields = [
+            Field(name="encoder"),
+            *(Field(name=name, metric=ACCURACY) for name in ("accuracy", "low", "high")),
+            Field(name="l2_strength", header="L2 strength"),
+        ]
+        kind = "k-NN" if self.kind == "knn" else self.kind
+        return Report(
+            facts=[
+                Fact(name="run", value=str(self.run.path), text=self.run.name),
+                Fact(name="probe", value=self.kind, text=""),
+                Fact(name="split", value=self.split, text=""),
+                Fact(name="accuracy", value=trained.accuracy, label=f"{kind} probe", about=images),
+                interval_fact(trained.interval, self.split),
+                Fact(name="num_labels", value=self.num_labels, about="training images"),
+                Fact(name="num_images", value=self.num_images, text=""),
+                Fact(name="num_features", value=self.num_features, about="of the frozen encoder"),
+                Fact(
+                    name="l2_strength",
+                    value=strength,
+                    label="L2 strength",
+                    text=None if strength else "",
+                    about=f"({how})" if strength else "",
+                ),
+            ],
+            tables=[DataTable(name="encoders", fields=fields, rows=rows)],
+        )
 
 
 Scored = tuple[Tensor, float | None, bool]

@@ -5,6 +5,7 @@ Axes: N images, C channels, H W pixels, K classes, gh gw patch grid.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.probe import OnStage
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.report.report import DataTable, Fact, Field, Report
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import quantity
 
@@ -30,6 +32,9 @@ MOST_LABELS = 20_000
 with a small model on two cores."""
 PROBE_LABELS = 5000
 """Largest number of images that a probe learns from."""
+
+DOUBT = ("name", "given", "given_probability", "predicted", "predicted_probability")
+"""What a report says of a picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,52 @@ class Review:
     @property
     def accuracy(self) -> float:
         return 1 - self.num_errors / self.num_test
+
+    def report(self, page: Path) -> Report:
+        suspects, copies = "not checked", "not compared"
+        if self.num_checked:
+            total = quantity(self.num_checked, "training image")
+            suspects = f"{self.num_suspects:,} of {total}, by probes that have not seen them"
+        if self.num_copies is not None:
+            copies = quantity(self.num_copies, "pair")
+        both = [doubt for pair in self.copies for doubt in pair]
+        lists = {"errors": self.errors, "suspects": self.suspects, "copies": both}
+        rows = [
+            {"list": name} | {field: getattr(doubt, field) for field in DOUBT}
+            for name, doubts in lists.items()
+            for doubt in doubts
+        ]
+        fields = [Field(name=name) for name in ("list", *DOUBT)]
+        return Report(
+            facts=[
+                Fact(name="run", value=str(self.found.run.path), text=self.found.run.name),
+                Fact(
+                    name="num_errors",
+                    value=self.num_errors,
+                    label="errors",
+                    about=f"of {quantity(self.num_test, 'test image')}",
+                ),
+                Fact(name="num_test", value=self.num_test, text=""),
+                Fact(name="temperature", value=self.temperature, text=""),
+                Fact(
+                    name="num_suspects",
+                    value=self.num_suspects,
+                    label="suspect labels",
+                    text=suspects,
+                ),
+                Fact(name="num_checked", value=self.num_checked, text=""),
+                Fact(
+                    name="num_copies",
+                    value=self.num_copies,
+                    label="copies with two labels",
+                    text=copies,
+                ),
+            ],
+            tables=[DataTable(name="pictures", fields=fields, rows=rows, is_shown=False)],
+            notes=self.notes,
+            files=[page],
+            next=[f"open {page} in a browser"],
+        )
 
 
 def review_run(name: str, *, on_stage: OnStage = lambda *_: None, **options: Any) -> Review:

@@ -1,21 +1,25 @@
 """Measurement of a trained run on a split of its data set."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metrics.classification import Scores
-from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.record import RunRecord
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import ignore_message, percent, quantity
+
+MOST_COLUMNS = 20
+"""Largest number of classes of which people read the confusion matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,111 @@ class Evaluation:
     parameters: int
     split: str
     tta: bool
+
+    def report(self) -> Report:
+        """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
+        scores, size, split = self.scores, self.num_images, self.split
+        name = "accuracy" if scores else self.headline.name
+        numbers = {name: self.measured[name]} | self.measured
+        about = {name: f"of {size:,} {split} images"}
+        if scores is None:
+            facts = [
+                Fact(name=f"{split}_{name}", value=value, about=about.get(name, ""))
+                for name, value in numbers.items()
+            ]
+        else:
+            numbers = {name: value for name, value in numbers.items() if name in METRICS}
+            accuracy = Fact(name=f"{split}_accuracy", value=scores.accuracy, about=about[name])
+            others = [
+                Fact(name=name, value=value)
+                for name, value in numbers.items()
+                if name not in ("accuracy", "balanced_accuracy")
+            ]
+            interval = interval_fact(scores.accuracy_interval, split)
+            facts = [accuracy, interval, *balance_facts(scores, self.class_names), *others]
+        record = read_record(self.run)
+        trained = record.result or record.reached
+        return Report(
+            facts=[
+                Fact(name="run", value=str(self.run.path), text=self.run.name),
+                Fact(name="split", value=split, text=""),
+                Fact(name="tta", value=self.tta, text=""),
+                *facts,
+                Fact(name="num_images", value=size, text=""),
+                Fact(name="parameters", value=self.parameters),
+                *(
+                    Fact(name=name, value=trained[name], text="")
+                    for name in ("epochs", "train_seconds", "images_per_second")
+                    if name in trained
+                ),
+            ],
+            tables=class_tables(scores, self.class_names) if scores else [],
+        )
+
+
+def interval_fact(interval: Sequence[float] | None, split: str) -> Fact:
+    low, high = map(percent, interval or (0, 0))
+    return Fact(
+        name="accuracy_interval_95",
+        value=interval and list(interval),
+        label="95 % interval",
+        text=interval and f"{low} to {high}",
+        about=f"(sampling error of the {split} images only)" if interval else "",
+    )
+
+
+def balance_facts(scores: Scores, names: Sequence[str]) -> list[Fact]:
+    """Return facts about classes; people read them if the classes are not equally large."""
+    hidden = "" if scores.has_equal_classes else None
+    majority, share = scores.majority
+    balanced = Fact(name="balanced_accuracy", value=scores.balanced_accuracy, text=hidden)
+    return [
+        replace(balanced, about="" if scores.has_equal_classes else "(mean of the classes)"),
+        Fact(name="largest_class", value=names[majority], text=hidden),
+        Fact(name="largest_class_share", value=share, metric=METRICS["accuracy"], text=hidden),
+    ]
+
+
+def warn_if_no_better(
+    scores: Scores, names: Sequence[str], on_message: Callable[[str], None]
+) -> None:
+    """Warn if always answering the most frequent class would be as accurate as the model."""
+    majority, share = scores.majority
+    if scores.accuracy <= share:
+        on_message(
+            f"warning: accuracy {percent(scores.accuracy)} is no better than always answering"
+            f" {names[majority]}, which would be right for {percent(share)}"
+        )
+
+
+def class_tables(scores: Scores, names: Sequence[str]) -> list[DataTable]:
+    """Return the scores of each class and the confusion matrix, which is too wide for many."""
+    columns = zip(names, scores.counts, scores.per_class, scores.precision, strict=True)
+    keys = ("class", "images", "accuracy", "precision")
+    classes = DataTable(
+        name="classes",
+        fields=[
+            *(Field(name="class"), Field(name="images")),
+            Field(name="accuracy", metric=SHARE, none="no images"),
+            Field(name="precision", metric=SHARE, none="not predicted"),
+        ],
+        rows=[dict(zip(keys, row, strict=True)) for row in columns],
+    )
+    numbers = range(1, len(names) + 1)
+    confusion = DataTable(
+        name="confusion",
+        caption="rows: true class, columns: number of the predicted class",
+        fields=[
+            *(Field(name="number", header="#"), Field(name="class")),
+            Field(name="predicted", spread=[*map(str, numbers)]),
+        ],
+        rows=[
+            {"number": number, "class": name, "predicted": [*counts]}
+            for number, name, counts in zip(numbers, names, scores.confusion, strict=True)
+        ],
+        is_shown=len(names) <= MOST_COLUMNS,
+    )
+    return [classes, confusion]
 
 
 def evaluate_run(
@@ -73,7 +182,7 @@ def evaluate_run(
         scores = score_of(found.run, outputs["logits"], outputs["labels"])
     if predictions:
         save_outputs(predictions, outputs)
-    return Evaluation(
+    evaluation = Evaluation(
         run=found.run,
         measured=task.measure(outputs),
         headline=row.headline,
@@ -84,6 +193,9 @@ def evaluate_run(
         split=split,
         tta=tta,
     )
+    if scores is not None:
+        warn_if_no_better(scores, evaluation.class_names, on_message)
+    return evaluation
 
 
 def stored_scores(record: RunRecord) -> Scores | None:

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitcli.runner.explain.subject import Subject
-from vitcli.runner.pages import data_uri
+from vitcli.runner.report.pages import data_uri
 
 Drawing = dict[str, Any]
 """The name of a macro (``kind``), and its values."""

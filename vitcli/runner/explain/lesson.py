@@ -9,11 +9,11 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from vitcli.core.spec.rows import load_target
-from vitcli.runner import pages
 from vitcli.runner.explain.drawings import Drawing
 from vitcli.runner.explain.subject import Subject
 from vitcli.runner.explain.topics import OVERVIEW, TOPICS
-from vitcli.runner.tables import Table, make_table
+from vitcli.runner.report import pages
+from vitcli.runner.report.tables import Table, make_table
 
 SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 """A subscript or superscript of a formula: ``_{ij}`` or ``^{T}``."""

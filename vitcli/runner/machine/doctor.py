@@ -1,4 +1,4 @@
-"""Checks of this machine for `vitcli doctor`; the text contains no user name or host name."""
+"""Checks of this machine for `vitcli doctor`; the report contains no user name or host name."""
 
 import getpass
 import os
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import DATA_SETS
+from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.run.folder import RUNS
-from vitcli.runner.text import quantity
+from vitcli.runner.text import quantity, size_text
 from vitcli.version import __version__
 
 PACKAGES = (
@@ -38,35 +39,38 @@ COMPILERS = ("g++", "clang++", "c++")
 
 
 @dataclass
-class Report:
-    """Facts by section. ``problems`` prevent training, ``notes`` do not; both say what to type."""
+class Checks:
+    """``problems`` prevent training, ``notes`` do not; both say what to type."""
 
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "ok": not self.problems,
-            "problems": self.problems,
-            "notes": self.notes,
-            **self.facts,
-        }
+    def report(self) -> Report:
+        return Report(
+            facts=[
+                Fact(name="ok", value=not self.problems, text=""),
+                *(Fact(name=name, value=value) for name, value in self.facts.items()),
+                Fact(name="problems", value=self.problems, text=""),
+            ],
+            notes=[f"note: {note}" for note in self.notes],
+            next=() if self.problems else ["vitcli train"],
+        )
 
 
-def examine() -> Report:
+def examine() -> Checks:
     """Run all checks. A failed check is reported, not raised."""
-    report = Report()
-    _versions(report)
-    if not report.problems:
-        _devices(report)
-        _products(report)
-    _memory(report)
-    _folders(report)
-    _compiler(report)
-    if not report.problems:
-        _data(report)
-    return report
+    checks = Checks()
+    _versions(checks)
+    if not checks.problems:
+        _devices(checks)
+        _products(checks)
+    _memory(checks)
+    _folders(checks)
+    _compiler(checks)
+    if not checks.problems:
+        _data(checks)
+    return checks
 
 
 def hide_owner(text: object) -> str:
@@ -87,7 +91,7 @@ def _user() -> str:
         return ""
 
 
-def _versions(report: Report) -> None:
+def _versions(checks: Checks) -> None:
     found = {"vitcli": __version__, "python": platform.python_version()}
     found["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
     for name in PACKAGES:
@@ -95,8 +99,8 @@ def _versions(report: Report) -> None:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "missing"
-            report.problems.append(f"{name} is not installed; type: pip install {name}")
-    report.facts["versions"] = found
+            checks.problems.append(f"{name} is not installed; type: pip install {name}")
+    checks.facts |= found
     if found["torch"] == "missing":
         return
     try:
@@ -104,20 +108,20 @@ def _versions(report: Report) -> None:
         import torchvision  # noqa: F401  (this fails where it was built for another torch)
     except Exception as error:
         reason = hide_owner(str(error).partition("\n")[0])
-        report.problems.append(
+        checks.problems.append(
             f"torch cannot be imported ({reason});"
             " type: pip install --force-reinstall torch torchvision"
         )
         return
-    found["torch"] = torch.__version__
+    checks.facts["torch"] = torch.__version__
     release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if release < OLDEST_TORCH:
-        report.problems.append(
+        checks.problems.append(
             f"torch {torch.__version__} is older than 2.11; type: pip install -U torch torchvision"
         )
 
 
-def _devices(report: Report) -> None:
+def _devices(checks: Checks) -> None:
     import torch
 
     from vitcli.runner.machine.device import cpu_name, is_fast_in_bf16, pick_device
@@ -126,21 +130,21 @@ def _devices(report: Report) -> None:
     gpus = []
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        gpus.append(f"cuda:{index} {about.name}, {gibibytes(about.total_memory)}")
-    report.facts["devices"] = {
+        gpus.append(f"cuda:{index} {about.name}, {size_text(about.total_memory)}")
+    checks.facts |= {
         "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
-        "cpu capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpus": gpus,
         "cuda": torch.version.cuda,
         "mps": torch.backends.mps.is_available(),
         "auto": str(chosen),
-        "auto precision": "bf16" if is_fast_in_bf16(chosen) else "fp32",
+        "auto_precision": "bf16" if is_fast_in_bf16(chosen) else "fp32",
     }
 
 
-def _products(report: Report) -> None:
+def _products(checks: Checks) -> None:
     """Measure matrix products on the CPU, and note what slows a training down."""
     from vitcli.runner.machine.cores import cpu_quota, usable_cores
     from vitcli.runner.machine.processor import computes_bf16, this_processor
@@ -148,59 +152,58 @@ def _products(report: Report) -> None:
 
     products, quota = measure_products(), cpu_quota()
     usable, cores = usable_cores(quota), os.cpu_count() or 1
-    report.facts["products"] = {"threads": products.threads, "usable cores": usable} | {
-        f"{precision} {rows}x{inner} by {inner}x{columns}_flops": rate
+    checks.facts |= {"product_threads": products.threads, "usable_cores": usable} | {
+        f"{precision}_{rows}x{inner}_by_{inner}x{columns}_flops_per_second": rate
         for (precision, (rows, inner, columns)), rate in products.rates.items()
     }
     for name in THREAD_VARIABLES:
         value = os.environ.get(name, "")
         if value.isdecimal() and 0 < int(value) < usable:
-            report.notes.append(
+            checks.notes.append(
                 f"{name}={value} lets torch use {value} of {quantity(usable, 'core')};"
                 f" type: unset {name}"
             )
     if quota is not None and quota < cores:
-        report.notes.append(
+        checks.notes.append(
             f"a CPU quota allows this container {quota:.3g} of {quantity(cores, 'core')}; raise it"
             f" (docker run --cpus {cores}), or type: export OMP_NUM_THREADS={usable}"
         )
     if products.bf16_slowdown > 1 and not computes_bf16(this_processor()):
         slowdown = describe_slowdown(products.bf16_slowdown)
-        report.notes.append(f"{slowdown}; train with --precision auto or fp32")
+        checks.notes.append(f"{slowdown}; train with --precision auto or fp32")
 
 
-def _memory(report: Report) -> None:
+def _memory(checks: Checks) -> None:
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         total = None
-    facts: dict[str, Any] = {"total_bytes": total}
-    if "devices" in report.facts:
+    checks.facts["memory_bytes"] = total
+    if "threads" in checks.facts:
         from vitcli.runner.data.arrays import available_memory
 
-        facts["available_bytes"] = available_memory()
-    report.facts["memory"] = facts
+        checks.facts["available_memory_bytes"] = available_memory()
 
 
-def _folders(report: Report) -> None:
+def _folders(checks: Checks) -> None:
     from vitcli.runner.data.find import CACHE_VARIABLE, cache_root
 
     places = {"runs": RUNS.resolve(), "cache": cache_root()}
     for name, folder in places.items():
         existing = nearest_existing(folder)
         writable, free = can_write(existing), shutil.disk_usage(existing).free
-        report.facts[name] = {
-            "path": hide_owner(folder),
-            "writable": writable,
-            "free_bytes": free,
+        checks.facts |= {
+            f"{name}_folder": hide_owner(folder),
+            f"{name}_writable": writable,
+            f"{name}_free_bytes": free,
         }
         where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
         if not writable:
             message = f"the {name} folder {hide_owner(folder)} cannot be written; {where}"
-            (report.problems if name == "runs" else report.notes).append(message)
+            (checks.problems if name == "runs" else checks.notes).append(message)
         elif free < ENOUGH_BYTES:
-            message = f"only {gibibytes(free)} are free for {hide_owner(folder)}; free some space"
-            (report.problems if name == "runs" else report.notes).append(message)
+            message = f"only {size_text(free)} are free for {hide_owner(folder)}; free some space"
+            (checks.problems if name == "runs" else checks.notes).append(message)
 
 
 def nearest_existing(folder: Path) -> Path:
@@ -218,20 +221,20 @@ def can_write(folder: Path) -> bool:
     return True
 
 
-def _compiler(report: Report) -> None:
+def _compiler(checks: Checks) -> None:
     names = (os.environ.get("CXX", ""), *COMPILERS)
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
-    report.facts["compiler"] = {"c++": hide_owner(found) if found else None}
-    report.facts["compiler"]["kernels"] = _kernels(report)
+    checks.facts["compiler"] = hide_owner(found) if found else None
+    checks.facts["kernels"] = _kernels(checks)
     if found is None:
-        report.notes.append(
+        checks.notes.append(
             "no C++ compiler, so torch.compile has no effect on the CPU; type: sudo apt install g++"
         )
 
 
-def _kernels(report: Report) -> str:
+def _kernels(checks: Checks) -> str:
     """Return the precisions in which ``train.kernels=auto`` selects native kernels on this CPU."""
-    if report.problems:
+    if checks.problems:
         return "unknown"
     from vitcli.runner.machine.device import DTYPES
     from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, native_backend_of
@@ -244,36 +247,31 @@ def _kernels(report: Report) -> str:
     try:
         find_compiler()
     except NoKernelsError as error:
-        report.notes.append(
+        checks.notes.append(
             f"{error}, so training on this CPU is slower; type: sudo apt install gcc"
         )
         return "torch"
     return f"native in {' and '.join(names)}"
 
 
-def _data(report: Report) -> None:
+def _data(checks: Checks) -> None:
     from vitcli.runner.data.find import DATA_VARIABLE, is_offline
     from vitcli.runner.data.load import data_status
 
     chosen = os.environ.get(DATA_VARIABLE)
-    facts: dict[str, Any] = {"offline": is_offline(False)}
-    facts[DATA_VARIABLE] = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
+    checks.facts["offline"] = is_offline(False)
+    place = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
+    checks.facts[DATA_VARIABLE] = place
     on_disk = False
     for name in DATA_SETS:
         try:
             status = data_status(name)
         except OSError as error:  # no permission to list a folder
-            facts[name] = f"unknown: {error.strerror}"
+            checks.facts[name] = f"unknown: {error.strerror}"
             continue
-        facts[name] = hide_owner(status.place) if status.place else status.kind
+        checks.facts[name] = hide_owner(status.place) if status.place else status.kind
         on_disk = on_disk or status.place is not None
-    report.facts["data"] = facts
     if not on_disk:
-        report.notes.append(
+        checks.notes.append(
             "only the generated data sets are on this machine; type: vitcli data get cifar10"
         )
-
-
-def gibibytes(count: int) -> str:
-    """Return a number of bytes in GiB as text."""
-    return f"{count / 2**30:.1f} GiB"

@@ -10,10 +10,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from vitcli.runner import pages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_output_folder, policy_hash
 from vitcli.runner.overview.collect import collect
+from vitcli.runner.report import pages
 from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs
 from vitcli.runner.text import printable
 from vitcli.version import __version__

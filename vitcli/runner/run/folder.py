@@ -197,29 +197,6 @@ class RunDir:
         status = {"state": state, "step": step, "reason": reason}
         commit_json(self.path / STATUS, status | ({"reached": reached} if reached else {}))
 
-    # temporary: until every caller reads the record
-    def status(self) -> dict[str, Any]:
-        from vitcli.runner.run.record import read_record
-
-        record = read_record(self)
-        return {"state": record.status, "step": record.step, "reason": record.reason}
-
-    def reached(self) -> dict[str, Any]:
-        from vitcli.runner.run.record import read_record
-
-        return read_record(self).reached
-
-    def read(self, name: str) -> dict[str, Any]:
-        from vitcli.runner.files import readable_json
-        from vitcli.runner.run.record import read_record
-
-        return read_record(self).result if name == RESULT else readable_json(self.path / name)
-
-    def metrics(self) -> list[dict[str, Any]]:
-        from vitcli.runner.run.record import read_record
-
-        return read_record(self).metrics
-
     def set_meta(self, meta: Mapping[str, Any]) -> None:
         commit_json(self.path / META, meta)
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.report.tables import Table, make_table
 from vitcli.runner.study.definition import Cell, cells
 from vitcli.runner.study.judgement import find_differences
 from vitcli.runner.study.looks import Look, looks_at
@@ -24,7 +25,6 @@ from vitcli.runner.study.notes import plan_note
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import ALPHA, MeanError, holm, rounded
 from vitcli.runner.study.statistics import interval_of_looks, scores
-from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import interval, p_text, quantity, signed
 
 Matrix = NDArray[np.float64]

@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
-from vitcli.runner import pages
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.engines.drivers import PLAN
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.files import MAX_JSON, commit, make_output_folder, read_bounded
+from vitcli.runner.report import pages
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.result import FIGURE_FORMATS, Candidate, StudyResult
 from vitcli.runner.study.table import read_document, render

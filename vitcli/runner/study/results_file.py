@@ -14,6 +14,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.metrics import PREFIX, metric_of_column
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import read_bounded, sha256
+from vitcli.runner.report.tables import csv_text, delimiter_of, read_csv, to_csv
 from vitcli.runner.run.predictions import (
     BROKEN_ARCHIVE,
     MAX_BYTES,
@@ -27,7 +28,6 @@ from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
 from vitcli.runner.study.statistics import num_tests
-from vitcli.runner.tables import csv_text, delimiter_of, read_csv, to_csv
 from vitcli.runner.text import composed, natural_key, printable, shorten
 
 REQUIRED = ("variant", "seed", "score")

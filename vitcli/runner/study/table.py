@@ -10,6 +10,15 @@ from typing import Any
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.yaml_text import format_value
+from vitcli.runner.report.tables import (
+    DASH,
+    Column,
+    Table,
+    make_table,
+    to_csv,
+    to_markdown,
+    to_text,
+)
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.factorial import build_effects
 from vitcli.runner.study.judgement import is_withheld
@@ -18,7 +27,6 @@ from vitcli.runner.study.notes import has_effects, notes, search_notes
 from vitcli.runner.study.result import PRUNED, StudyResult, VariantResult
 from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests
-from vitcli.runner.tables import DASH, Column, Table, make_table, to_csv, to_markdown, to_text
 from vitcli.runner.text import (
     interval,
     p_text,
@@ -80,7 +88,7 @@ def render(
         return "\n\n".join(to_text(table, width) for table in tables)
     if form == "md":
         return "\n\n".join(map(to_markdown, tables))
-    from vitcli.runner.pages import to_html, to_latex  # the templates take a moment
+    from vitcli.runner.report.pages import to_html, to_latex  # the templates take a moment
 
     return "\n\n".join(map(to_html if form == "html" else to_latex, tables))
 

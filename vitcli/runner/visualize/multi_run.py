@@ -10,11 +10,11 @@ from typing import Any
 
 from PIL import Image
 
-from vitcli.runner import pages
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import STYLE
 from vitcli.runner.files import commit, require_replaceable
+from vitcli.runner.report import pages
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.render import VisualizedRun, visualize

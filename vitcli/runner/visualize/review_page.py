@@ -13,7 +13,6 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
-from vitcli.runner import pages
 from vitcli.runner.attn_map.overlay import OPACITY, map_scale
 from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.corrections import read_corrections
@@ -26,6 +25,7 @@ from vitcli.runner.evaluate.scores import why_uncalibrated
 from vitcli.runner.experiment import own_code
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import commit, policy_hash
+from vitcli.runner.report import pages
 from vitcli.runner.text import portable
 from vitcli.runner.visualize.explorer.page import picture_uri
 

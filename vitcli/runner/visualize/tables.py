@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vitcli.runner.tables import PLUS_MINUS, Table, make_table
+from vitcli.runner.report.tables import PLUS_MINUS, Table, make_table
 from vitcli.runner.text import percent, quantity
 from vitcli.runner.visualize.claims import LIMITS, describe_untrained, full_verdict
 from vitcli.runner.visualize.statistics import plus_minus

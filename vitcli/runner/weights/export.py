@@ -23,10 +23,10 @@ from vitcli.core.spec import DATA_SETS, FAMILIES, ExperimentSpec
 from vitcli.runner.errors import CheckError, ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
+from vitcli.runner.report.tables import escape_markdown, markdown_grid
 from vitcli.runner.run.checkpoint import apart
 from vitcli.runner.run.folder import RESULT, RunDir
 from vitcli.runner.run.record import RunRecord, headline_key, read_record
-from vitcli.runner.tables import escape_markdown, markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.tensors import (
     POSITIONS,

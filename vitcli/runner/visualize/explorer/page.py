@@ -19,9 +19,9 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
-from vitcli.runner import pages
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import policy_hash
+from vitcli.runner.report import pages
 from vitcli.runner.visualize.explorer.scene import Scene
 
 MAX_SHOWN = 640

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from vitcli.runner.tables import Table, html_text, latex_text, to_ascii
+from vitcli.runner.report.tables import Table, html_text, latex_text, to_ascii
 from vitcli.runner.text import quantity, rough_duration, signed
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,24 @@ class Table:
 
 
 def make_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numeric: Iterable[int] = (),
+    caption: str = "",
+    name: str = "",
 ) -> Table:
-    """Return a table without a caption; the columns in ``numeric`` hold numbers."""
+    """Return a table; the columns in ``numeric`` hold numbers."""
     right = {*numeric}
     columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
-    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)))
+    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)), caption=caption, name=name)
+
+
+def plain(table: Table, width: int | None) -> str:
+    """Return a table as aligned columns that fit the width, below its caption."""
+    columns = tuple(replace(column, header=printable(column.header)) for column in table.columns)
+    rows = tuple(tuple(printable(ascii_signs(cell)) for cell in row) for row in table.rows)
+    lines = lay_out(replace(table, columns=columns, rows=rows), width)
+    return "\n".join([table.caption, *lines] if table.caption else lines)
 
 
 def _one_line(text: str) -> str:

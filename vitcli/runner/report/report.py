@@ -1,0 +1,235 @@
+"""What a command emits: a report of facts and tables, and its forms for people and programs.
+
+Every form is made from the same values, so that none can say another number.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.runner.report.tables import Table, make_table, plain, to_csv, to_markdown
+from vitcli.runner.text import short_duration, size_text
+
+SHARE = Metric(name="share", label="share", scale=100, unit="%", digits=1)
+TERA = Metric(name="flops", label="FLOP/s", scale=1e-12, unit="TFLOP/s", digits=3)
+STREAM = Metric(name="stream", label="bytes/s", scale=1e-6, unit="MB/s", digits=0)
+UNITS: dict[str, Callable[[float], str]] = {
+    "flops_per_second": TERA.text,
+    "bytes_per_second": STREAM.text,
+    "_per_second": "{:,.0f}".format,
+    "seconds": short_duration,
+    "bytes": size_text,
+    "share": SHARE.text,
+    "probability": SHARE.text,
+}
+"""How the end of a name says the unit of a number that is no row of METRICS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A named value of a report."""
+
+    name: str
+    """Key in JSON and CSV."""
+    value: Any
+    metric: Metric | None = None
+    label: str = ""
+    """Name in text; by default that of the metric, or the name with blanks."""
+    text: str | None = None
+    """The value for people, where its type and metric do not say it; "" leaves the fact out."""
+    about: str = ""
+    """Words behind the value, such as ``of 2,000 test images``."""
+
+    @property
+    def title(self) -> str:
+        metric = metric_of(self.name)
+        return self.label or (metric.label if metric else words_of(self.name))
+
+    @property
+    def shown(self) -> str:
+        value = value_text(self.name, self.value, self.metric) if self.text is None else self.text
+        return f"{value} {self.about}" if self.about else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A column of a table."""
+
+    name: str
+    """Key in JSON and CSV."""
+    header: str = ""
+    """Header in text; by default the name with blanks."""
+    metric: Metric | None = None
+    text: Callable[[Any], str] | None = None
+    """How people read a value, where its type and metric do not say it."""
+    none: str = "-"
+    """How people read a missing value."""
+    spread: Sequence[str] | None = None
+    """The headers of the columns in which people read the items of a list."""
+    is_shown: bool = True
+    """Whether people read the column."""
+
+    def cells(self, value: Any) -> list[str]:
+        if self.spread is None:
+            return [self._cell(value)]
+        return [self._cell(item) for item in value]
+
+    def _cell(self, value: Any) -> str:
+        if value is None:
+            return self.none
+        return self.text(value) if self.text else value_text(self.name, value, self.metric)
+
+
+def fields_of(*names: str) -> list[Field]:
+    return [Field(name=name) for name in names]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """A named table of a report; a row is a mapping from the names of the fields to values."""
+
+    name: str
+    fields: Sequence[Field]
+    rows: Sequence[Mapping[str, Any]]
+    caption: str = ""
+    is_shown: bool = True
+    """Whether people read the table."""
+    most: int | None = None
+    """Largest number of rows that people read."""
+
+    def table(self) -> Table:
+        """Return the table as people read it."""
+        fields = [field for field in self.fields if field.is_shown]
+        header, numeric = list[str](), list[int]()
+        for column in fields:
+            heads = column.spread or [column.header or words_of(column.name)]
+            if column.spread or self._is_numeric(column.name):
+                numeric += range(len(header), len(header) + len(heads))
+            header += heads
+        shown = self.rows[: self.most]
+        rows = [[c for field in fields for c in field.cells(row[field.name])] for row in shown]
+        if len(shown) < len(self.rows):
+            more = f"... and {len(self.rows) - len(shown):,} more"
+            rows.append([more, *[""] * (len(header) - 1)])
+        return make_table(header, rows, numeric, caption=self.caption, name=self.name)
+
+    def _is_numeric(self, name: str) -> bool:
+        values = [row[name] for row in self.rows if row[name] is not None]
+        return bool(values) and all(is_number(value) for value in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The outcome of a command."""
+
+    title: str = ""
+    facts: Sequence[Fact] = ()
+    tables: Sequence[DataTable] = ()
+    """The first is the one of CSV."""
+    notes: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    """What was written."""
+    next: Sequence[str] = ()
+    """Commands to type next."""
+
+
+def words_of(name: str) -> str:
+    """Return a name in words, without the unit that its value has in text."""
+    ending = re.compile(r"_(flops_per_second|bytes_per_second|bytes|seconds)$")
+    return name if name.isupper() else ending.sub("", name).replace("_", " ")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def value_text(name: str, value: Any, metric: Metric | None = None) -> str:
+    """Return a value for people, with the unit that its metric or its name has."""
+    if value is None or value in ([], ()):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {value_text(key, item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(value_text(name, item, metric) for item in value)
+    if not is_number(value):
+        return str(value)
+    if metric := metric or metric_of(name):
+        return metric.text(value)
+    for ending, text in UNITS.items():
+        if name.endswith(ending):
+            return text(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return the JSON document of a report; docs/reference/report.md has its schema."""
+    values: dict[str, Any] = {}
+    parts = [
+        *((fact.name, fact.value) for fact in report.facts),
+        *((table.name, [dict(row) for row in table.rows]) for table in report.tables),
+        *(("notes", [*report.notes]), ("files", [*map(str, report.files)])),
+        ("next", [*report.next]),
+    ]
+    for name, value in parts:
+        assert name not in values, f"a report names {name!r} twice"
+        values[name] = value
+    return values
+
+
+def csv_rows(report: Report) -> Iterator[Sequence[Any]]:
+    """Yield a header and the values of the first table, or else those of the facts."""
+    if not report.tables:
+        yield "name", "value"
+        yield from ((fact.name, _raw(fact.value)) for fact in report.facts)
+        return
+    table = report.tables[0]
+    yield [field.name for field in table.fields]
+    yield from ([_raw(row[field.name]) for field in table.fields] for row in table.rows)
+
+
+def _raw(value: Any) -> Any:
+    is_json = isinstance(value, bool | Mapping | list | tuple)
+    return json.dumps(value, default=str) if is_json else value
+
+
+def shown_tables(report: Report) -> list[Table]:
+    """Return what people read: the facts, the first of which is the header, and the tables."""
+    facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
+    tables = [table.table() for table in report.tables if table.is_shown and table.rows]
+    return [*([make_table(facts[0], facts[1:])] if facts else []), *tables]
+
+
+def to_text(report: Report, width: int | None) -> str:
+    """Return the title, the facts, the tables and the notes; tables fit the width."""
+    facts = [(fact.title, fact.shown) for fact in report.facts if fact.shown]
+    label = max((len(title) for title, _ in facts), default=0)
+    parts = [
+        report.title,
+        "\n".join(f"{title:<{label}}  {value}" for title, value in facts),
+        *(plain(table, width) for table in shown_tables(replace(report, facts=()))),
+        "\n".join(report.notes),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def render(report: Report, form: str, width: int | None = None) -> str:
+    """Return a report in a form of ``--format``; ``width`` is that of the terminal."""
+    if form == "json":
+        return json.dumps(document(report), indent=2, allow_nan=False, default=str)
+    if form == "csv":
+        return to_csv(csv_rows(report)).rstrip("\n")
+    if form == "text":
+        return to_text(report, width)
+    from vitcli.runner.report.pages import to_html, to_latex  # the templates take a moment
+
+    to_form = {"md": to_markdown, "latex": to_latex, "html": to_html}[form]
+    tables = shown_tables(report)
+    tables[0] = replace(tables[0], caption=tables[0].caption or report.title)
+    tables[-1] = replace(tables[-1], notes=tuple(report.notes))
+    return "\n\n".join(map(to_form, tables))
