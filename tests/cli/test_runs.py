@@ -174,7 +174,7 @@ def test_the_page_lies_in_the_folder_and_can_be_written_again():
     for _ in range(2):
         code, out, err = vitcli("runs", "page")
         assert (code, out) == (0, "page    runs/index.html\nholds   2 runs and 1 study\n")
-        assert err.startswith("damaged: quickstart/train/seed0: config.yaml ")
+        assert err.startswith("damaged: quickstart/train/seed0: config.yaml: ")
     found = document("runs", "page", "runs/parts", "-o", "parts.html")
     assert found == {"page": "parts.html", "runs": 1, "studies": 1, "damaged": []}
 
@@ -200,7 +200,7 @@ def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
     for seed in range(healthy):
         make_run(seed)
     (make_run(7).path / "metrics.jsonl").write_text("{\n")
-    assert "seed7/metrics.jsonl:1: not a record" in said(code, *EXPORT)
+    assert "seed7: metrics.jsonl: line 1" in said(code, *EXPORT)
     assert Path("table/runs.csv").exists() == bool(healthy)
 
 

@@ -10,7 +10,7 @@ from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
 from vitcli.runner.engines.drivers import join_drivers
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import RunDir
 
@@ -46,7 +46,7 @@ def test_a_search_between_two_trials_has_not_ended():
 def test_reasons_are_told_and_a_hostile_name_steers_no_terminal():
     make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
     RunDir(STUDY / "no-ffn/seed0").set_status("diverged", 300, "loss is \x1b[31mnot finite")
-    plan = RunDir(STUDY).read("plan.json")
+    plan = readable_json(STUDY / "plan.json")
     commit_json(STUDY / "plan.json", plan | {"study": f"\x1b]0;{HOSTILE}\x07"})
     out = watch("parts")[1]
     assert "loss is \\x1b[31mnot finite\n" in out

@@ -20,9 +20,9 @@ from vitcli.runner import trackers
 from vitcli.runner.engines.worker import read_request
 from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import is_number, read_record
 from vitcli.runner.study.plan import Options
-from vitcli.runner.trackers import find_runs, sound_record, write_csv
+from vitcli.runner.trackers import final_numbers, find_runs, sound_record, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -63,11 +63,11 @@ def test_a_tracker_gets_every_number_live_and_by_export(tiny, install, monkeypat
     library = install(name)
     run = sound_record(train(tiny, track=(name,)))
     wanted = {
-        int(point["step"]): {key: point[key] for key in point if key != "step"}
-        for point in run.curve
+        record["step"]: {name: n for name, n in record.items() if name != "step" and is_number(n)}
+        for record in run.metrics
     }
     assert [*wanted] == [5, 10, 15, 20]
-    wanted[20] |= {f"result/{key}": value for key, value in run.numbers.items()}
+    wanted[20] |= {f"result/{key}": value for key, value in final_numbers(run).items()}
     assert "result/test_accuracy" in wanted[20]
     assert logged(library) == wanted
     end = library.end_run if name == "mlflow" else library.init.return_value.finish
@@ -169,11 +169,11 @@ def test_csv_has_every_number_of_every_run_and_epoch():
     assert [float(row["test_accuracy"]) for row in table] == [0.5, 0.75, 0.1 + 0.2]
     found = {(row["run"], int(row["step"]), row["metric"]): float(row["value"]) for row in curves}
     assert found == {
-        (run.name, point["step"], name): value
+        (run.name, record["step"], name): value
         for run in runs
-        for point in run.curve
-        for name, value in point.items()
-        if name not in ("step", "epoch")
+        for record in run.metrics
+        for name, value in record.items()
+        if name not in ("step", "epoch") and is_number(value)
     }
 
 

@@ -50,8 +50,7 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
     here = epoch_batches(data.train, spec, **options)
     make = {"prepare": compiled_batch()} if compiled else {}
     there = epoch_batches(data.train.to("cuda"), spec, **options, **make)
-    lines = [read_record(outcome.run).metrics for outcome in (calm, resumed)]
-    for one, other in zip(*lines, strict=True):
+    for one, other in zip(here, there, strict=True):
         assert_close(other["images"].cpu(), one["images"])
         assert_close(other["targets"].cpu(), one["targets"])
 
@@ -91,9 +90,8 @@ def test_a_stopped_run_goes_on_where_it_was(tiny):
     with stops_after(7):
         train(tiny, "stopped", changes, device="cuda")
     resumed = train(tiny, "stopped", changes, device="cuda", resume=True)
-    for one, other in zip(
-        read_record(calm.run).metrics, read_record(resumed.run).metrics, strict=True
-    ):
+    lines = [read_record(outcome.run).metrics for outcome in (calm, resumed)]
+    for one, other in zip(*lines, strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview import progress
 from vitcli.runner.overview.collect import MAX_POINTS, collect
 from vitcli.runner.overview.progress import Watcher
@@ -125,7 +125,11 @@ def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
     run = make_run(0, folder=RUNS / "x")
     for name in FILES:
         if name.endswith(".json"):
-            known = run.read(name) | {"typed": [], "sessions": [], "batch_size_shrunk_from": 1}
+            known = readable_json(run.path / name) | {
+                "typed": [],
+                "sessions": [],
+                "batch_size_shrunk_from": 1,
+            }
             kept = {"state", "step"} if name == "status.json" else set()
             commit_json(run.path / name, {k: v if k in kept else value for k, v in known.items()})
     run.set_metrics([{"step": 1, "epoch": 1, "test_accuracy": value, "lr": 0.1}])

@@ -145,7 +145,8 @@ def default_run() -> RunDir:
     """
     for run in reversed(list_runs()):
         record = read_record(run)
-        is_real = not record.variant and record.data not in GENERATED and not record.new_head
-        if is_real and record.state == "finished" and record.task.classifies:
+        is_real = not record.variant and record.meta.get("data") not in GENERATED
+        is_trained = record.state == "finished" and not record.new_head
+        if is_real and is_trained and record.task.classifies:
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)

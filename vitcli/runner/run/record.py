@@ -663,9 +663,11 @@ def _read_config(
         spec = run.spec()
         now = run.config_sha256()
     except (ConfigError, OSError) as error:
-        whole = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        reason = whole.replace(f"{run.path}/", "")
-        problems.append(f"{CONFIG}: {UNREADABLE}: {reason}")
+        if isinstance(error, OSError):
+            problems.append(f"{CONFIG}: {UNREADABLE}: {error.strerror}")
+            return None
+        reason = str(error).splitlines()[0].removeprefix(str(run.path / CONFIG)).lstrip(": ")
+        problems.append(f"{CONFIG}: {'line ' if reason[:1].isdecimal() else ''}{reason}")
         return None
     if meta.get("config_sha256") in (None, now) or meta.get(REPLACED) == now:
         return spec  # old runs do not record the hash
