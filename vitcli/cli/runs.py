@@ -1,27 +1,18 @@
 """`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import (
-    confirmed,
-    emit,
-    emit_exactly,
-    emit_json,
-    line_width,
-    say,
-    section,
-    table,
-    text_of,
-)
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Json, Run, Yes, group
-from vitcli.runner.report.tables import make_table, narrowest
+from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group
+from vitcli.core.spec.metrics import METRICS, metric_of
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, fields_of, value_text
 from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
@@ -30,8 +21,6 @@ if TYPE_CHECKING:
 
 LAST_EPOCHS = 5
 MAX_SETTINGS = 6
-FLOPS = 5
-"""The column of the operations of a run."""
 
 commands = group(
     help="List, watch, compare, export and remove runs; make a page.",
@@ -103,7 +92,7 @@ def ls(
     sort: Order = None,
     reverse: Reverse = False,
     top: Top = None,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """List the runs under runs/ and the settings that differ.
 
@@ -129,12 +118,11 @@ def ls(
         newest = runs[:1]
     if reverse:
         runs = runs[::-1]
-    if json:
-        emit_json([run.document() for run in runs])
-    elif runs:
-        emit(run_table(runs))
-        say(f"next: vitcli runs show {shlex.quote(newest[0].name)}")
-    elif every:
+    following = [f"vitcli runs show {shlex.quote(newest[0].name)}"] if newest else []
+    emit_report(Report(tables=[run_table(runs)], next=following), form)
+    if runs:
+        return
+    if every:
         say(f"none of the {len(every):,} runs fits; list all of them: vitcli runs ls")
     elif studies := find_studies(RUNS):
         folders = shlex.join(str(folder.relative_to(RUNS)) for folder in studies)
@@ -143,71 +131,74 @@ def ls(
         say(f"no runs in {RUNS.absolute()}; start with: vitcli train")
 
 
-def run_table(runs: Sequence["RunRecord"]) -> str:
-    """Return the table of runs. If any run does not classify, every result has a label.
-
-    The operations of a run are shown where the line has room for them.
-    """
-    from vitcli.core.spec.task import DEFAULT_TASK
+def run_table(runs: Sequence["RunRecord"]) -> DataTable:
+    """Return the table of runs. If any run does not classify, every result has a label."""
     from vitcli.runner.run.listing import short_data_name
 
-    one_task = all(run.task_name == DEFAULT_TASK for run in runs)
-    header = ["run", "data", "state", "accuracy" if one_task else "result"]
-    header += ["parameters", "TFLOP", "time", "settings"]
-    rows = [
-        [
-            run.name,
-            short_data_name(run.data or "-"),
-            state(run),
-            result(run, not one_task),
-            "-" if run.parameters is None else f"{run.parameters:,}",
-            tera(run.flops) or "-",
-            "-" if run.train_seconds is None else duration(run.train_seconds),
-            settings(run),
-        ]
-        for run in runs
+    labels = {run.headline.label for run in runs}
+    result = Field(
+        name="test_score",
+        header="result" if len(labels) > 1 else next(iter(labels), ""),
+        of_row=partial(result_text, with_label=len(labels) > 1),
+    )
+    fields = [
+        Field(name="name", header="run"),
+        Field(name="data", text=short_data_name),
+        Field(name="state", of_row=state_text),
+        result,
+        Field(name="parameters"),
+        Field(name="flops", header="TFLOP", text=tera),
+        Field(name="train_seconds", header="time", text=duration),
+        Field(name="differs", header="settings", of_row=settings),
     ]
-    whole = make_table(header, rows, numeric=(3, 4, 5, 6))
-    head, *cells = [[*line[:FLOPS], *line[FLOPS + 1 :]] for line in (header, *rows)]
-    short, width = make_table(head, cells, numeric=(3, 4, 5)), line_width()
-    fits_only_short = width and narrowest(short) <= width < narrowest(whole)
-    return text_of(short if fits_only_short else whole)
+    shown = {field.name for field in fields}
+    rows = [run.document() for run in runs]
+    hidden = [name for name in (rows[0] if rows else {}) if name not in shown]
+    others = [Field(name=name, is_shown=False) for name in hidden]
+    return DataTable(name="runs", fields=[*fields, *others], rows=rows)
 
 
-def state(run: "RunRecord") -> str:
+def state_text(run: Mapping[str, Any]) -> str:
     """Return the state, with finished and planned epochs such as ``interrupted 3/6``."""
-    if run.state == "finished" or run.epochs_planned is None:
-        return run.state
-    return f"{run.state} {run.epochs}/{run.epochs_planned}"
+    if run["state"] == "finished" or run["epochs_planned"] is None:
+        return str(run["state"])
+    return f"{run['state']} {run['epochs']}/{run['epochs_planned']}"
 
 
-def result(run: "RunRecord", with_label: bool) -> str:
+def result_text(run: Mapping[str, Any], with_label: bool) -> str:
     """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
-    if run.score is None:
+    metric, score = METRICS[run["metric"]], run["test_score"]
+    mark = ""
+    if score is None:
+        score, mark = run["val_score"], " val"
+    if score is None:
         return "-"
-    text = run.headline.text(run.score) + (" val" if run.is_validation else "")
-    return f"{run.headline.label} {text}" if with_label else text
+    text = metric.text(score) + mark
+    return f"{metric.label} {text}" if with_label else text
 
 
-def settings(run: "RunRecord") -> str:
+def settings(run: Mapping[str, Any]) -> str:
     """Return what differs from the experiment, and what no name shows.
 
     That is the experiment, the weights that the run started from, and the seed.
     """
     from vitcli.runner.run.compare import short_setting
 
-    words = [short_setting(field, value) for field, value in run.shown_settings.items()]
+    differs = {name: value for name, value in run["differs"].items() if name != "train.init"}
+    start = {"from": run["started_from"]} if run["started_from"] else {}
+    words = [short_setting(field, value) for field, value in (start | differs).items()]
     if len(words) > MAX_SETTINGS:
         words[MAX_SETTINGS:] = [f"and {len(words) - MAX_SETTINGS} more"]
-    if run.seed and f"seed{run.seed}" not in run.name.split("/"):
-        words.append(f"seed={run.seed}")
-    if run.experiment and run.experiment not in run.name.split("/"):
-        words.insert(0, f"{run.experiment}:" if words else run.experiment)
+    parts = run["name"].split("/")
+    if run["seed"] and f"seed{run['seed']}" not in parts:
+        words.append(f"seed={run['seed']}")
+    if run["experiment"] and run["experiment"] not in parts:
+        words.insert(0, f"{run['experiment']}:" if words else run["experiment"])
     return " ".join(words)
 
 
 @commands.command()
-def show(run: Run, json: Json = False) -> None:
+def show(run: Run, form: Format = "text") -> None:
     """Show the state, configuration, last epochs and result of a run.
 
     \b
@@ -219,59 +210,60 @@ def show(run: Run, json: Json = False) -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
-    state, reason = record.state, record.reason
-    config = changed_fields(record.spec)
-    meta = {name: value for name, value in record.meta.items() if name != "config"}
-    parts = {"config": config, "result": record.result, "meta": meta}
-    if json:
-        status = {"state": state, "step": record.step, "reason": reason}
-        head = {"name": record.name, "path": str(record.path), "status": status}
-        emit_json({**head, **parts, "metrics": record.metrics})
-        return
-    emit(f"run     {record.name}\nfolder  {record.path}")
-    emit(f"state   {state} at step {record.step}" + (f" ({reason})" if reason else ""))
-    titles = {"config": "config (only fields that differ from the defaults)"}
+    result = "result"
     if record.reached:
-        parts |= {"result": record.reached}
-        titles["result"] = f"result so far ({reason})"
-    for name, values in parts.items():
-        known = {key: format_value(key, v) for key, v in values.items() if v is not None}
-        emit(f"\n{section(titles.get(name, name), known)}")
-    emit(epochs(record.metrics))
-    say(f"next: {next_command(record.folder, state)}")
+        result = f"result so far ({record.reason})"
+    parts = {
+        "config": (
+            "config (only fields that differ from the defaults)",
+            changed_fields(record.spec),
+        ),
+        "result": (result, record.result or record.reached),
+        "meta": ("meta", {k: v for k, v in record.meta.items() if k != "config"}),
+    }
+    report = Report(
+        facts=[
+            Fact(name="run", value=record.name),
+            Fact(name="folder", value=str(record.path)),
+            Fact(name="state", value=record.state, about=f"at step {record.step}"),
+            Fact(name="step", value=record.step, text=""),
+            Fact(name="reason", value=record.reason, text=None if record.reason else ""),
+        ],
+        tables=[
+            *(mapping_table(name, title, values) for name, (title, values) in parts.items()),
+            epochs(record.metrics),
+        ],
+        notes=[] if record.metrics else ["no epoch is finished yet"],
+        next=[next_command(record.folder, record.state)],
+    )
+    emit_report(report, form)
 
 
-def epochs(records: list[dict[str, Any]]) -> str:
-    """Return the last epochs as a table."""
-    last = records[-LAST_EPOCHS:]
-    if not last:
-        return "\nno epoch is finished yet"
-    names = [name for name in last[-1] if name != "step"]
-    rows = [[format_value(name, record.get(name)) for name in names] for record in last]
-    header = [name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names]
-    return f"\nlast epochs\n{table(header, rows, numeric=range(len(names)))}"
+def mapping_table(name: str, title: str, values: Mapping[str, Any]) -> DataTable:
+    fields = [Field(name="name", header=title), Field(name="value", header="", of_row=value_of_row)]
+    rows = [{"name": key, "value": value} for key, value in values.items() if value is not None]
+    return DataTable(name=name, fields=fields, rows=rows, is_mapping=True)
 
 
-def format_value(name: str, value: Any) -> str:
-    """Return a value as text."""
-    from vitcli.core.spec.metrics import metric_of
-
-    if value is None:
-        return "-"
+def value_of_row(row: Mapping[str, Any]) -> str:
+    name, value = row["name"], row["value"]
     if name == "code" and isinstance(value, dict):  # hashes of files, versions of packages
         return ", ".join(f"{source} {str(digest)[:12]}" for source, digest in value.items()) or "-"
-    metric = metric_of(name)
-    if isinstance(value, float) and metric and metric.unit:
-        return metric.text(value)
-    if isinstance(value, float) and name.endswith("seconds"):
-        return duration(value)
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    if name == "parameters" and isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, tuple | list):
-        return ", ".join(format_value("", v) for v in value)
-    return str(value)
+    return value_text(name, value)
+
+
+def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
+    """Return the table of epochs, of which people read the last ones."""
+    names = dict.fromkeys(name for record in records for name in record)
+    short = {name: name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names}
+    fields = [
+        Field(name=name, header=short[name], is_shown=name != "step" and name in records[-1])
+        for name in names
+    ]
+    rows = [{name: record.get(name) for name in names} for record in records]
+    return DataTable(
+        name="metrics", caption="last epochs", fields=fields, rows=rows, last=LAST_EPOCHS
+    )
 
 
 def next_command(run: "RunDir", state: str) -> str:
@@ -304,7 +296,7 @@ def diff(
         str,
         typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run),
     ],
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Compare the configuration, environment and results of two runs.
 
@@ -317,38 +309,59 @@ def diff(
 
     left, right = load_run(one), load_run(other)
     comparison = compare_runs(left, right)
-    if json:
-        emit_json({"a": left.name, "b": right.name, **asdict(comparison)})
-        return
+    parts = {
+        "config": comparison.config,
+        "environment": comparison.facts,
+        "measured": comparison.measures,
+    }
     names = [left.name, right.name]
-    for title, pairs in (("config", comparison.config), ("environment", comparison.facts)):
-        rows = [
-            [name, format_value(name, a), format_value(name, b)] for name, (a, b) in pairs.items()
-        ]
-        emit(f"{table([title, *names], rows)}\n" if rows else f"{title}: the same\n")
-    rows = [
-        [name, format_value(name, a), format_value(name, b), format_difference(name, a, b)]
-        for name, (a, b) in comparison.measures.items()
+    same = [f"{name}: the same" for name, pairs in parts.items() if not pairs]
+    once = "these are single runs; a different random seed also changes the numbers"
+    report = Report(
+        facts=[
+            Fact(name=side, value=name, text="") for side, name in zip("ab", names, strict=True)
+        ],
+        tables=[pair_table(name, pairs, names) for name, pairs in parts.items()],
+        notes=[*same, f"note: {once}"],
+    )
+    emit_report(report, form)
+
+
+def pair_table(title: str, pairs: Mapping[str, Any], names: Sequence[str]) -> DataTable:
+    """Return the table of the values of two runs; measures have their difference."""
+    fields = [
+        Field(name="name", header=title),
+        Field(name="a", header=names[0], of_row=partial(side_text, side="a")),
+        Field(name="b", header=names[1], of_row=partial(side_text, side="b")),
     ]
-    emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
-    say("note: these are single runs; a different random seed also changes the numbers")
+    rows = [{"name": name, "a": a, "b": b} for name, (a, b) in pairs.items()]
+    if title == "measured":
+        fields.append(Field(name="difference", header="B - A", of_row=format_difference))
+        for row in rows:
+            is_known = row["a"] is not None and row["b"] is not None
+            row["difference"] = row["b"] - row["a"] if is_known else None
+    return DataTable(name=title, fields=fields, rows=rows)
 
 
-def format_difference(name: str, a: Any, b: Any) -> str:
-    """Return the difference of two numbers with its sign; that of shares in percentage points."""
-    from vitcli.core.spec.metrics import metric_of
+def side_text(row: Mapping[str, Any], side: str) -> str:
+    value = row[side]
+    return "-" if value is None else value_of_row({"name": row["name"], "value": value})
 
-    if a is None or b is None:
+
+def format_difference(row: Mapping[str, Any]) -> str:
+    """Return a difference with its sign; that of shares in percentage points."""
+    name, difference = row["name"], row["difference"]
+    if difference is None:
         return "-"
-    sign = "+" if b > a else "-" if b < a else ""
-    text, metric = format_value(name, abs(b - a)), metric_of(name)
+    sign = "+" if difference > 0 else "-" if difference < 0 else ""
+    text, metric = value_text(name, abs(difference)), metric_of(name)
     if metric and metric.unit == "%":
         text = text.replace("%", "points")
     return sign + text
 
 
 @commands.command()
-def verify(runs: Runs, json: Json = False) -> None:
+def verify(runs: Runs, form: Format = "text") -> None:
     """Check the files of runs; exit with code 4 if one is damaged.
 
     \b
@@ -359,18 +372,17 @@ def verify(runs: Runs, json: Json = False) -> None:
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
 
-    verdicts_of = {run: verify_run(run) for run in map(find_run, runs)}
-    if json:
-        emit_json(
-            {run.name: [asdict(verdict) for verdict in verdicts_of[run]] for run in verdicts_of}
-        )
-    else:
-        for run, verdicts in verdicts_of.items():
-            rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
-            emit(f"run {run.name}\n{table(['state', 'file', 'reason'], rows)}")
+    verdicts_of = {run.name: verify_run(run) for run in map(find_run, runs)}
+    rows = [
+        {"run": name, "file": verdict.name, "state": verdict.state, "reason": verdict.reason}
+        for name, verdicts in verdicts_of.items()
+        for verdict in verdicts
+    ]
+    table = DataTable(name="files", fields=fields_of("run", "state", "file", "reason"), rows=rows)
+    emit_report(Report(tables=[table]), form)
     states = {
-        run.name: {verdict.state for verdict in verdicts_of[run] if verdict.is_bad}
-        for run in verdicts_of
+        name: {verdict.state for verdict in verdicts if verdict.is_bad}
+        for name, verdicts in verdicts_of.items()
     }
     damaged = [name for name in states if states[name] - {"unreadable"}]
     unread = [name for name in states if states[name] == {"unreadable"}]
@@ -392,7 +404,7 @@ def rm(
         ),
     ],
     yes: Yes = False,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Remove runs and their checkpoints, or whole studies.
 
@@ -408,10 +420,8 @@ def rm(
         return
     for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
-    if json:
-        emit_json({"removed": [removal.name for removal in removals]})
-    else:
-        emit("\n".join(f"removed {removal.name}" for removal in removals))
+    names = [removal.name for removal in removals]
+    emit_report(Report(facts=[Fact(name="removed", value=names)]), form)
 
 
 @commands.command()

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import Json, Offline, exclude
+from vitcli.cli.console import emit_report, say
+from vitcli.cli.options import Format, Json, Offline, exclude
+from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
 
 
@@ -59,10 +60,8 @@ def export(
             say(f"error: {error}")
             failures.append(error)
     files = write_csv(exported, output or Path("runs-csv")) if form == "csv" and exported else []
-    if json:
-        emit_json({"files": files, "runs": [run.name for run in exported]})
-    elif files:
-        emit("\n".join(map(str, files)))
+    names = Fact(name="runs", value=[run.name for run in exported], text="")
+    emit_report(Report(facts=[names], files=files), "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(named), "runs could not be exported")
     say(f"exported {quantity(len(exported), 'run')}")
@@ -83,7 +82,7 @@ def page(
             show_default="FOLDER/index.html",
         ),
     ] = None,
-    json: Json = False,
+    form: Format = "text",
 ) -> None:
     """Write one HTML page of all runs and studies of a folder.
 
@@ -99,13 +98,15 @@ def page(
     path, data = write_page(folder or RUNS, output)
     runs, studies = data["runs"], len(data["studies"])
     damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
-    if json:
-        counts = {"runs": len(runs), "studies": studies, "damaged": [*damaged]}
-        emit_json({"page": str(path), **counts})
-        return
-    emit(f"page    {path}")
-    words = "1 study" if studies == 1 else f"{studies:,} studies"
-    emit(f"holds   {quantity(len(runs), 'run')} and {words}")
+    report = Report(
+        facts=[
+            Fact(name="page", value=str(path)),
+            Fact(name="runs", value=len(runs)),
+            Fact(name="studies", value=studies),
+            Fact(name="damaged", value=[*damaged], text=""),
+        ],
+        next=[f"open {path.resolve().as_uri()} in a browser"],
+    )
+    emit_report(report, form)
     for name, reason in damaged.items():
         say(f"damaged: {name}: {reason}")
-    say(f"next: open {path.resolve().as_uri()} in a browser")

@@ -4,13 +4,14 @@ import shlex
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, is_live, say
+from vitcli.cli.console import emit, emit_report, is_live, say
 from vitcli.cli.options import Json
+from vitcli.runner.report.report import DataTable, Fact, Report, fields_of
 from vitcli.runner.text import duration, printable, quantity
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def watch(
 
     watcher = Watcher(find_watched(study))
     if json:
-        emit_json(document(watcher.read()))
+        emit_report(report(watcher.read()), "json")
     elif once or not (is_live() and is_live(sys.stdout)):
         progress = watcher.read()
         trials = [trial for trial in progress.trials if trial.state != "missing"]
@@ -120,24 +121,26 @@ def suggest(progress: "Progress") -> None:
         say("nothing is running; next: vitcli runs ls")
 
 
-def document(progress: "Progress") -> dict[str, Any]:
-    """Return the progress as JSON values."""
-    return {
-        "name": progress.name,
-        "folder": str(progress.folder),
-        "is_running": progress.is_running,
-        "seconds_left": progress.seconds_left,
-        "trials": [
-            {
-                "name": trial.name,
-                "variant": trial.variant,
-                "state": trial.state,
-                "reason": trial.reason,
-                "epochs": trial.epochs,
-                "planned": trial.epochs_planned,
-                "headline": trial.headline.name,
-                "value": trial.curve[-1][1] if trial.curve else None,
-            }
-            for trial in progress.trials
+def report(progress: "Progress") -> Report:
+    rows = [
+        {
+            "name": trial.name,
+            "variant": trial.variant,
+            "state": trial.state,
+            "reason": trial.reason,
+            "epochs": trial.epochs,
+            "planned": trial.epochs_planned,
+            "headline": trial.headline.name,
+            "value": trial.curve[-1][1] if trial.curve else None,
+        }
+        for trial in progress.trials
+    ]
+    return Report(
+        facts=[
+            Fact(name="name", value=progress.name),
+            Fact(name="folder", value=str(progress.folder)),
+            Fact(name="is_running", value=progress.is_running),
+            Fact(name="seconds_left", value=progress.seconds_left),
         ],
-    }
+        tables=[DataTable(name="trials", fields=fields_of(*(rows[0] if rows else ())), rows=rows)],
+    )

@@ -66,6 +66,8 @@ class Field:
     metric: Metric | None = None
     text: Callable[[Any], str] | None = None
     """How people read a value, where its type and metric do not say it."""
+    of_row: Callable[[Mapping[str, Any]], str] | None = None
+    """How people read a row in this column, where the value alone does not say it."""
     none: str = "-"
     """How people read a missing value."""
     spread: Sequence[str] | None = None
@@ -73,10 +75,11 @@ class Field:
     is_shown: bool = True
     """Whether people read the column."""
 
-    def cells(self, value: Any) -> list[str]:
-        if self.spread is None:
-            return [self._cell(value)]
-        return [self._cell(item) for item in value]
+    def cells(self, row: Mapping[str, Any]) -> list[str]:
+        if self.of_row:
+            return [self.of_row(row)]
+        value = row[self.name]
+        return [self._cell(value)] if self.spread is None else [self._cell(item) for item in value]
 
     def _cell(self, value: Any) -> str:
         if value is None:
@@ -100,6 +103,10 @@ class DataTable:
     """Whether people read the table."""
     most: int | None = None
     """Largest number of rows that people read."""
+    last: int | None = None
+    """Number of rows at the end that people read; by default all."""
+    is_mapping: bool = False
+    """Whether JSON has an object of the values in the second column by those in the first."""
 
     def table(self) -> Table:
         """Return the table as people read it."""
@@ -110,12 +117,18 @@ class DataTable:
             if column.spread or self._is_numeric(column.name):
                 numeric += range(len(header), len(header) + len(heads))
             header += heads
-        shown = self.rows[: self.most]
-        rows = [[c for field in fields for c in field.cells(row[field.name])] for row in shown]
-        if len(shown) < len(self.rows):
+        shown = self.rows[-self.last :] if self.last else self.rows[: self.most]
+        rows = [[cell for field in fields for cell in field.cells(row)] for row in shown]
+        if len(shown) < len(self.rows) and not self.last:
             more = f"... and {len(self.rows) - len(shown):,} more"
             rows.append([more, *[""] * (len(header) - 1)])
         return make_table(header, rows, numeric, caption=self.caption, name=self.name)
+
+    def document(self) -> Any:
+        if not self.is_mapping:
+            return [dict(row) for row in self.rows]
+        key, value = (field.name for field in self.fields[:2])
+        return {row[key]: row[value] for row in self.rows}
 
     def _is_numeric(self, name: str) -> bool:
         values = [row[name] for row in self.rows if row[name] is not None]
@@ -172,7 +185,7 @@ def document(report: Report) -> dict[str, Any]:
     values: dict[str, Any] = {}
     parts = [
         *((fact.name, fact.value) for fact in report.facts),
-        *((table.name, [dict(row) for row in table.rows]) for table in report.tables),
+        *((table.name, table.document()) for table in report.tables),
         *(("notes", [*report.notes]), ("files", [*map(str, report.files)])),
         ("next", [*report.next]),
     ]

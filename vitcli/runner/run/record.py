@@ -357,11 +357,7 @@ class RunRecord:
         return load_model(self.folder, device, step)
 
     def document(self) -> dict[str, Any]:
-        """Return a row of a list of runs as JSON values.
-
-        ``test_accuracy`` and ``val_accuracy`` are None for a run whose task does not measure
-        accuracy; ``test_<name>`` and ``val_<name>`` follow them.
-        """
+        """Return a row of a list of runs as JSON values."""
         return {
             "name": self.name,
             "path": None if self.path is None else str(self.path),
@@ -374,10 +370,9 @@ class RunRecord:
             "started": self.session.started,
             "epochs": self.epochs,
             "epochs_planned": self.epochs_planned,
-            "test_accuracy": None,
-            f"test_{self.headline.name}": self.test_score,
-            "val_accuracy": None,
-            f"val_{self.headline.name}": self.val_score,
+            "metric": self.headline.name,
+            "test_score": self.test_score,
+            "val_score": self.val_score,
             "parameters": self.parameters,
             "flops": self.flops,
             "train_seconds": self.train_seconds,
