@@ -512,13 +512,13 @@ def test_an_own_model_with_any_option_names_teaches_and_is_read_without_its_code
     monkeypatch.chdir("moved")
     for code in Path("runs").glob("*/code"):
         shutil.rmtree(code)
-    rows = json.loads(vitcli("runs ls --json"))
+    rows = json.loads(vitcli("runs ls --json"))["runs"]
     assert [row["state"] for row in rows] == ["finished"] * 12
     for row in rows:
         vitcli(f"runs verify {row['name']}")
     shown = vitcli("runs show first/deep/seed0")
-    assert re.search(r"^ +model\.family +Odd$", shown, re.M)
-    assert re.search(r"^ +model\.depth +deep$", shown, re.M)
+    assert re.search(r"^model\.family +Odd$", shown, re.M)
+    assert re.search(r"^model\.depth +deep$", shown, re.M)
     changed = vitcli("runs diff first/odd/seed0 first/deep/seed0")
     assert re.search(r"^model\.patch_size +x +wide$", changed, re.M)
     vitcli("runs diff first/deep/seed0 second/logits/seed0")

@@ -140,4 +140,4 @@ def test_two_ways_that_exclude_each_other_are_named(here, words):
 def test_the_folder_of_runs_can_be_elsewhere(here, environment):
     make_run(0, folder=here / "elsewhere/pets")
     done = started("runs", "ls", "--json", env=environment | {"VITCLI_RUNS": "elsewhere"})
-    assert [run["name"] for run in json.loads(done.stdout)] == ["pets"]
+    assert [run["name"] for run in json.loads(done.stdout)["runs"]] == ["pets"]

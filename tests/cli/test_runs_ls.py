@@ -16,7 +16,10 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 ls = partial(printed, "runs", "ls")
-listed = partial(document, "runs", "ls")
+
+
+def listed(*words: object) -> list[dict[str, Any]]:
+    return document("runs", "ls", *words)["runs"]
 
 
 def names(*words: object) -> list[str]:
@@ -84,7 +87,7 @@ def test_a_validation_result_is_marked_and_sorted(several):
     assert names("--top", 2)[1] == "trial-of-a-search"
     assert ls().count(" val ") == 1, "a test result goes first"
     (run,) = listed("trial-of-a-search")
-    assert (run["test_accuracy"], run["val_accuracy"]) == (None, 0.7)
+    assert (run["test_score"], run["val_score"]) == (None, 0.7)
 
 
 def test_the_compute_of_a_run_is_that_of_all_its_trainings():

@@ -24,8 +24,8 @@ def run(copy_of_run, here) -> RunDir:
 
 
 def states(run: RunDir) -> dict[str, str]:
-    (verdicts,) = json.loads(verify(run.path, "--json")[1]).values()
-    return {verdict["name"]: verdict["state"] for verdict in verdicts}
+    verdicts = json.loads(verify(run.path, "--json")[1])["verdicts"]
+    return {verdict["file"]: verdict["state"] for verdict in verdicts}
 
 
 def flip(path: Path) -> None:

@@ -378,7 +378,9 @@ def verify(runs: Runs, form: Format = "text") -> None:
         for name, verdicts in verdicts_of.items()
         for verdict in verdicts
     ]
-    table = DataTable(name="files", fields=fields_of("run", "state", "file", "reason"), rows=rows)
+    table = DataTable(
+        name="verdicts", fields=fields_of("run", "state", "file", "reason"), rows=rows
+    )
     emit_report(Report(tables=[table]), form)
     states = {
         name: {verdict.state for verdict in verdicts if verdict.is_bad}

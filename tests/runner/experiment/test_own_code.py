@@ -87,7 +87,9 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
     vitcli("train ./e.yaml --name own")
     as_new_process()
     Path("own.py").unlink()
-    assert [row["state"] for row in json.loads(vitcli("runs ls --json"))] == ["finished"] * 2
+    assert [row["state"] for row in json.loads(vitcli("runs ls --json"))["runs"]] == [
+        "finished"
+    ] * 2
     vitcli("runs verify own")
     assert "pretrain.task.name" in vitcli("runs show own")
 

@@ -49,10 +49,10 @@ def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     rates = [[record["lr"] for record in read_record(each).metrics[:2]] for each in (run, calm)]
     assert rates[0] == rates[1], "the schedule is that of the whole training"
     assert run.spec().train.epochs == 4
-    (row,) = document("runs", "ls")
+    (row,) = document("runs", "ls")["runs"]
     assert (row["state"], row["epochs"], row["epochs_planned"]) == ("interrupted", 2, 4)
     measured = document("eval", "run")
-    assert row["test_accuracy"] == found.result["test_accuracy"] == measured["test_accuracy"]
+    assert row["test_score"] == found.result["test_accuracy"] == measured["test_accuracy"]
     assert measured["epochs"] == 2
 
 
