@@ -595,8 +595,9 @@ def _read_status(
     status = _read(run, STATUS, problems)
     state, step, reached = status.get("state"), status.get("step"), status.get("reached")
     if state in get_args(Status) and type(step) is int and is_possible("step", step):
-        is_sound = isinstance(reached, dict) and not impossible_value(reached)
-        return str(state), step, str(status.get("reason") or ""), reached if is_sound else {}
+        if not isinstance(reached, dict) or impossible_value(reached):
+            reached = {}
+        return str(state), step, str(status.get("reason") or ""), reached
     if status:
         problems.append(f"{STATUS}: its state or step is not a known one")
     if "sha256" in result:
