@@ -37,19 +37,7 @@ from vitcli.runner.train.contract import check_parts
 
 
 class BuiltTraining:
-    """A training, and how its machine computes it.
-
-    Args:
-        spec: The experiment, with every field that follows from the data set.
-        module: What ``new_module`` returned; it moves to the device of the data.
-        data: The images, on the device.
-        on_message: Receives messages for the user.
-        kernels: The kernels that a run began with; None takes those of the experiment.
-
-    Raises:
-        ConfigError: The machine or the data does not suit the experiment.
-        ResourceError: The experiment asks for kernels that this machine cannot use.
-    """
+    """A training, and how its machine computes it."""
 
     def __init__(
         self,

@@ -31,11 +31,7 @@ def dry_run(
     on_message: Callable[[str], None],
     spent_seconds: float = 0.0,
 ) -> Estimate:
-    """Read the data set and estimate the training, with the notes and errors of the training.
-
-    Args:
-        spent_seconds: What the process has taken to start; a training takes it again.
-    """
+    """Read the data set and estimate the training, with the notes and errors of the training."""
     experiment = replace(experiment, spec=with_teacher(experiment.spec))
     run = chosen_folder(experiment, request)
     run.refuse_links()

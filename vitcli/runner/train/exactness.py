@@ -101,11 +101,7 @@ def describe_changes(changes: Mapping[str, Change]) -> str:
 def describe_jump(
     before: ExperimentSpec, now: ExperimentSpec, step: int, steps_per_epoch: int
 ) -> str | None:
-    """Return that a changed schedule raises the learning rate where a run continues, or None.
-
-    Args:
-        step: Number of steps taken, at least 1.
-    """
+    """Return that a changed schedule raises the learning rate where a run continues, or None."""
     planned, last, following = (
         spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
         for spec, at in ((before, step), (before, step - 1), (now, step))

@@ -22,9 +22,6 @@ def read_images(
 
     Own pictures of one size that the patches do not divide are read smaller. In a study they are
     not, because its variants could then see different images.
-
-    Args:
-        read: Reads a data set from its spec; takes ``on_message``.
     """
     spec = experiment.spec
     data = read(spec.data, on_message=on_message)
@@ -49,12 +46,7 @@ def resolve_images(
     old: RunRecord | None,
     without_test: bool,
 ) -> tuple[ExperimentSpec, DataSet]:
-    """Return the resolved spec of a training and its images.
-
-    Args:
-        read: Reads a data set from its spec; takes ``on_message``.
-        old: The run that continues; None for a new one.
-    """
+    """Return the resolved spec of a training and its images."""
     kept = old.spec.train.batch_size if old else None
     asked, data = read_images(experiment, read, on_message)
     if without_test:
