@@ -340,8 +340,7 @@ def runs(pattern: str | None = None) -> Runs:
     """Return the runs under runs/, oldest first.
 
     Args:
-        pattern: A name or the beginning of names, in which ``*`` stands for any characters; by
-            default all runs.
+        pattern: Name or folder of runs, in which ``*`` stands for any characters; by default all.
     """
     return Runs(select_runs(list_records(), [pattern] if pattern else []))
 

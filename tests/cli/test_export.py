@@ -27,7 +27,6 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import model_hash
-from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
@@ -72,7 +71,7 @@ def untrained_run(folder: Path, model: ModelSpec, **fields: Any) -> RunDir:
     state = {"weights": "model", "model": model_hash(spec.model)}
     save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
     run.set_status("finished", 0)
-    (folder / "result.json").write_text(json.dumps({"test_accuracy": 0.8125, "num_test": 96}))
+    run.set_result({"test_accuracy": 0.8125, "num_test": 96})
     return run
 
 
@@ -128,7 +127,7 @@ def test_a_picture_prepared_by_the_metadata_gives_the_logits_of_predict(here):
     pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 4), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6
-    commit_json(run.path / "result.json", {"temperature": 2.5})
+    run.set_result({"temperature": 2.5})
     Image.fromarray(pixels).resize((60, 44)).save("odd.png", exif=exif)
     said(0, "export", "run", "--format", "onnx", "--no-check")
     session = onnxruntime.InferenceSession("run.onnx")
@@ -246,10 +245,7 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
 def test_a_card_has_no_folder_and_no_markup_of_names(here):
     names = ("<b>a</b>", "[b](http://c)", "`d`", "e|f", "g")
     run = untrained_run(here / "run", changed(), data=DATA | {"class_names": names})
-    (run.path / "result.json").write_bytes(to_hashed_json({"test_accuracy": 0.5, "num_test": 10}))
-    commit_json(
-        run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml '`<b>' -o /acme/r"}
-    )
+    run.set_meta({"command": "vitcli train ../acme/x.yaml '`<b>' -o /acme/r"})
     said(0, "export", "run", "--format", "card")
     text = Path("run.md").read_text()
     assert r'"\<b\>a\</b\>", "[b\](http://c)", "\`d\`", "e\|f", "g"' in text

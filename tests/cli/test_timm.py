@@ -115,6 +115,7 @@ REFUSED = {
     ("test_vit", "model.depth=3"): "family 'timm' has no depth",
     ("test_vit", "model.num_classes=0"): "num_classes: ",
     ("test_resnet", "train.accumulate=2"): "batch norm",
+    ("test_resnet", "train.grad_checkpointing=true"): "batch norm",
     ("pit_ti_224", "train.grad_checkpointing=true"): "pit_ti_224",
     ("test_vit", "task.name=mae"): "family 'timm'",
 }

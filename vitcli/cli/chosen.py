@@ -21,11 +21,7 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
 def collect_changes(
     sets: list[str] | None, shortcuts: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all changed fields, and which option changed a field; ``--set`` where absent.
-
-    Args:
-        shortcuts: Field -> value of its own option; None if the option is not given.
-    """
+    """Return all changed fields, and which option changed a field; ``--set`` where absent."""
     from vitcli.runner.data.find import check_name
     from vitcli.runner.experiment.config import parse_sets
 
@@ -44,9 +40,6 @@ def adopt_model(
     An experiment that starts from weights itself takes model, size of the pictures and
     normalisation from those of ``--init``, unless they are set in the command. A model of timm is
     of the family timm and no run.
-
-    Args:
-        options: Field -> its option.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import STATISTICS, load_experiment
@@ -88,9 +81,6 @@ def shorten_pretraining(
     ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
     ``--epochs`` beside it the epochs. The shorter pre-training has a configuration of its own, so
     no full training takes it for its pre-training.
-
-    Args:
-        options: Field -> the option that set it.
     """
     if experiment.spec.pretrain is None or "train.limit_batches" not in options:
         return {}

@@ -78,12 +78,10 @@ def test_it_ends_with_the_best_weights(tiny, script, values, epochs, stopped):
     assert found.result["stopped_at"] == stopped * 4
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
     assert list(steps(found.run.checkpoints)) == [found.result["steps"]] == [epochs * 4]
-    assert [record["step"] for record in read_record(found.run).metrics][-1] == found.result[
-        "steps"
-    ]
+    assert [record["step"] for record in found.record.metrics][-1] == found.result["steps"]
     curve = EventAccumulator(str(found.run.path)).Reload().Scalars("loss/train")
     assert [event.step for event in curve] == [4 * (i + 1) for i in range(stopped)]
-    assert read_record(found.run).step == found.result["steps"]
+    assert found.record.step == found.result["steps"]
     assert [each for each in verify_run(found.run) if each.is_bad] == []
     assert evaluate_run("run").measured["loss"] == pytest.approx(found.result["test_loss"])
 
@@ -136,13 +134,13 @@ def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, capsys):
     found, _ = from_probe("run")
     assert (found.result["steps"], found.result["stopped_at"]) == (0, 8)
     assert (found.result["best_val_step"], found.result["best_val_accuracy"]) == (0, 0.7)
-    (record,) = read_record(found.run).metrics
+    (record,) = found.record.metrics
     assert (record["step"], record["epoch"], record["val_accuracy"]) == (0, 0, 0.7)
     assert "val_loss" in record
     assert steps(found.run.checkpoints) == [0]
     assert [each for each in verify_run(found.run) if each.is_bad] == []
     probe, _ = from_probe("probe", **{"train.epochs": 0})
-    assert read_record(probe.run).metrics == [], "without epochs, there is nothing to compare"
+    assert probe.record.metrics == [], "without epochs, there is nothing to compare"
     kept, fitted = load_model("run").state_dict(), load_model("probe").state_dict()
     assert all(kept[name].equal(fitted[name]) for name in fitted)
     assert_killed_is_same(from_probe, script, found, values, 5)
@@ -153,7 +151,7 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
     script(*values)
     found, told = from_probe("run")
     assert (found.result["epochs"], found.result["stopped_at"]) == (3, 16)
-    assert [record["epoch"] for record in read_record(found.run).metrics] == [0, 1, 2, 3]
+    assert [record["epoch"] for record in found.record.metrics] == [0, 1, 2, 3]
     assert not [text for text in told if "did not beat the probe" in text]
     assert_killed_is_same(from_probe, script, found, values, 3)
 
@@ -194,9 +192,7 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
     for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
         picture.unlink()
     trained = train(tiny, "few", changes | {"train.epochs": 1}, on_message=messages.append)
-    assert [each["epoch"] for each in read_record(trained.run).metrics] == [1], (
-        "no stopping, no epoch 0"
-    )
+    assert [each["epoch"] for each in trained.record.metrics] == [1], "no stopping, no epoch 0"
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

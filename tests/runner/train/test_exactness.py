@@ -9,7 +9,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train import exactness
 
@@ -23,7 +23,7 @@ def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch
         continue_run(stopped)
     assert files(stopped.path) == before
     assert continue_run(stopped, allow=True).result["exact"] is False
-    assert read_record(stopped).meta["inexact"] == [f"from step 5: {change}"]
+    assert read_record(stopped).inexact == [f"from step 5: {change}"]
 
 
 def compile_nothing(module: nn.Module, **_) -> nn.Module:
@@ -31,41 +31,26 @@ def compile_nothing(module: nn.Module, **_) -> nn.Module:
 
 
 def fail_to_compile(module: nn.Module, **_):
-    def forward(*_, **__):
-        raise RuntimeError("no working C++ compiler")
-
-    return forward
+    raise RuntimeError("no working C++ compiler")
 
 
-@pytest.mark.parametrize("was_compiled", [True, False])
-def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, was_compiled):
-    compilers = {True: compile_nothing, False: fail_to_compile}
-    monkeypatch.setattr(torch, "compile", compilers[was_compiled])
+def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch):
+    monkeypatch.setattr(torch, "compile", compile_nothing)
     with stops_after(6):
         train(tiny, here / "stopped", {"train.compile": True})
     run = RunDir(here / "stopped")
-    assert read_record(run).meta["compiled"] is was_compiled
-    monkeypatch.setattr(torch, "compile", compilers[not was_compiled])
-    with pytest.raises(ConfigError, match=f"compiled {was_compiled} -> {not was_compiled}"):
+    assert read_record(run).meta["compiled"] is True
+    monkeypatch.setattr(torch, "compile", fail_to_compile)
+    with pytest.raises(ConfigError, match="compiled True -> False"):
         continue_run(run)
-    monkeypatch.setattr(torch, "compile", compilers[was_compiled])
+    monkeypatch.setattr(torch, "compile", compile_nothing)
     assert continue_run(run).result["exact"] is True
 
 
-def change_state(run: RunDir, change) -> None:
-    checkpoint = load_checkpoint(run.checkpoints / "5")
-    change(checkpoint.state)
-    save_checkpoint(run.checkpoints, checkpoint)
-
-
-def test_a_checkpoint_that_does_not_say_whether_it_was_compiled_is_continued(stopped):
-    change_state(stopped, lambda state: state["circumstances"].pop("compiled"))
-    assert continue_run(stopped).result["exact"] is True
-    assert "inexact" not in read_record(stopped).meta
-
-
 def test_a_checkpoint_without_environment_is_refused(stopped):
-    change_state(stopped, lambda state: state.pop("circumstances"))
+    checkpoint = load_checkpoint(stopped.checkpoints / "5")
+    del checkpoint.state["circumstances"]
+    save_checkpoint(stopped.checkpoints, checkpoint)
     with pytest.raises(InputError, match=r"older than version 0\.8\.0"):
         continue_run(stopped)
 
@@ -78,7 +63,7 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     with pytest.raises(ConfigError, match="no steps left"):
         continue_run(calm, allow=True, **{"optim.lr": 1e-4})
     assert collect_runs([calm]).inexact == ()
-    before = read_record(calm).meta["config_hash"]
+    before = read_record(calm).config_hash
     told: list[str] = []
     further = continue_run(calm, allow=True, on_message=told.append, **{"train.epochs": 6})
     assert further.trained
@@ -89,9 +74,9 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     with pytest.raises(ConfigError, match="already has 6 epochs"):
         continue_run(calm, allow=True, **{"train.epochs": 5})
     assert not continue_run(calm).trained
-    assert "from step 20: train.epochs 4 -> 6" in read_record(calm).meta["inexact"]
+    assert "from step 20: train.epochs 4 -> 6" in read_record(calm).inexact
     assert collect_runs([calm]).inexact == (calm.name,)
-    assert read_record(calm).meta["config_hash"] != before, "no search takes it for the trial"
+    assert read_record(calm).config_hash != before, "no search takes it for the trial"
 
 
 def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):
@@ -120,11 +105,11 @@ def test_only_fields_that_keep_the_tensors_may_change():
 
 @pytest.mark.parametrize(("deterministic", "exact"), [(False, False), (True, True)])
 def test_on_a_gpu_only_a_deterministic_training_is_exact(deterministic, exact):
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    cpu, gpu, record = torch.device("cpu"), torch.device("cuda"), RunRecord(state="running")
     with chosen_kernels(gpu, deterministic):
-        assert exactness.is_exact({}, gpu) is exact
-    assert exactness.is_exact({}, cpu)
-    assert not exactness.is_exact({"inexact": ["from step 5"]}, cpu)
+        assert exactness.is_exact(record, gpu) is exact
+    assert exactness.is_exact(record, cpu)
+    assert not exactness.is_exact(record.changed(inexact=["from step 5"]), cpu)
 
 
 def test_another_determinism_is_another_environment(monkeypatch):

@@ -46,8 +46,8 @@ def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     asked, used = load_experiment(str(few)).spec, calm.run.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
-    assert read_record(calm.run).meta["batch_size_shrunk_from"] == 128
-    assert read_record(calm.run).metrics[-1]["step"] == 4 * asked.train.epochs
+    assert calm.record.meta["batch_size_shrunk_from"] == 128
+    assert calm.record.metrics[-1]["step"] == 4 * asked.train.epochs
     assert not train(few, output=here / "calm").trained, "the same experiment is finished"
     for folder in ("auto", "named"):
         with stops_after(7):
@@ -78,11 +78,8 @@ def test_a_training_refuses_a_leak_unless_it_is_allowed(few, pictures):
     leak = pictures / "test" / "dark" / "leak.bmp"
     with Image.open(next((pictures / "train" / "dark").iterdir())) as picture:
         picture.save(leak)
-    refusal = pytest.raises(InputError, match=r"(?s)leak\.bmp = train/dark.*--allow-leaks")
-    with refusal:
+    with pytest.raises(InputError, match=r"(?s)leak\.bmp = train/dark.*--allow-leaks"):
         train(few)
-    with refusal:
-        dry_run(load_experiment(str(few)), Request(output=Path("run")), ignore_message)
     assert not Path("run").exists()
     train(few, {"data.allow_leaks": True})
     assert evaluate_run("run").num_images == 25
@@ -111,9 +108,8 @@ def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_image
 ):
     bad = pictures / "test" / "dark" / "bad.png"
     bad.write_text("hello")
-    for attempt in (lambda: dry_run(load_experiment(str(few)), Request(), print), train):
-        with pytest.raises(InputError, match=r"bad\.png"):
-            attempt(few) if attempt is train else attempt()
+    with pytest.raises(InputError, match=r"bad\.png"):
+        train(few)
     changes = {"data.skip_bad": True}
     with stops_after(3):
         train(few, changes)

@@ -9,7 +9,7 @@ from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
-from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.run.folder import steps
 from vitcli.runner.run.record import read_record
 
 SETTINGS: tuple[dict[str, Any], ...] = (
@@ -25,13 +25,9 @@ def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, he
     first = train(tiny, "run", changes, stop_after=1)
     again = train(tiny, "run", changes, stop_after=2, resume=True)
     assert [found.result["epochs"] for found in (first, again)] == [1, 2]
-    assert (
-        read_record(again.run).metrics
-        == [*read_record(first.run).metrics, read_record(again.run).metrics[-1]][:2]
-    )
+    assert again.record.metrics == [*read_record(first.run).metrics, again.record.metrics[-1]][:2]
     last = train(tiny, "run", changes, resume=True)
-    assert (last.stopped, read_record(last.run).status) == ("", "finished")
-    assert read_record(last.run).reached == {}
+    assert (last.stopped, last.record.state, last.record.reached) == ("", "finished", {})
     assert_same_run(calm, last.run)
     outputs = [(run.path / "predictions.npz").read_bytes() for run in (calm, last.run)]
     assert outputs[0] == outputs[1]
@@ -40,13 +36,12 @@ def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, he
 @pytest.mark.shipped_save_policy
 def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     found = train(tiny, "runs/run", {"train.eval_every": 3}, stop_after=2)
-    run, stored = found.run, read_record(found.run)
-    assert (stored.status, stored.step) == ("interrupted", 10)
-    assert stored.reason == found.stopped == "stopped after 2 of 4 epochs"
+    run, record = found.run, found.record
+    assert (record.state, record.step, record.reason) == ("interrupted", 10, found.stopped)
     assert steps(run.checkpoints)[0] == 10
     assert not {"result.json", "predictions.npz"} & {path.name for path in run.path.iterdir()}
-    assert not any("test_accuracy" in record for record in read_record(run).metrics)
-    rates = [[record["lr"] for record in read_record(each).metrics[:2]] for each in (run, calm)]
+    assert not any("test_accuracy" in line for line in record.metrics)
+    rates = [[line["lr"] for line in read_record(each).metrics[:2]] for each in (run, calm)]
     assert rates[0] == rates[1], "the schedule is that of the whole training"
     assert run.spec().train.epochs == 4
     (row,) = document("runs", "ls")["runs"]
@@ -59,17 +54,16 @@ def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
 def test_what_was_reached_is_what_a_training_of_so_many_epochs_measures(tiny, here):
     constant = {"optim.schedule": "constant", "train.eval_every": 3}
     whole = train(tiny, "whole", constant | {"train.epochs": 2}).result
-    reached = read_record(train(tiny, "run", constant, stop_after=2).run).reached
+    reached = train(tiny, "run", constant, stop_after=2).result
     for name in ("test_accuracy", "test_loss", "train_loss", "train_flops", "epochs", "num_test"):
         assert reached[name] == whole[name], name
     assert reached["epochs_planned"] == 4
-    assert reached["config_hash"] == read_record(RunDir(here / "run")).meta["config_hash"]
+    assert reached["config_hash"] == read_record(here / "run").meta["config_hash"]
 
 
 def test_a_stop_at_or_after_the_last_epoch_is_the_end(tiny, here):
     found = train(tiny, "run", stop_after=4)
-    assert (found.stopped, read_record(found.run).status) == ("", "finished")
-    assert found.result["epochs"] == 4
+    assert (found.stopped, found.record.state, found.record.epochs) == ("", "finished", 4)
     assert not train(tiny, "run", stop_after=1000).trained
     with pytest.raises(ConfigError, match="already has 4 of 4 epochs"):
         train(tiny, "run", stop_after=3)
@@ -81,7 +75,7 @@ def test_a_stop_where_the_model_is_broken_counts_as_diverged(tiny, here, monkeyp
     monkeypatch.setattr(Classify, "outputs", broken)
     with pytest.raises(DivergedError):
         train(tiny, "run", {"train.eval_every": 3}, stop_after=1)
-    assert read_record(RunDir(here / "run")).status == "diverged"
+    assert read_record(here / "run").status == "diverged"
 
 
 def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, here):

@@ -12,7 +12,6 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import read_record
 from vitcli.runner.run.verify import verify_run
 
 RUN = Path("run")
@@ -39,15 +38,15 @@ def train(tiny, load=poisoned, **options):
 def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
     done = train(tiny)
     assert done.result["num_test"] == 0
-    assert done.result["val_accuracy"] == read_record(done.run).metrics[-1]["val_accuracy"]
-    written = [*done.result, *(key for line in read_record(done.run).metrics for key in line)]
+    assert done.result["val_accuracy"] == done.record.metrics[-1]["val_accuracy"]
+    written = [*done.result, *(key for line in done.record.metrics for key in line)]
     assert not [key for key in written if key.startswith("test_")]
     assert not (RUN / "predictions.npz").exists()
     events = b"".join(path.read_bytes() for path in RUN.glob("events.*"))
     assert b"accuracy/val" in events
     assert b"accuracy/test" not in events
     assert b"test_accuracy" not in events
-    meta = read_record(done.run).meta
+    meta = done.record.meta
     assert (meta["without_test"], meta["num_test"], meta["num_val"]) == (True, 0, 20)
     assert {verdict.state for verdict in verify_run(done.run)} == {"ok"}
     assert not train(tiny).trained, "it is finished, although it has no test score"

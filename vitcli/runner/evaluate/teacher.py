@@ -29,11 +29,7 @@ def teacher_run(spec: ExperimentSpec) -> str:
 
 
 def with_teacher(spec: ExperimentSpec, *, required: bool = True) -> ExperimentSpec:
-    """Return the spec with what follows from the run of its teacher, if its task has one.
-
-    Args:
-        required: Refuse an experiment without its teacher; else return it as it is.
-    """
+    """Return the spec with what follows from the run of its teacher, if its task has one."""
     if spec.pretrain and spec.pretrain.task.has_teacher:
         raise ConfigError(
             "pretrain.task: a pre-training has no teacher; train that run first, and start from"

@@ -125,17 +125,22 @@ def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def refuse_training(name: str, train: TrainSpec) -> None:
-    """Refuse parts of a batch for a model with batch norm, and recomputed blocks without blocks."""
+    """Refuse what changes the statistics of batch norm, and recomputed blocks without blocks."""
     import timm
     import torch
 
     with torch.device("meta"):
         model: Any = timm.create_model(name)
     norm = torch.nn.modules.batchnorm._BatchNorm
-    if train.accumulate > 1 and any(isinstance(part, norm) for part in model.modules()):
+    has_batch_norm = any(isinstance(part, norm) for part in model.modules())
+    if has_batch_norm and train.accumulate > 1:
         raise ConfigError(
             "train.accumulate: batch norm would see only a part of each batch, which changes the"
             " gradients; set train.accumulate to 1"
+        )
+    if has_batch_norm and train.grad_checkpointing:
+        raise ConfigError(
+            "train.grad_checkpointing: batch norm would count each batch twice; set it to false"
         )
     if train.grad_checkpointing:
         try:

@@ -19,10 +19,9 @@ from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.data.stored import StoredPixels
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.timm_model import TimmModel
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
-from vitcli.core.spec import ExperimentSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
@@ -38,19 +37,7 @@ from vitcli.runner.train.contract import check_parts
 
 
 class BuiltTraining:
-    """A training, and how its machine computes it.
-
-    Args:
-        spec: The experiment, with every field that follows from the data set.
-        module: What ``new_module`` returned; it moves to the device of the data.
-        data: The images, on the device.
-        on_message: Receives messages for the user.
-        kernels: The kernels that a run began with; None takes those of the experiment.
-
-    Raises:
-        ConfigError: The machine or the data does not suit the experiment.
-        ResourceError: The experiment asks for kernels that this machine cannot use.
-    """
+    """A training, and how its machine computes it."""
 
     def __init__(
         self,
@@ -72,8 +59,6 @@ class BuiltTraining:
         load_teacher(self.task)
         self.num_ranks = ranks.size()
         self.encoder = task_type.encoder(module)
-        if isinstance(self.encoder, TimmModel):
-            check_batch_norm(self.encoder, spec.train)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing
         self.precision = name_precision(spec.train.precision, self.device)
         self.autocast = pick_precision(self.precision, self.device)
@@ -135,26 +120,6 @@ def synchronise(module: nn.Module, device: torch.device) -> None:
             " refuses CPUs; train in one process, or choose another norm"
         )
     synchronise_batch_norms(module)
-
-
-def check_batch_norm(model: TimmModel, train: TrainSpec) -> None:
-    """Refuse what changes the statistics of batch norm in a model of timm.
-
-    The specification refuses it for the other families, or their blocks know of it.
-    """
-    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules()):
-        return
-    name = model.spec.name
-    if train.accumulate > 1:
-        raise ConfigError(
-            f"train.accumulate: {name} has batch norm, which would see only a part of each batch;"
-            " set it to 1"
-        )
-    if train.grad_checkpointing:
-        raise ConfigError(
-            f"train.grad_checkpointing: {name} has batch norm, which would count each batch twice;"
-            " set it to false"
-        )
 
 
 def is_alone(

@@ -12,17 +12,16 @@ from vitcli.runner.data.find import (
     find_source,
     is_offline,
     missing_data_error,
-    refuse_unused_folder,
 )
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.checkpoint import resumable_checkpoint
-from vitcli.runner.run.folder import RunDir, default_path, find_run, is_effectively_empty
+from vitcli.runner.run.folder import find_run, is_effectively_empty
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_leaks, refuse_other_data
 from vitcli.runner.train.initial import initial_module
-from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
+from vitcli.runner.train.start import Request, chosen_folder, is_already_finished, refuse_passed
 from vitcli.runner.weights.timm_start import first_file
 
 
@@ -32,17 +31,9 @@ def dry_run(
     on_message: Callable[[str], None],
     spent_seconds: float = 0.0,
 ) -> Estimate:
-    """Read the data set and estimate the training, with the notes and errors of the training.
-
-    Args:
-        spent_seconds: What the process has taken to start; a training takes it again.
-    """
+    """Read the data set and estimate the training, with the notes and errors of the training."""
     experiment = replace(experiment, spec=with_teacher(experiment.spec))
-    run = RunDir(
-        request.output or default_path(experiment.name, experiment.spec, experiment.changed)
-    )
-    where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
-    refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
+    run = chosen_folder(experiment, request)
     run.refuse_links()
     is_new = request.rerun or not run.path.is_dir() or is_effectively_empty(run.path)
     old = None if is_new else read_record(run)

@@ -9,7 +9,6 @@ can be continued there, but its result is never called exact.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,12 +16,11 @@ import torch
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import check, config_text
-from vitcli.runner.experiment.diff import Change, differences
-from vitcli.runner.experiment.yaml_text import Document
+from vitcli.runner.experiment.config import config_text
+from vitcli.runner.experiment.diff import Change
 from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.run.folder import CONFIG, META, REPLACED, RESULT, STATUS, RunDir
+from vitcli.runner.run.folder import CHANGED, CONFIG, RESULT, STATUS, RunDir
 from vitcli.runner.run.record import UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
@@ -73,8 +71,7 @@ def environment_changes(
 ) -> dict[str, Change]:
     """Return what differs from a checkpoint's environment: name -> (before, now).
 
-    Checkpoints of version 0.8.0 do not say whether the model was compiled; this is then not
-    compared. Checkpoints that name no number of ranks were trained in one process.
+    Checkpoints that name no number of ranks were trained in one process.
     """
     if state.get("model", model) != model:
         raise InputError("the checkpoint of this run belongs to another model")
@@ -104,11 +101,7 @@ def describe_changes(changes: Mapping[str, Change]) -> str:
 def describe_jump(
     before: ExperimentSpec, now: ExperimentSpec, step: int, steps_per_epoch: int
 ) -> str | None:
-    """Return that a changed schedule raises the learning rate where a run continues, or None.
-
-    Args:
-        step: Number of steps taken, at least 1.
-    """
+    """Return that a changed schedule raises the learning rate where a run continues, or None."""
     planned, last, following = (
         spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
         for spec, at in ((before, step), (before, step - 1), (now, step))
@@ -127,12 +120,11 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
     if not changes:
         return
     hints = {
+        CONFIG: f"restore the {CONFIG} that the training began with",
         "threads": "set OMP_NUM_THREADS={}",
         "ranks": "start it with torchrun --nproc-per-node {}",
     }
     hint = "continue it in its original environment"
-    if all(name.startswith(CONFIG) for name in changes):
-        hint = f"restore the {CONFIG} that the training began with"
     if len(changes) == 1:
         ((name, (before, _)),) = changes.items()
         hint = hints.get(name, hint).format(before)
@@ -179,17 +171,7 @@ def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 def edited_configuration(record: RunRecord) -> dict[str, Change]:
-    """Return the fields of config.yaml whose values are not those of the training.
-
-    If meta.json has only the hash of the configuration, return the hashes (then, now).
-    """
-    recorded, now = record.config_sha256, record.folder.config_sha256()
-    same = recorded in (None, now, sha256(config_text(record.spec).encode()))
-    if same or record.meta.get(REPLACED) == now:
+    """Return the hashes (then, now) of a config.yaml that is not that of the training."""
+    if f"{CONFIG}: {CHANGED}" not in record.problems:
         return {}
-    with suppress(ConfigError):  # of an earlier version, or edited
-        begun = check(record.config, Document("", META), is_stored=True)
-        fields = differences(begun, record.spec)
-        if fields and configuration_record(begun)["config_sha256"] == recorded:
-            return {f"{CONFIG} {name}": change for name, change in fields.items()}
-    return {CONFIG: (str(recorded)[:8], now[:8])}
+    return {CONFIG: (str(record.config_sha256)[:8], record.folder.config_sha256()[:8])}

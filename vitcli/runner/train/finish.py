@@ -2,9 +2,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import Any
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.metrics.classification import measure_logits
@@ -24,9 +22,6 @@ from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_flops, count_forward_flops
 from vitcli.runner.train.trainer import NO_BEST, Trainer
-
-if TYPE_CHECKING:
-    from vitcli.runner.run.tensorboard import Board
 
 NUM_IMAGES = 8
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
@@ -50,7 +45,7 @@ def finish(trainer: Trainer) -> None:
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.result(shown)
         batch = first_batch(trainer)
-        log_images(board, batch["images"])
+        board.images("images/augmented", batch["images"][:NUM_IMAGES].flatten(0, -4), 0)
     result = build_result(trainer, outputs, measured, batch)
     run.set_result(result)
     run.set_status("finished", trainer.step)
@@ -200,7 +195,3 @@ def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str,
     """Return the cost of the pre-training or of the teacher's training, if there was one."""
     names = ("train_flops", "train_seconds")
     return {name.replace("train", prefix): first[name] for name in names if first.get(name)}
-
-
-def log_images(board: "Board", images: Tensor) -> None:
-    board.images("images/augmented", images[:NUM_IMAGES].flatten(0, -4), 0)

@@ -22,9 +22,6 @@ def read_images(
 
     Own pictures of one size that the patches do not divide are read smaller. In a study they are
     not, because its variants could then see different images.
-
-    Args:
-        read: Reads a data set from its spec; takes ``on_message``.
     """
     spec = experiment.spec
     data = read(spec.data, on_message=on_message)
@@ -49,31 +46,21 @@ def resolve_images(
     old: RunRecord | None,
     without_test: bool,
 ) -> tuple[ExperimentSpec, DataSet]:
-    """Return the resolved spec of a training and its images.
-
-    Args:
-        read: Reads a data set from its spec; takes ``on_message``.
-        old: The run that continues; None for a new one.
-    """
+    """Return the resolved spec of a training and its images."""
     kept = old.spec.train.batch_size if old else None
     asked, data = read_images(experiment, read, on_message)
-    data = without_test_images(data) if without_test else data
+    if without_test:
+        if data.val is None:
+            raise ConfigError(
+                "data.val_split is 0; a training without test images measures that split"
+            )
+        data = replace(data, test=data.val)  # so not even a picture can show a test image
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
     if old:
         refuse_other_data(old, data)
     else:
         refuse_leaks(spec, data)
     return spec, data
-
-
-def without_test_images(data: DataSet) -> DataSet:
-    """Return a data set whose validation images take the place of the test images.
-
-    So nothing in a training, not even a picture of it, can see a test image.
-    """
-    if data.val is None:
-        raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return replace(data, test=data.val)
 
 
 def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:

@@ -56,12 +56,7 @@ class EndedError(Exception):
 
 
 class RankNotes:
-    """The notes of a rank and of the others.
-
-    Args:
-        launch: Which of the ranks this is.
-        store: A store that all ranks share.
-    """
+    """The notes of a rank and of the others."""
 
     def __init__(self, launch: Launch, store: dist.Store) -> None:
         self.launch, self.size, self.store = launch, launch.size, store
@@ -177,13 +172,7 @@ ONE_PROCESS = Processes()
 
 
 class TorchrunProcesses(Processes, RankNotes):
-    """The ranks of one torchrun.
-
-    Args:
-        launch: Which of the ranks this is.
-        store: A store that all ranks share.
-        on_message: Receives messages for the user.
-    """
+    """The ranks of one torchrun."""
 
     def __init__(
         self,

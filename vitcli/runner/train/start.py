@@ -130,12 +130,9 @@ def start(
     load: Callable[..., DataSet] = load_data,
 ) -> FinishedTraining:
     """Train an experiment to its end, or continue it; ``load`` reads the data set."""
-    path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
-    run = RunDir(path)
+    run = chosen_folder(experiment, request)
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
     experiment = dataclasses.replace(experiment, spec=spec)
-    where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
-    refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
     make_run_folder(run, rerun=request.rerun)
     with run.lock(), ExitStack() as trackers:
@@ -173,6 +170,17 @@ def start(
             else:
                 remove_empty_folders(run.path)
             raise
+
+
+def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
+    """Return the run folder of a training; refuse a ``--data-dir`` that it does not read."""
+    spec = experiment.spec
+    run = RunDir(request.output or default_path(experiment.name, spec, experiment.changed))
+    continues = request.resume and run.exists
+    refuse_unused_folder(
+        spec.data.name, request.data_dir, may_choose=not continues, may_move=continues
+    )
+    return run
 
 
 def track(trainer: Trainer, request: Request, trackers: ExitStack) -> None:

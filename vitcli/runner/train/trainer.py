@@ -140,11 +140,7 @@ class Trainer:
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
     def train(self, stop: StopFlag, stop_after: int | None = None) -> Iterator[int]:
-        """Take the remaining steps, and yield the number of each epoch, from 1, after it.
-
-        Args:
-            stop_after: The epoch to stop after; by default the last.
-        """
+        """Take the remaining steps, and yield the number of each epoch, from 1, after it."""
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
         self.training.module.train()
