@@ -6,7 +6,7 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RUNS, RunDir, State
+from vitcli.runner.run.folder import RUNS, RunDir, Status
 
 
 def make_run(
@@ -14,7 +14,7 @@ def make_run(
     *,
     experiment: str = "quickstart",
     folder: Path | None = None,
-    state: State = "finished",
+    state: Status = "finished",
     accuracy: float = 0.5,
     meta: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,

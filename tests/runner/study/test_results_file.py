@@ -399,7 +399,7 @@ def test_the_document_is_that_of_a_study_with_one_row():
     assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
     assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
     (row,) = doc.rows
-    assert [(trial.seed, trial.state, trial.test_accuracy) for trial in row.trials] == [
+    assert [(trial.seed, trial.state, trial.test_score) for trial in row.trials] == [
         *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
     ]
     assert read_document(to_json(doc)) == doc, "written as any study is"

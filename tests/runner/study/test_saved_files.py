@@ -22,8 +22,7 @@ from vitcli.runner.study.saved import SAVED, SavedTrials
 
 def accuracies() -> dict[str, float | None]:
     """Return variant -> accuracy of the saved trials of seed 0, whose predictions are checked."""
-    found = {each.value["variant"]: each.check().record for each in read_store(SAVED)}
-    return {name: record.result.test_accuracy for name, record in found.items()}
+    return {entry.value["variant"]: entry.check().test_score for entry in read_store(SAVED)}
 
 
 def write_as_before(path: Path) -> list[Path]:
@@ -79,7 +78,7 @@ def test_a_saved_trial_stays_unless_it_is_trained_again(study):
     assert {path: path.read_bytes() for path in before} == before
     assert len(read_store(SAVED)) == 2
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
+    assert [each.check().test_score for each in read_lines(LINES)] == [0.25]
 
 
 def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
@@ -98,7 +97,7 @@ def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
     save_all(study)
     assert not LINES.exists(), "a saved trial is kept"
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
+    assert [each.check().test_score for each in read_lines(LINES)] == [0.25]
     assert not single.exists()
     assert not single.with_suffix(".npz").exists()
 

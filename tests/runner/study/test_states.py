@@ -42,9 +42,9 @@ def test_a_result_enters_the_table_whole(study):
     doc = read_results(study, ROOT)
     assert [row.variant for row in doc.rows] == ["full", "no-norm"], "foreign folders are ignored"
     first, diverged = doc.rows[0].trials
-    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 8)
+    assert (first.state, first.test_score, first.epochs) == ("finished", 0.75, 8)
     assert first.curve[-1] == (8, 0.75)
-    assert (diverged.state, diverged.test_accuracy, diverged.epochs) == ("diverged", None, 3)
+    assert (diverged.state, diverged.test_score, diverged.epochs) == ("diverged", None, 3)
     assert (doc.commits, doc.dirty) == (("c" * 40, "f" * 40), True)
     assert doc.inexact == ("no-norm/seed0",)
     assert (doc.data, doc.data_hash, doc.num_test) == ("scenes", "d" * 64, 2000)
@@ -107,7 +107,7 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     assert found.reason
     assert reason in found.reason
     first, second = read_results(study, ROOT).rows[0].trials
-    assert (first.state, first.test_accuracy, second.state) == ("stale", None, "finished")
+    assert (first.state, first.test_score, second.state) == ("stale", None, "finished")
 
 
 def test_a_trial_without_a_result_is_stale_running_or_interrupted(study):
@@ -175,7 +175,7 @@ def test_the_setting_with_the_best_validation_accuracy_is_chosen(here, first, se
     doc = read_results(write_study(TUNED), ROOT)
     row = doc.rows[0]
     assert row.chosen == (None if chosen is None else {"optim.lr": chosen})
-    assert {trial.test_accuracy for trial in row.trials} == {accuracies[chosen]}
+    assert {trial.test_score for trial in row.trials} == {accuracies[chosen]}
     assert row.candidates[0].val_accuracy == pytest.approx(np.mean(first))
     assert row.candidates[1].num_diverged == second.count(None)
     assert "optim.lr" not in doc.base_config
