@@ -432,7 +432,8 @@ def test_the_command_gives_the_same_configuration_again():
     changes = {"model.norm": "rms_norm", "model.layer_scale_init": 1e-5, "optim.nesterov": True}
     changes |= {"data.mean": [0.4914, 0.4822, 0.4465], "data.std": [0.2023, 0.1994, 0.201]}
     changes["optim.max_grad_norm"] = None
-    words = shlex.split(collect_runs([make_run(4, changes=changes)]).command)
+    run = make_run(4, changes=changes, meta={"typed": ["mean", "std"]})
+    words = shlex.split(collect_runs([run]).command)
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
     again, wanted = (load_experiment("quickstart", c).spec for c in (parse_sets(sets), changes))
     assert (words[-2:], again) == (["--seed", "4"], wanted)
