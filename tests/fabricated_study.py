@@ -3,13 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitcli.runner.study.result import (
-    Reference,
-    ReferenceRow,
-    StudyResult,
-    TrialResult,
-    VariantResult,
-)
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.study.result import Reference, ReferenceRow, StudyResult, VariantResult
 
 REASONS = {
     "diverged": "loss or gradient is not finite in epoch 2",
@@ -68,22 +63,21 @@ def make_row(variant: str, results: Sequence[float | str], **changes: Any) -> Va
     return row.replace(**changes)
 
 
-def make_trial(seed: int, result: float | str, **changes: Any) -> TrialResult:
+def make_trial(seed: int, result: float | str, /, **changes: Any) -> RunRecord:
     """Return a finished trial with this accuracy, or a trial in this state."""
     fields: dict[str, Any] = {"seed": seed, "state": "finished", "config_hash": "a" * 64}
     if isinstance(result, str):
         fields |= {"state": result, "reason": REASONS.get(result, "")}
-        return TrialResult(**(fields | changes))
-    fields |= {
-        "epochs": 6,
+        return RunRecord(**(fields | changes))
+    numbers = {
         "test_accuracy": float(result),
         "test_loss": 0.5,
         "train_loss": 0.25,
         "train_seconds": 30.5 + seed,
         "images_per_second": 1500.0,
-        "curve": tuple((epoch, result * epoch / 6) for epoch in range(1, 7)),
     }
-    return TrialResult(**(fields | changes))
+    curve = tuple((epoch, result * epoch / 6) for epoch in range(1, 7))
+    return RunRecord(**(fields | {"epochs": 6, "result": numbers, "curve": curve} | changes))
 
 
 def make_reference(accuracies: Mapping[str, float], **fields: float) -> Reference:

@@ -8,7 +8,7 @@ import pytest
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.run.folder import BUNDLED, RunDir, bundled_models, find_run
 from vitcli.runner.run.listing import remove_runs
 from vitcli.runner.run.record import read_record
@@ -34,11 +34,9 @@ def test_the_package_holds_one_small_model_that_says_what_it_is():
 
 
 def test_it_was_trained_by_the_experiment_of_its_name(here):
-    from vitcli.runner.study.repeated_runs import without_data
-
     file = load_experiment(str(EXPERIMENTS / f"{NAME}.yaml")).spec
     meta = read_record(POCKET).meta
-    changed = differences(file, without_data(POCKET.spec(), file, meta["config_hash"]))
+    changed = differences(with_data_defaults(file, POCKET.spec(), meta), POCKET.spec())
     assert set(changed) <= {"task.teacher.sha256"}
     assert not meta["dirty"]
 

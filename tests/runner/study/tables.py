@@ -8,8 +8,9 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
+from vitcli.runner.run.record import State
 from vitcli.runner.study.images import ImageScores, contrast
-from vitcli.runner.study.result import State, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
@@ -46,7 +47,7 @@ def studies(draw):
     num_seeds = draw(st.integers(0, 9))
     score = st.integers(0, 2000).map(lambda right: right / 2000)
     result = score | st.sampled_from(get_args(State)[1:])
-    poison = {"test_accuracy": 0.123456789, "train_seconds": 1e9, "epochs": 77}
+    poison = {"result": {"test_accuracy": 0.123456789, "train_seconds": 1e9}, "epochs": 77}
     rows = []
     for name in names:
         values = draw(st.lists(result, min_size=num_seeds, max_size=num_seeds))
@@ -71,7 +72,7 @@ def with_images(doc: StudyResult, noise: float) -> StudyResult:
     random, rows = np.random.default_rng(0), []
     for row, found in zip(doc.rows[1:], compare(doc)[1:], strict=True):
         pairs = zip(row.trials, doc.rows[0].trials, strict=True)
-        points = [100 * (a.test_accuracy - b.test_accuracy) for a, b in pairs]
+        points = [100 * (a.test_score - b.test_score) for a, b in pairs]
         shape = random.normal(0, noise, 400)
         shape -= shape.mean()
         scores = ImageScores({seed: point + shape for seed, point in enumerate(points)})

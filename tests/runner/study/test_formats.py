@@ -50,7 +50,10 @@ def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n():
 
 def test_a_note_counts_a_shared_pre_training_once():
     shared = {"train_flops": 2e14, "pretrain_flops": 1e14, "pretrain_seconds": 1800.0}
-    trials = [t.replace(train_seconds=1800.0, measured=shared) for t in DOC.rows[0].trials]
+    trials = [
+        t.changed(result={**t.result, "train_seconds": 1800.0, **shared})
+        for t in DOC.rows[0].trials
+    ]
     base = DOC.rows[0].replace(trials=tuple(trials))
     doc = DOC.replace(rows=(base, base.replace(variant="less, more")), threads=2)
     text = all_notes(doc)

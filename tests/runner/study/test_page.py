@@ -98,7 +98,7 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     epochs, values = curve(row, 100)
     assert list(epochs) == [1, 2, 3, 4, 5, 6]
     np.testing.assert_allclose(values[:, -1], [60, 90])
-    short = row.trials[0].model_copy(update={"curve": ((2, 0.5), (4, 0.6))})
+    short = row.trials[0].changed(curve=((2, 0.5), (4, 0.6)))
     epochs, values = curve(row.replace(trials=(short, *row.trials[1:])), 100)
     assert list(epochs) == [2, 4]
     assert values.shape == (2, 2)

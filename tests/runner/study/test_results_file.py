@@ -399,7 +399,7 @@ def test_the_document_is_that_of_a_study_with_one_row():
     assert (doc.data, doc.data_hash, doc.num_test, doc.epochs) == ("scenes", "d" * 64, 2000, 8)
     assert (doc.num_comparisons, doc.base_config["train.epochs"]) == (0, 8)
     (row,) = doc.rows
-    assert [(trial.seed, trial.state, trial.test_accuracy) for trial in row.trials] == [
+    assert [(trial.seed, trial.state, trial.test_score) for trial in row.trials] == [
         *((0, "finished", 0.5), (1, "finished", 0.75), (2, "diverged", None))
     ]
     assert read_document(to_json(doc)) == doc, "written as any study is"
@@ -432,7 +432,8 @@ def test_the_command_gives_the_same_configuration_again():
     changes = {"model.norm": "rms_norm", "model.layer_scale_init": 1e-5, "optim.nesterov": True}
     changes |= {"data.mean": [0.4914, 0.4822, 0.4465], "data.std": [0.2023, 0.1994, 0.201]}
     changes["optim.max_grad_norm"] = None
-    words = shlex.split(collect_runs([make_run(4, changes=changes)]).command)
+    run = make_run(4, changes=changes, meta={"typed": ["mean", "std"]})
+    words = shlex.split(collect_runs([run]).command)
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
     again, wanted = (load_experiment("quickstart", c).spec for c in (parse_sets(sets), changes))
     assert (words[-2:], again) == (["--seed", "4"], wanted)

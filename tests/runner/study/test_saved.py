@@ -87,9 +87,7 @@ def test_of_two_machines_results_the_matching_one_is_used(study):
     shutil.rmtree(ROOT)
     for precision, accuracy in results.items():
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
-        record = trial_states(study, ROOT, (), saved)["full/seed0"].record
-        assert record is not None
-        assert record.result.test_accuracy == accuracy
+        assert trial_states(study, ROOT, (), saved)["full/seed0"].test_score == accuracy
 
 
 def test_an_image_folder_is_compared_by_its_images_and_not_its_name(here, pictures):

@@ -8,22 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
+from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, write_study
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, sha256, to_hashed_json
 from vitcli.runner.run import store
+from vitcli.runner.run.record import saved_record
 from vitcli.runner.run.store import read_lines, read_store
 from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
+from vitcli.runner.study.table import read_document, to_json
 
 
 def accuracies() -> dict[str, float | None]:
     """Return variant -> accuracy of the saved trials of seed 0, whose predictions are checked."""
-    found = {each.value["variant"]: each.check().record for each in read_store(SAVED)}
-    return {name: record.result.test_accuracy for name, record in found.items()}
+    return {entry.value["variant"]: entry.check().test_score for entry in read_store(SAVED)}
 
 
 def write_as_before(path: Path) -> list[Path]:
@@ -79,7 +80,7 @@ def test_a_saved_trial_stays_unless_it_is_trained_again(study):
     assert {path: path.read_bytes() for path in before} == before
     assert len(read_store(SAVED)) == 2
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
+    assert [entry.check().test_score for entry in read_lines(LINES)] == [0.25]
 
 
 def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
@@ -88,22 +89,16 @@ def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
     save_all(study)
     whole = read_results(study, ROOT)
     (single, _) = write_as_before(LINES)
-    fabricate("full", 1, 0.5)
-    save_all(study)
     shutil.rmtree(ROOT)
-    saved = SavedTrials(SAVED)
-    assert read_results(study, ROOT, (), saved).rows[0].trials[0] == whole.rows[0].trials[0]
-    assert list(states(study, saved).values()) == ["finished", "diverged", "finished", "missing"]
+    assert read_results(study, ROOT, (), SavedTrials(SAVED)) == whole
     fabricate("full", 0, 0.25)
     save_all(study)
     assert not LINES.exists(), "a saved trial is kept"
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert [each.check().record.result.test_accuracy for each in read_lines(LINES)] == [0.25]
-    assert not single.exists()
-    assert not single.with_suffix(".npz").exists()
+    assert accuracies() == {"full": 0.25, "no-norm": None}
+    assert list(single.parent.glob("seed0-*")) == []
 
 
-Change = Callable[[dict], object]
 PREDICTIONS = LINES.with_suffix(".npz")
 
 
@@ -115,55 +110,36 @@ def made(tmp_path_factory) -> Path:
         study = write_study()
         fabricate("full", 0, 0.75)
         save_all(study)
-        read(study)
+        SavedTrials(SAVED).find_matches(study, study.trials(), {}, {})
     return folder
 
 
-@pytest.fixture
-def stored(made, here) -> Study:
-    """Return the study in a copy of that folder."""
-    shutil.copytree(made, here, dirs_exist_ok=True)
-    return load_study("mine.yaml")
+def forge(change: Callable[[dict], object]) -> Callable[[], object]:
+    """Return a function that changes the saved trial and makes its hash again."""
 
+    def write() -> None:
+        value = json.loads(LINES.read_text())
+        del value["sha256"]
+        change(value)
+        body = json.dumps(value)
+        LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
 
-def forge(change: Change) -> None:
-    """Change the content of the saved trial and make its hash again."""
-    value = json.loads(LINES.read_text())
-    del value["sha256"]
-    change(value)
-    body = json.dumps(value)
-    LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
-
-
-FORGERIES: dict[str, Change] = {
-    "another accuracy": lambda value: value["record"]["result"].update(test_accuracy=0.99),
-    "fewer images": lambda value: value["record"]["result"].update(num_test=1000),
-    "no sessions": lambda value: value["record"].update(sessions=[]),
-    "no configuration": lambda value: value.pop("config"),
-    "no hash of predictions": lambda value: value.update(predictions_sha256=None),
-}
-
-
-def read(study) -> None:
-    """Read the saved trial as ``ablate`` does."""
-    SavedTrials(SAVED).find_matches(study, study.trials(), {}, {})
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_record_is_refused_by_name(stored, name):
-    forge(FORGERIES[name])
-    with pytest.raises(InputError, match=r"seed0\.jsonl:1: damaged.*; restore it, or delete"):
-        read(stored)
+    return write
 
 
 def reverse_images() -> None:
     """Write predictions of the same accuracy in another order."""
     with np.load(PREDICTIONS) as archive:
-        found = {name: array[::-1] for name, array in archive.items()}
-    np.savez(PREDICTIONS, **found)
+        arrays = {name: array[::-1] for name, array in archive.items()}
+    np.savez(PREDICTIONS, **arrays)
 
 
 DAMAGES: dict[str, Callable[[], object]] = {
+    "a forged accuracy": forge(lambda value: value["record"]["result"].update(test_accuracy=0.99)),
+    "a forged number of images": forge(lambda value: value["record"]["result"].update(num_test=1)),
+    "no sessions": forge(lambda value: value["record"].update(sessions=[])),
+    "no configuration": forge(lambda value: value.pop("config")),
+    "no hash of predictions": forge(lambda value: value.update(predictions_sha256=None)),
     "other predictions of the same accuracy": reverse_images,
     "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
     "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
@@ -174,7 +150,33 @@ DAMAGES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_by_name(stored, damage):
+def test_a_damaged_or_forged_trial_is_refused_by_name(made, here, damage):
+    shutil.copytree(made, here, dirs_exist_ok=True)
+    study = load_study("mine.yaml")
     DAMAGES[damage]()
     with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
-        read(stored)
+        SavedTrials(SAVED).find_matches(study, study.trials(), {}, {})
+
+
+def test_the_trials_of_version_1_0_0_are_written_as_they_were():
+    entries = read_store(Path(__file__).parents[3] / SAVED)
+    assert len(entries) > 500
+    for entry in entries:
+        record = saved_record(entry.value["record"], entry.value["config"], "")
+        assert json.dumps(record.saved()) == json.dumps(entry.value["record"]), entry.place
+
+
+DOCUMENTS = [
+    path
+    for path in (Path(__file__).parents[3] / "experiments/results").glob("*.json")
+    if "num_comparisons" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_a_document_of_version_1_0_0_is_written_as_it_was(path):
+    before = json.loads(path.read_text())
+    after = json.loads(to_json(read_document(path.read_text())))
+    changed = {"plan", "margin", "margins", "statistics"}
+    for name in (before.keys() | after.keys()) - changed:
+        assert json.dumps(before[name]) == json.dumps(after[name]), name

@@ -14,11 +14,12 @@ from tests.runner.study.tables import studies
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import State
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.study.result import Plan, State
+from vitcli.runner.study.result import Plan
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 
 UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
@@ -107,9 +108,9 @@ def count(trials, *states):
 @settings(max_examples=30, deadline=None)
 @given(studies())
 def test_numbers_are_those_of_the_finished_trials_alone(doc):
-    theirs = {t.seed: t.test_accuracy for t in doc.rows[0].trials if t.state == "finished"}
+    theirs = {t.seed: t.test_score for t in doc.rows[0].trials if t.state == "finished"}
     for row, found in zip(doc.rows, compare(doc), strict=True):
-        mine = {t.seed: t.test_accuracy for t in row.trials if t.state == "finished"}
+        mine = {t.seed: t.test_score for t in row.trials if t.state == "finished"}
         percent = [100 * value for value in mine.values()]
         assert scores(row, ACCURACY) == {seed: 100 * value for seed, value in mine.items()}
         assert found.n == count(row.trials, "finished") == len(percent)

@@ -18,6 +18,7 @@ from vitcli.runner.files import (
     file_lock,
     make_folder,
     read_json,
+    readable_json,
     require_that_it_stays,
 )
 from vitcli.runner.run.folder import hold_folder
@@ -39,10 +40,8 @@ def read_plan(root: Path) -> dict[str, Any]:
 
 def rerun_before(root: Path) -> list[str]:
     """Return the variants that an earlier call with --rerun trained again, or began to."""
-    with contextlib.suppress(OSError, ValueError):
-        found = read_plan(root).get("rerun")
-        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-    return []
+    names = readable_json(root / PLAN).get("rerun")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 @contextlib.contextmanager

@@ -4,20 +4,17 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.experiment.config import (
-    FORMAT,
-    SIZES,
-    STATISTICS,
-    config_hash,
-    find_experiment,
-    load_experiment,
+from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
+from vitcli.runner.experiment.diff import (
+    TEACHER_WEIGHTS,
+    changed_fields,
+    differences,
+    with_data_defaults,
 )
-from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, changed_fields, differences
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import PerImage, read_per_image
 from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
@@ -31,11 +28,11 @@ from vitcli.runner.text import portable, portable_fields
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     """Return one document for runs that differ in their seeds only."""
     records = sorted(map(_read_finished, runs), key=lambda record: record.seed)
+    if all(record.state == "diverged" for record in records):
+        raise InputError("none of these runs has a result: all of them diverged")
     _refuse_mixture(records)
     first = records[0]
     spec = first.spec
-    if all(record.state == "diverged" for record in records):
-        raise InputError("none of these runs has a result: all of them diverged")
     return study_result(
         {"baseline": records},
         name=str(first.experiment),
@@ -78,26 +75,23 @@ def _images(record: RunRecord) -> PerImage | None:
 
 def _refuse_mixture(records: Sequence[RunRecord]) -> None:
     first = records[0]
-    arithmetic = [record for record in records if record.state == "finished"]
+    finished = next(record for record in records if record.state == "finished")
     for record in records:
-        others = differences(first.spec, record.spec)
-        if teacher_run(record.spec) != teacher_run(first.spec):  # each seed has its own
-            others.pop(TEACHER_WEIGHTS, None)
-        is_other = {
-            "experiment": record.experiment != first.experiment,
-            "data hash": record.data_hash != first.data_hash,
-            **{
-                name: getattr(record.session, name) != getattr(first.session, name)
-                for name in ("commit", "hardware", "torch")
-            },
-            **{name: name != "seed" for name in others},
-            **{
-                name: record in arithmetic
-                and record.result.get(name) != arithmetic[0].result.get(name)
-                for name in ("precision", "kernels")
-            },
+        pairs = {
+            "experiment": (first.experiment, record.experiment),
+            "data hash": (first.data_hash, record.data_hash),
+            "commit": (first.session.commit, record.session.commit),
+            "hardware": (first.session.hardware, record.session.hardware),
+            "torch": (first.session.torch, record.session.torch),
+            **differences(first.spec, record.spec),
         }
-        if fields := [name for name, differs in is_other.items() if differs]:
+        if record.state == "finished":
+            pairs["precision"] = (finished.precision, record.precision)
+            pairs["kernels"] = (finished.kernels, record.kernels)
+        if teacher_run(record.spec) != teacher_run(first.spec):  # each seed has its own
+            pairs.pop(TEACHER_WEIGHTS, None)
+        fields = [name for name, (one, other) in pairs.items() if one != other and name != "seed"]
+        if fields:
             raise ConfigError(
                 f"{record.name} and {first.name} differ in more than the seed: {', '.join(fields)}"
             )
@@ -116,8 +110,8 @@ def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
             " put its file into experiments/"
         ) from error
     words = ["vitcli", "train", name]
-    asked = without_data(spec, load_experiment(name).spec, str(record.meta.get("config_hash")))
-    for field, (_, used) in differences(load_experiment(name).spec, asked).items():
+    file = with_data_defaults(load_experiment(name).spec, spec, record.meta)
+    for field, (_, used) in differences(file, spec).items():
         if field not in ("seed", "code", TEACHER_WEIGHTS):
             words += ["-s", f"{field}={format_value(portable(used))}"]
     words += [word for file in spec.code if file.endswith(".py") for word in ("--code", file)]
@@ -127,25 +121,8 @@ def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
     return f"for seed in {numbers}; do {shlex.join(words)} --seed $seed; done"
 
 
-def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) -> ExperimentSpec:
-    """Return a run's spec without the fields that it took from its data set.
-
-    A run stores mean and std in the same way, whether the user typed them or the data set gave
-    them. The hash of the requested configuration tells which.
-    """
-    model = {key: None for key in SIZES if getattr(file.model, key) is None}
-    data = {key: None for key in STATISTICS if getattr(file.data, key) is None}
-    names = {"class_names": file.data.class_names}
-    facts = spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**names))
-    asked = facts.replace(data=facts.data.replace(**data))
-    hashes = [config_hash(asked, version) for version in range(1, FORMAT + 1)]
-    return asked if asked_hash in hashes else facts
-
-
 def write(document: StudyResult, path: Path) -> None:
     """Write a document; create its folder if needed."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_output_folder(path.parent)
+    with errors_name(path):
         commit(path, f"{to_json(document)}\n".encode())
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror}") from error
