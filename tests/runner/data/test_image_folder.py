@@ -15,10 +15,10 @@ from torchvision.transforms.functional import to_pil_image
 from tests.runner.data.conftest import add, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
+from vitcli.runner.limits import available_memory
 
 pytestmark = pytest.mark.usefixtures("cache")
 

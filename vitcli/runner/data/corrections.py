@@ -12,7 +12,7 @@ from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import composed, did_you_mean, printable, quantity
+from vitcli.runner.text import composed, did_you_mean, printable
 
 CORRECTIONS = ["file", "label"]
 """The columns of the file. A path is relative to the folder of the pictures."""
@@ -72,9 +72,3 @@ def _corrected(images: Images, corrections: Corrections) -> Images:
     kept = torch.tensor([row for row, label in enumerate(labels) if label is not None])
     changed = torch.tensor([-1 if label is None else label for label in labels])
     return Images(images.pixels, changed, images.extra, images.names)[kept.long()]
-
-
-def describe_corrections(corrections: Corrections) -> str:
-    out = sum(label is None for label in corrections.values())
-    changed = quantity(len(corrections) - out, "label")
-    return f"{changed} corrected, {quantity(out, 'picture')} left out"

@@ -41,12 +41,9 @@ EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PAT
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
-    """List the pictures in a folder.
+    """List the pictures in a folder. Hidden files and class folders without pictures are skipped.
 
-    Hidden files and class folders without pictures are skipped.
-
-    Args:
-        class_names: The classes; by default the names of the class folders, sorted.
+    The classes are by default the names of the class folders, sorted.
     """
     if not root.is_dir():
         moved = "if the pictures of a run have moved, give their folder with --data-dir"

@@ -32,14 +32,15 @@ def take_fold(
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
-    Mean, standard deviation and hash stay those of the whole data set.
-
-    Args:
-        groups: Name of an image -> its group, which stays in one part.
+    Mean, standard deviation and hash stay those of the whole data set. ``groups`` is the group of
+    an image by its name; a group stays in one part.
     """
     images = data.train
     if with_test:
-        images = _joined(data.train, data.test)
+        extra = {name: torch.cat([v, data.test.extra[name]]) for name, v in images.extra.items()}
+        labels = torch.cat([images.labels, data.test.labels])
+        pixels = joined(images.pixels, data.test.pixels)
+        images = Images(pixels, labels, extra, images.names + data.test.names)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
     is_test = divide(images, data.class_names, folds, number, groups) == part
@@ -50,12 +51,6 @@ def take_fold(
         f" training; copies {'and groups ' if groups else ''}are in the same fold{unused}"
     )
     return replace(data, train=images[~is_test], test=images[is_test]), note
-
-
-def _joined(train: Images, test: Images) -> Images:
-    extra = {name: torch.cat([train.extra[name], test.extra[name]]) for name in train.extra}
-    pixels, labels = joined(train.pixels, test.pixels), torch.cat([train.labels, test.labels])
-    return Images(pixels, labels, extra, train.names + test.names)
 
 
 def divide(
@@ -93,9 +88,9 @@ def divide(
     members.sort(key=lambda rows: (-len(rows), min(draws[row] for row in rows)))
     counts, parts = np.zeros((folds, len(class_names)), int), np.zeros(len(labels), int)
     for rows in members:  # to the part with the fewest images of these classes
-        own = [labels[row] for row in rows]
-        part = min(range(folds), key=lambda k: (counts[k, own].sum(), counts[k].sum()))
-        np.add.at(counts[part], own, 1)
+        classes = [labels[row] for row in rows]
+        part = min(range(folds), key=lambda k: (counts[k, classes].sum(), counts[k].sum()))
+        np.add.at(counts[part], classes, 1)
         parts[rows] = part
     return torch.from_numpy(parts)
 
@@ -127,7 +122,7 @@ def hold_out_groups(
     def leaves_all(group: int) -> bool:
         return bool((held + counts[group] < total)[counts[group] > 0].all())
 
-    for group in sorted(first, key=lambda each: first[each]):
+    for group in sorted(first, key=first.__getitem__):
         more = held + counts[group]
         is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
         if is_nearer and leaves_all(group):

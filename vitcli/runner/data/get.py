@@ -22,8 +22,7 @@ from vitcli.runner.data.find import (
     original_files,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.load import decode_named
-from vitcli.runner.data.own import require_packages
+from vitcli.runner.data.load import decode_named, require_packages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
 from vitcli.runner.text import ignore_message, printable

@@ -5,14 +5,18 @@ There are three kinds: generated data sets, those of the catalogue, and the user
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, GENERATED, DataSpec
+from vitcli.core.spec.readers import DataReader
+from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -29,11 +33,7 @@ from vitcli.runner.data.catalogue import (
     CatalogueRow,
     DataInfo,
 )
-from vitcli.runner.data.corrections import (
-    apply_corrections,
-    describe_corrections,
-    read_corrections,
-)
+from vitcli.runner.data.corrections import apply_corrections, read_corrections
 from vitcli.runner.data.find import (
     Listener,
     Source,
@@ -45,10 +45,10 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.folds import hold_out_groups, take_fold
-from vitcli.runner.data.labels import same_class
+from vitcli.runner.data.formats.npz import list_arrays
+from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_class, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
 from vitcli.runner.data.near_copies import exact_copies
-from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
@@ -61,7 +61,7 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import ignore_message, printable, quantity
 
 
 def load_data(
@@ -148,26 +148,18 @@ def decode_generated(name: str, size: Size | None, on_message: Listener) -> Deco
     row = GENERATED_SETS[name]
 
     def build() -> Decoded:
-        with _one_thread():
+        # On 2 busy cores, drawing takes 2 s in one thread and 9 s in two, because threads of small
+        # operations wait long.
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             splits = row.draw(*NUM_GENERATED)
+        finally:
+            torch.set_num_threads(num_threads)
         return Decoded(arranged(row.class_names, *splits, size))
 
     code = [Path(str(module.__file__)).read_bytes() for module in row.code]
     return load_or_build(array_file(name, size), (NUM_GENERATED, code), build, on_message)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread, because on busy cores threads of small operations wait long.
-
-    Measured on 2 busy cores: drawing a data set takes 2 s in one thread and 9 s in two threads.
-    """
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
 
 
 def decode_named(
@@ -258,7 +250,10 @@ def decode_folder(
         )
         copies = exact_copies(*named)  # another copy than the one named may be left
         decoded = replace(decoded, same={**decoded.same, "copies": copies})
-        on_message(f"{where}: {describe_corrections(corrections)} ({spec.corrections})")
+        num_out = sum(label is None for label in corrections.values())
+        changed = quantity(len(corrections) - num_out, "label")
+        out = quantity(num_out, "picture")
+        on_message(f"{where}: {changed} corrected, {out} left out ({spec.corrections})")
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
@@ -284,6 +279,44 @@ def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listen
         if kind in extras:
             raise InputError(reason)
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
+
+
+def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
+    """Return the user's own pictures, as the row of the prefix lists them."""
+    row, path = require_packages(name), own_path(name, data_dir)
+    folder = load_target(row.build)(path if row.is_path else str(path))
+    if not isinstance(folder, PictureFolder):
+        place = Path(str(path) if row.is_path else name)
+        folder = list_arrays(place, {key: np.asarray(folder[key]) for key in folder})
+    groups = sorted({*map(same_group, folder.groups)} - {""})
+    notes = [*notes_on_names(folder.class_names), *notes_on_pairs(groups, "groups", "group")]
+    if empty := sorted({group for group in folder.groups if group and not same_group(group)}):
+        notes.append(f"note: pictures with the group {printable(empty[0])!r} are in no group")
+    return replace(folder, notes=(*folder.notes, *notes))
+
+
+def require_packages(name: str) -> DataReader:
+    """Return the row of a name of the user's own pictures."""
+    prefix = name.partition(":")[0]
+    row = DATA_READERS[prefix]
+    if missing := [package for package in row.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
+        )
+    return row
+
+
+def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
+    """Return the pictures that a spec asks for: its own validation split only if it is wanted."""
+    folder = list_pictures(spec.name, data_dir)
+    wanted = spec.val_split == folder.num_val or 0 < spec.val_split < 1
+    if not folder.num_val or (wanted and not spec.folds):
+        return folder
+    note = (
+        f"{printable(folder.root)}: {folder.num_val:,} validation pictures are not used; to use"
+        f" them, type: -s data.val_split={folder.num_val}"
+    )
+    return replace(folder.without_val(), notes=(*folder.notes, note))
 
 
 def describe_data(spec: DataSpec) -> DataInfo:

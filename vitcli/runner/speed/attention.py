@@ -21,10 +21,9 @@ from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
-from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.limits import available_memory
+from vitcli.runner.machine.arithmetic import arithmetic, keep_freed_memory
 from vitcli.runner.machine.device import environment, hardware, name_precision, pick_precision
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.processor import has_amx

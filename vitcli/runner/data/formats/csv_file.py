@@ -20,9 +20,8 @@ def list_csv(
 ) -> PictureFolder:
     """List the pictures of a CSV file. Their paths are relative to its folder.
 
-    Args:
-        class_names: The classes; by default the labels, sorted (numbers by value).
-        exact: Keep the cells as they stand in the file; see ``read_csv``.
+    The classes are by default the labels, sorted (numbers by value). ``exact`` keeps the cells as
+    they stand in the file; see ``read_csv``.
     """
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []
