@@ -5,7 +5,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -30,12 +30,10 @@ def chosen_kernels(device: torch.device, deterministic: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with _changed(torch.backends.cudnn, benchmark=not deterministic, deterministic=deterministic):
-        if not deterministic:
-            yield
-            return
-        with _deterministic_algorithms():
-            yield
+    algorithms = _deterministic_algorithms() if deterministic else nullcontext()
+    cudnn = torch.backends.cudnn
+    with _changed(cudnn, benchmark=not deterministic, deterministic=deterministic), algorithms:
+        yield
 
 
 @contextmanager

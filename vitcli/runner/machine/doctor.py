@@ -1,6 +1,5 @@
 """Checks of this machine for `vitcli doctor`; the text contains no user name or host name."""
 
-import contextlib
 import getpass
 import os
 import platform
@@ -47,8 +46,12 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        about = {"ok": not self.problems, "problems": self.problems, "notes": self.notes}
-        return about | self.facts
+        return {
+            "ok": not self.problems,
+            "problems": self.problems,
+            "notes": self.notes,
+            **self.facts,
+        }
 
 
 def examine() -> Report:
@@ -73,11 +76,15 @@ def hide_owner(text: object) -> str:
     for home in sorted(homes, key=len, reverse=True):
         if path == home or path.startswith(home + "/"):
             path = "~" + path.removeprefix(home)
-    names = {}
-    with contextlib.suppress(KeyError, OSError):  # a container without an entry for its user
-        names[getpass.getuser()] = "USER"
-    names[platform.node()] = "HOST"
+    names = {_user(): "USER", platform.node(): "HOST"}
     return "/".join(names.get(part, part) if part else part for part in path.split("/"))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for its user
+        return ""
 
 
 def _versions(report: Report) -> None:
@@ -134,6 +141,7 @@ def _devices(report: Report) -> None:
 
 
 def _products(report: Report) -> None:
+    """Measure matrix products on the CPU, and note what slows a training down."""
     from vitcli.runner.limits import cpu_quota, usable_cores
     from vitcli.runner.machine.processor import computes_bf16, this_processor
     from vitcli.runner.machine.products import describe_slowdown, measure_products
@@ -168,7 +176,7 @@ def _memory(report: Report) -> None:
         total = None
     facts: dict[str, Any] = {"total_bytes": total}
     if "devices" in report.facts:
-        from vitcli.runner.limits import available_memory
+        from vitcli.runner.data.arrays import available_memory
 
         facts["available_bytes"] = available_memory()
     report.facts["memory"] = facts
@@ -179,17 +187,24 @@ def _folders(report: Report) -> None:
 
     places = {"runs": RUNS.resolve(), "cache": cache_root()}
     for name, folder in places.items():
-        above = (folder, *folder.absolute().parents)
-        existing = next(place for place in above if os.path.exists(place))
+        existing = nearest_existing(folder)
         writable, free = can_write(existing), shutil.disk_usage(existing).free
-        path = hide_owner(folder)
-        report.facts[name] = {"path": path, "writable": writable, "free_bytes": free}
-        messages = report.problems if name == "runs" else report.notes
+        report.facts[name] = {
+            "path": hide_owner(folder),
+            "writable": writable,
+            "free_bytes": free,
+        }
         where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
         if not writable:
-            messages.append(f"the {name} folder {path} cannot be written; {where}")
+            message = f"the {name} folder {hide_owner(folder)} cannot be written; {where}"
+            (report.problems if name == "runs" else report.notes).append(message)
         elif free < ENOUGH_BYTES:
-            messages.append(f"only {gibibytes(free)} are free for {path}; free some space")
+            message = f"only {gibibytes(free)} are free for {hide_owner(folder)}; free some space"
+            (report.problems if name == "runs" else report.notes).append(message)
+
+
+def nearest_existing(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
 
 
 def can_write(folder: Path) -> bool:
@@ -260,4 +275,5 @@ def _data(report: Report) -> None:
 
 
 def gibibytes(count: int) -> str:
+    """Return a number of bytes in GiB as text."""
     return f"{count / 2**30:.1f} GiB"

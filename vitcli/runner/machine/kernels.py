@@ -115,6 +115,7 @@ def load_kernels(folder: str, *flags: str) -> Kernels:
 
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
         options = [*FLAGS, *flags, *(f"-D{name}={size}" for name, size in sizes.items())]
+        # The features of the CPU, because different machines may share a cache.
         parts = [*texts, version, _cpu_flags(), torch.__version__, *options]
         key = hashlib.sha256("\0".join(parts).encode()).digest()
         path = _private(cache_root() / "kernels") / f"{source}-{key.hex()[:16]}.so"
@@ -126,7 +127,6 @@ def load_kernels(folder: str, *flags: str) -> Kernels:
 
 
 def _cpu_flags() -> str:
-    """Return the features of this CPU, because different machines may share a cache."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line for line in lines if line.startswith("flags")), "")
 

@@ -160,7 +160,8 @@ def _make_torch_pass(
 ) -> Callable[[], Tensor]:
     width, heads = setting.embed_dim, setting.num_heads
     spec = VitSpec(attention=attention, embed_dim=width, num_heads=heads)
-    grid = squarest_grid(tokens)
+    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
+    grid = (height, tokens // height)  # as square as possible
     shape = TokenShape(embed_dim=width, num_heads=heads, grid_size=grid, num_prefix_tokens=0)
     rule: nn.Module = make_part(spec, "attention", shape).to(setting.device)
     rule.fused = fused  # type: ignore[assignment]
@@ -186,12 +187,6 @@ def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | N
     qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
     scale = setting.head_dim**-0.5
     return lambda: backend.attention(qkv, heads, scale, None, False)
-
-
-def squarest_grid(tokens: int) -> tuple[int, int]:
-    """Return the most square grid of ``tokens`` cells, such as (8, 16) for 128."""
-    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
-    return height, tokens // height
 
 
 def fits(count: float, device: torch.device) -> bool:
