@@ -67,38 +67,26 @@ def get_data(
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
-    """Check an archive, original files or class folders, and copy them into the cache.
+    """Decode an archive, original files or class folders, and copy them into the cache.
 
-    Folders are decoded before they are copied. The cached arrays become those of the copy.
+    The cached arrays become those of the copy.
     """
     name, target = row.info.name, download_folder(row.info.name)
     is_archive = row.archive and path.is_file()
     source = Source("archive", path) if is_archive else find_source_in(name, path)
     if source is None:
         raise missing_data_error(name, path)
-    decoded, copy_files = None, _copy_archive
-    if source.kind != "archive":
-        decoded, copy_files = decode_named(row, source, None, on_message), _copy_folder
-        on_message(f"copying {printable(source.path)} to {printable(target)}")
+    decoded = decode_named(row, source, None, on_message)
+    on_message(f"copying {printable(source.path)} to {printable(target)}")
     with explain_write_errors(target):
-        copy = copy_files(row, source, target)
+        if is_archive:
+            copy = Source("archive", target / str(row.archive))
+            target.mkdir(parents=True, exist_ok=True)
+            commit(copy.path, source.path.read_bytes())
+        else:
+            copy = _copy_folder(row, source, target)
     decode_named(row, copy, None, on_message, decoded=decoded)
     return copy
-
-
-def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
-    from torchvision.datasets.utils import check_integrity
-
-    name, where = row.archive or "", printable(source.path)
-    try:
-        is_published = check_integrity(source.path, row.md5[name])
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {printable(error)}") from error
-    if not is_published:
-        raise InputError(f"{where} is not the published archive (MD5 differs)")
-    target.mkdir(parents=True, exist_ok=True)
-    commit(target / name, source.path.read_bytes())
-    return Source("archive", target / name)
 
 
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:

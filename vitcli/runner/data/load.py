@@ -327,7 +327,11 @@ def describe_data(spec: DataSpec) -> DataInfo:
     """
     folder = listed_for(spec) if own_path(spec.name) else None
     if spec.name in GENERATED:
-        info = _describe_generated(spec.name)
+        from vitcli.core.generated.data_sets import GENERATED_SETS
+        from vitcli.core.generated.drawing import SIDE
+
+        names = GENERATED_SETS[spec.name].class_names
+        info = DataInfo(spec.name, (SIDE, SIDE), 3, names, *NUM_GENERATED)
     elif folder:
         info = _describe_folder(spec, folder)
     else:
@@ -348,13 +352,6 @@ def describe_data(spec: DataSpec) -> DataInfo:
     size, left = spec.resize or info.img_size, info.num_train - num_val
     left = min(left, spec.labels or left)
     return replace(info, img_size=size, num_train=left, num_val=own_val or num_val)
-
-
-def _describe_generated(name: str) -> DataInfo:
-    from vitcli.core.generated.data_sets import GENERATED_SETS
-    from vitcli.core.generated.drawing import SIDE
-
-    return DataInfo(name, (SIDE, SIDE), 3, GENERATED_SETS[name].class_names, *NUM_GENERATED)
 
 
 def _describe_folder(spec: DataSpec, folder: PictureFolder) -> DataInfo:

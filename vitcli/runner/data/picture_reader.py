@@ -112,15 +112,11 @@ def read_each(
 
 def sizes_of(folder: PictureFolder) -> Iterator[Size]:
     """Yield the size of each picture whose header can be read."""
-    if not folder.arrays:
-        yield from picture_sizes(folder.paths)
     for array in folder.arrays:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
-
-
-def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
-    """Yield the size of each picture whose header can be read; close it as ``read_each``."""
-    with contextlib.closing(_each(picture_size, paths)) as sizes:
+    if folder.arrays:
+        return
+    with contextlib.closing(_each(picture_size, folder.paths)) as sizes:
         for size in sizes:
             if not isinstance(size, InputError):  # reported when the pictures are read
                 yield size
@@ -213,7 +209,7 @@ def read_folder(
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
     step = max(1, len(paths) // NUM_MEASURED)
-    sample = sizes_of(folder) if folder.arrays else picture_sizes(paths[::step])
+    sample = sizes_of(replace(folder, paths=paths[::step]))
     return Decoded(
         data,
         unreadable,
