@@ -37,7 +37,7 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
         )
     known = {composed(name).strip(): name for name in folder.names}
     classes = [*map(same_class, folder.class_names)]
-    found = dict[str, int | None]()
+    corrections = dict[str, int | None]()
     for at, written, label in csv_lines(path, CORRECTIONS):
         if (name := known.get(composed(written))) is None:
             hint = did_you_mean(written, folder.names)
@@ -47,10 +47,10 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
             raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
-        if name in found:
+        if name in corrections:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
-        found[name] = classes.index(label) if label else None
-    return found
+        corrections[name] = classes.index(label) if label else None
+    return corrections
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:

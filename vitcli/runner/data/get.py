@@ -37,11 +37,11 @@ def get_data(
 ) -> Source:
     """Download or copy a data set into the cache, decode it, and return its place."""
     check_name(name)
-    if (own := split_name(name)) and own[0].fetch:
+    if (named := split_name(name)) and named[0].fetch:
         if source is not None:
             raise ConfigError(f"--from: {printable(name)} names its place itself; leave out --from")
         require_packages(name)
-        folder = load_target(own[0].fetch)(own[1], offline, on_message)
+        folder = load_target(named[0].fetch)(named[1], offline, on_message)
         return Source("files", folder.root)
     if name not in CATALOGUE:
         raise ConfigError(
@@ -49,21 +49,21 @@ def get_data(
         )
     row = CATALOGUE[name]
     if source is None:
-        found = find_or_download(name, None, offline, on_message)
+        stored = find_or_download(name, None, offline, on_message)
         try:
-            decode_named(row, found, None, on_message)
-            return found
+            decode_named(row, stored, None, on_message)
+            return stored
         except InputError as error:
-            if is_offline(offline) or not found.path.is_relative_to(download_folder(name)):
+            if is_offline(offline) or not stored.path.is_relative_to(download_folder(name)):
                 raise
             on_message(str(error))
     elif not source.startswith(("http://", "https://")):
         return _copy(row, Path(os.path.expanduser(source)), on_message)
     elif is_offline(offline):
         raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
-    found = download(row, on_message, source)
-    decode_named(row, found, None, on_message)
-    return found
+    stored = download(row, on_message, source)
+    decode_named(row, stored, None, on_message)
+    return stored
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:

@@ -116,14 +116,14 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
     if pattern is None:
         pairs = zip(folder.names, map(same_group, folder.groups), strict=bool(folder.groups))
         return {name: group for name, group in pairs if group}
-    found = {}
+    groups = {}
     for name in folder.names:
         split, _, inner = name.partition("/")
         match = re.search(pattern, inner if inner and split_of(split) else name)
         if match is None:
             raise InputError(f"data.group: {quoted(pattern)} does not match {printable(name)!r}")
-        found[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
-    return found
+        groups[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
+    return groups
 
 
 def divided(

@@ -89,36 +89,36 @@ def load_data(
     folder = listed_for(spec, data_dir) if own_path(spec.name) else None
     groups = group_of(folder, spec.group) if folder else {}
     if spec.name in GENERATED:
-        found = decode_generated(spec.name, spec.resize, on_message).data
+        data = decode_generated(spec.name, spec.resize, on_message).data
     elif folder:
         file = array_file(spec.name, spec.resize, data_dir)
-        found = decode_folder(spec, folder, groups, extras, file, on_message)
+        data = decode_folder(spec, folder, groups, extras, file, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
-        found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+        data = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
     if spec.folds:
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
         with_test = folder is not None and folder.num_test is None
-        found, note = take_fold(found, spec.folds, seed, with_test=with_test, groups=groups)
+        data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, found, groups)
+    return _finish(spec, data, groups)
 
 
-def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSet:
-    names = spec.class_names or found.class_names
-    if [*map(same_class, names)] != [*map(same_class, found.class_names)]:
+def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str]) -> DataSet:
+    names = spec.class_names or data.class_names
+    if [*map(same_class, names)] != [*map(same_class, data.class_names)]:
         raise ConfigError(
             f"data.class_names is set to {', '.join(names)},"
-            f" but {spec.name} has {', '.join(found.class_names)}"
+            f" but {spec.name} has {', '.join(data.class_names)}"
         )
-    if found.in_chans == 1 and _is_coloured(spec):
-        train, test = _coloured(found.train), _coloured(found.test)
-        found = replace(found, train=train, test=test, val=found.val and _coloured(found.val))
-    mean, std = spec.mean or found.mean, spec.std or found.std
-    if {len(mean), len(std)} != {found.in_chans}:
-        raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
-    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
+    if data.in_chans == 1 and _is_coloured(spec):
+        train, test = _coloured(data.train), _coloured(data.test)
+        data = replace(data, train=train, test=test, val=data.val and _coloured(data.val))
+    mean, std = spec.mean or data.mean, spec.std or data.std
+    if {len(mean), len(std)} != {data.in_chans}:
+        raise ConfigError(f"data.mean and data.std need {data.in_chans} values for {spec.name}")
+    data = replace(data, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
     if spec.val_split and data.val is None:
         count = spec.num_val(len(data.train))
         if groups:

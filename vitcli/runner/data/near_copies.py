@@ -63,14 +63,14 @@ def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> list[tuple[int, 
     They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``. See
     ``near_copies``.
     """
-    found = set[tuple[int, int]]()
+    alike = set[tuple[int, int]]()
     for start, similarities in _similarities(pictures, pictures, in_colour):
         rows, columns = (similarities > LEAST).nonzero()[:MOST_ALIKE].T
         pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
-        found.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
-        if len(found) >= MOST_ALIKE:
-            return sorted(found)[:MOST_ALIKE]
-    return sorted(found)
+        alike.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
+        if len(alike) >= MOST_ALIKE:
+            return sorted(alike)[:MOST_ALIKE]
+    return sorted(alike)
 
 
 def _similarities(

@@ -26,7 +26,7 @@ from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder
-from vitcli.runner.machine.processor import cpu_kind, has_avx512_bf16
+from vitcli.runner.machine.processor import cpu_kind, this_processor
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
@@ -92,7 +92,7 @@ def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
     if platform.system() != "Linux":
         return None
     if autocast is torch.bfloat16:
-        if kind == "avx512" and has_avx512_bf16():
+        if kind == "avx512" and this_processor().avx512_bf16:
             return "half"
         return "amx" if kind == "amx" else None
     return "simd" if autocast is None and kind in SIMD else None

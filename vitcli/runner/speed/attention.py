@@ -91,11 +91,13 @@ def bench_attention(
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
-    found = {}
+    measured = {}
     with arithmetic(precision):
         for attention, kernels in kinds:
             on_message(f"measuring {attention}, {kernels}")
-            found[attention, kernels] = list(_measure_points(attention, kernels, setting, lengths))
+            measured[attention, kernels] = list(
+                _measure_points(attention, kernels, setting, lengths)
+            )
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
@@ -114,7 +116,7 @@ def bench_attention(
                 "time_exponent": fit_exponent([(p["tokens"], p["seconds"]) for p in points]),
                 "memory_exponent": fit_exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
             }
-            for (attention, kernels), points in found.items()
+            for (attention, kernels), points in measured.items()
             if points
         ],
     }

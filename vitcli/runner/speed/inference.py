@@ -35,7 +35,7 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str,
         for precision in models
         for count in BATCHES
     }
-    found = turns(works, work.device, rounds=rounds, seconds=seconds)
+    times = turns(works, work.device, rounds=rounds, seconds=seconds)
     rows = [
         {
             "precision": name.split()[0],
@@ -43,7 +43,7 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str,
             "seconds": spread.median,
             "images_per_second": int(name.split()[1]) / spread.median,
         }
-        for name, spread in found.items()
+        for name, spread in times.items()
     ]
     return {
         "benchmark": "inference",

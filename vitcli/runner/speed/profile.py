@@ -59,7 +59,7 @@ def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[
     return costliest(profiler.key_averages(), on_gpu=device.type == "cuda")
 
 
-def costliest(found: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
+def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
     """Return the rows of ``profile`` from the averages of torch's profiler.
 
     On a GPU, each kernel is recorded twice: by itself, and with the operator that started it. The
@@ -71,7 +71,7 @@ def costliest(found: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
         return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
 
     events, kernels = list[Any](), list[Any]()
-    for event in found:
+    for event in averages:
         if event.device_type == DeviceType.CPU:
             events.append(event)
         elif not event.is_user_annotation:

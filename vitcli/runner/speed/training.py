@@ -30,7 +30,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         step()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    found = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
+    times = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
     memory = peak_memory(device)
     abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
@@ -38,7 +38,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     traffic = 2 * activation_bytes(abstract, work.image_shape)
     if work.built.autocast is not None:
         traffic //= 2
-    step_seconds = found["step"].median
+    step_seconds = times["step"].median
     speed, peak = batch / step_seconds, matmul_peak(device, work.built.autocast)
     return {
         "benchmark": "train",
@@ -49,9 +49,9 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "batch_size": batch,
         "parameters": count_parameters(work.built.task.module),
         "images_per_second": speed,
-        "turns": [batch / value for value in found["step"].values],
+        "turns": [batch / value for value in times["step"].values],
         "step_seconds": step_seconds,
-        "data_share": found["data"].median / step_seconds,
+        "data_share": times["data"].median / step_seconds,
         "epoch_seconds": step_seconds * work.steps_per_epoch,
         "images_per_epoch": work.steps_per_epoch * batch,
         "flops_per_image": flops,
@@ -80,17 +80,17 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     batch = work.spec.train.batch_size
     step = step_of(work.batches())
     first = timed(step, work.device)
-    found = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
+    times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
     return {
         "benchmark": "data",
         "setting": work.setting,
         "experiment": work.name,
         "batch_size": batch,
-        "images_per_second": batch / found.median,
-        "turns": [batch / value for value in found.values],
-        "batch_seconds": found.median,
-        "bytes_per_second": 4 * size * batch / found.median,
+        "images_per_second": batch / times.median,
+        "turns": [batch / value for value in times.values],
+        "batch_seconds": times.median,
+        "bytes_per_second": 4 * size * batch / times.median,
         "copy_bandwidth": copy_bandwidth(work.device),
         "first_batch_seconds": first,
     }

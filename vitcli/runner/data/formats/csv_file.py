@@ -44,8 +44,8 @@ def list_csv(
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
         lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
-    found = _listed(path, root, lines, class_names)
-    return replace(found, notes=(*found.notes, *not_used(path, unused)))
+    folder = _listed(path, root, lines, class_names)
+    return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
 
 
 def _listed(

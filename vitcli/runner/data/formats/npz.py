@@ -264,12 +264,12 @@ def data_of_arrays(
     for split, (images, labels) in given.items():
         arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
     folder = list_arrays(Path(name), arrays, name)
-    found, first = dict[str, Any](), 0
+    images_of, first = dict[str, Any](), 0
     for split, images in zip(given, folder.arrays, strict=True):
         labels = torch.tensor(folder.labels[first : first + images.shape[0]])
-        found[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
+        images_of[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
         first += images.shape[0]
-    return replace(arranged(folder.class_names, **found), name=name)
+    return replace(arranged(folder.class_names, **images_of), name=name)
 
 
 class ImageArray:
