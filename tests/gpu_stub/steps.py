@@ -39,7 +39,7 @@ WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
 """Everything that the host asks the device to do."""
-TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
+TEACHERS = ("task dino", "gratings-dino")
 """Cases with a teacher, which moves after each step, outside the graph."""
 MOST_WITH_TEACHER = 8
 """Most launches of a step with a teacher as one graph."""

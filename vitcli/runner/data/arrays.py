@@ -53,8 +53,7 @@ def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
 
 
 def stored(pixels: Tensor) -> Tensor:
-    is_mapped = isinstance(pixels, Tensor) and is_large(pixels.nbytes)
-    return as_tensor(StoredPixels(pixels)) if is_mapped else pixels
+    return as_tensor(StoredPixels(pixels)) if is_large(pixels.nbytes) else pixels
 
 
 def pixel_digests(pixels: AnyPixels) -> list[bytes]:

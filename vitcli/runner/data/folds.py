@@ -22,13 +22,12 @@ from vitcli.runner.data.near_copies import pairs_alike
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import quantity
 
-NO_GROUPS: Mapping[str, str] = {}
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
 
 
 def take_fold(
-    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str] = NO_GROUPS
+    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str]
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
@@ -58,7 +57,7 @@ def divide(
     class_names: Sequence[str],
     folds: int,
     number: int,
-    groups_of: Mapping[str, str] = NO_GROUPS,
+    groups_of: Mapping[str, str],
 ) -> Tensor:
     """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 

@@ -256,7 +256,7 @@ def split_folder(
             divided = hold_out_groups(known, TEST_SHARE, groups, contents)
         else:
             with contextlib.suppress(InputError):
-                divided = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
+                divided = divide(known, folder.class_names, NUM_FOLDS, 0, groups) == 0
         if divided is not None:
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]

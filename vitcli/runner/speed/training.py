@@ -1,19 +1,26 @@
-"""`vitcli bench train` and `data`: speed of an experiment's training and of its input pipeline."""
+"""`vitcli bench train`, `inference` and `data`: speed of an experiment's model and its input."""
 
 import resource
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
-from vitcli.runner.experiment.build import abstract_module, encoder_of
+from vitcli.core.torch_use import autocast_to
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 from vitcli.runner.train.flops import count_step_flops
 
 WARM_UP = 3
+BATCHES = (1, 8, 64, 256)
+"""Numbers of images of an inference."""
 Result = dict[str, Any]
 
 
@@ -72,6 +79,42 @@ def peak_memory(device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+@resource_errors()
+def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
+    """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
+    plain = encoder_of(work.spec, new_module(work.spec)).to(work.device)  # as load_model does
+    models = {"fp32": plain.eval()}
+    models.setdefault(work.built.precision, work.built.encoder.eval())
+    images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
+
+    def forward(count: int, precision: str) -> None:
+        autocast = autocast_to(work.device, pick_precision(precision, work.device))
+        with torch.inference_mode(), arithmetic(precision), autocast:
+            models[precision](images[:count])
+
+    works: dict[str, Callable[[], object]] = {
+        f"{precision} {count}": partial(forward, count, precision)
+        for precision in models
+        for count in BATCHES
+    }
+    times = turns(works, work.device, rounds=rounds, seconds=seconds)
+    rows = [
+        {
+            "precision": name.split()[0],
+            "batch_size": int(name.split()[1]),
+            "seconds": spread.median,
+            "images_per_second": int(name.split()[1]) / spread.median,
+        }
+        for name, spread in times.items()
+    ]
+    return {
+        "benchmark": "inference",
+        "setting": work.setting,
+        "experiment": work.name,
+        "rows": rows,
+    }
 
 
 @resource_errors(SMALLER)
