@@ -13,7 +13,8 @@ import torch
 from tests.cli import commands
 from tests.cli.commands import document, printed
 from tests.runner.machine.processors import AVX2, ZEN4, products
-from vitcli.runner.machine import cores, processor
+from vitcli.runner import limits
+from vitcli.runner.machine import processor
 from vitcli.runner.machine import products as measured
 from vitcli.runner.machine.doctor import PACKAGES, THREAD_VARIABLES
 
@@ -26,8 +27,8 @@ def _measured(monkeypatch) -> None:
     """A machine of two cores in whose way is nothing, and which needs no measurement."""
     monkeypatch.setattr(measured, "measure_products", products)
     monkeypatch.setattr(processor, "this_processor", lambda: ZEN4)
-    monkeypatch.setattr(cores, "allowed_cores", lambda: [0, 1])
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    monkeypatch.setattr(limits, "allowed_cores", lambda: [0, 1])
+    monkeypatch.setattr(limits, "cpu_quota", lambda: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -58,7 +59,7 @@ def test_a_sound_machine():
 def test_what_slows_a_training_down_is_a_note(monkeypatch, threads, quota, bf16, cpu, told):
     if threads:
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(limits, "cpu_quota", lambda: quota)
     monkeypatch.setattr(measured, "measure_products", lambda: products(bf16=bf16))
     monkeypatch.setattr(processor, "this_processor", lambda: cpu)
     found = document("doctor")

@@ -52,14 +52,10 @@ def run_on_stub(
     env: Mapping[str, str] | None = None,
     timeout: float,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code, or a command with its arguments, in a process that has the stub GPU.
+    """Run code for ``python -c``, or a command with its arguments, in a process on the stub GPU.
 
-    Args:
-        code_or_args: Code for ``python -c``, or a command such as [sys.executable, "-m", "vitcli"].
-        cwd: Working folder.
-        env: Further environment variables: ``STUB_GPU_GIB`` is the size of the device memory, and
-            ``failing`` returns one that lets a call fail.
-        timeout: Seconds after which the process is killed.
+    The variable ``STUB_GPU_GIB`` is the size of the device memory; ``failing`` returns another one,
+    which lets a call fail.
     """
     if isinstance(code_or_args, str):
         code_or_args = [sys.executable, "-c", code_or_args]

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.gpu_stub.steps import one_of_each_kind, random_pictures
+from tests.gpu_stub.steps import experiment_cases, random_pictures
 from tests.gpu_stub.stub import ask_once
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
@@ -27,7 +27,7 @@ CODE = """import json
 from tests.gpu_stub.test_choices import *
 kernels = {
     name: {precision: kernels_of(name, precision) for precision in PRECISIONS}
-    for name in one_of_each_kind()
+    for name in experiment_cases()
 }
 print(json.dumps([kernels, [(*case, estimate_by_peak(*case)) for case in CASES]]))
 """
@@ -35,7 +35,7 @@ print(json.dumps([kernels, [(*case, estimate_by_peak(*case)) for case in CASES]]
 
 def test_attention_takes_a_fused_kernel():
     found, _ = ask_once("choices", CODE)
-    assert found.keys() == {*one_of_each_kind()}
+    assert found.keys() == {*experiment_cases()}
     assert {name: row for name, row in found.items() if "math" in str(row)} == {}
     without = [load_experiment(name).spec for name, row in found.items() if not any(row.values())]
     assert {spec.model.family for spec in without} == {"convnet", "resnet18"}

@@ -125,7 +125,7 @@ def inference(
     Example:
       vitcli bench inference
     """
-    from vitcli.runner.speed.inference import bench_inference
+    from vitcli.runner.speed.training import bench_inference
 
     work = workload(experiment, sets, device, precision)
     result = bench_inference(work, rounds=rounds, seconds=seconds)

@@ -210,7 +210,7 @@ def check(
     from vitcli.runner.data import check as checked
     from vitcli.runner.data.find import check_name
     from vitcli.runner.data.listing import own_path
-    from vitcli.runner.data.own import list_pictures
+    from vitcli.runner.data.load import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):

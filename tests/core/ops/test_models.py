@@ -16,7 +16,7 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
-from vitcli.runner.machine.processor import has_avx512_bf16
+from vitcli.runner.machine.processor import this_processor
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE: dict[str, Any] = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
@@ -132,7 +132,7 @@ VARIANTS = [
 @pytest.mark.parametrize("kernels", ["amx", "simd", "half"])
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_machine):
-    if kernels == "half" and not has_avx512_bf16():
+    if kernels == "half" and not this_processor().avx512_bf16:
         pytest.skip("bf16 kernels of whole branches: this CPU has no AVX512-BF16")
     autocast = None if kernels == "simd" else BF16
     plain = noisy(build_model(changed(**{**WIDE, **fields})), 0.05).train()

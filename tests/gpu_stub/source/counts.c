@@ -43,12 +43,6 @@ static __thread int last_error;
 /* Errors after which a CUDA context is lost. */
 static int is_sticky(int code) { return code == 214 || (code >= 700 && code < 720 && code != 701); }
 
-API void stub_fail(int kind, int code, long after) {
-  order.kind = kind;
-  order.code = code;
-  order.after = after;
-}
-
 /* STUB_GPU_FAIL=KIND:CODE:AFTER, with the number of the kind; stub.py writes it. */
 __attribute__((constructor)) static void read_order(void) {
   const char *text = getenv("STUB_GPU_FAIL");

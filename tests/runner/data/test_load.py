@@ -21,7 +21,7 @@ from tests.runner.data.conftest import (
 )
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, TASKS, DataSpec, ExperimentSpec
-from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, keep_labels
+from vitcli.runner.data.arrays import data_hash, fitted, hold_out, keep_labels
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
 
@@ -106,7 +106,7 @@ def test_resize_keeps_the_order_and_doubles_exactly(tmp_path, contents):
     double = load_data(DataSpec(name="cifar10", resize=64), data_dir=root)
     assert double.img_size == (64, 64)
     assert torch.equal(native.train.labels, double.train.labels)
-    assert torch.equal(fit_to_size(native.train.pixels, (64, 64)), double.train.pixels)
+    assert torch.equal(fitted(native.train.pixels, (64, 64)), double.train.pixels)
     inner = torch.nn.functional.interpolate(
         native.train.pixels.double(), scale_factor=2, mode="bilinear"
     )

@@ -39,10 +39,8 @@ def heic(image: Image.Image, **options) -> bytes:
 def test_heic_is_read_upright(tmp_path):
     wide = np.zeros((64, 96, 3), dtype=np.uint8)
     wide[:32, :32] = RED
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
     path = tmp_path / "ä b.HEIC"
-    path.write_bytes(heic(Image.fromarray(wide), exif=exif.tobytes()))
+    path.write_bytes(heic(Image.fromarray(wide), exif=EXIF_6.tobytes()))
     pixels = read_picture(path, size=(12, 8)).int()
     assert (pixels[:, 0, 7] - torch.tensor(RED)).abs().max() < 20
     assert pixels[:, 0, 0].max() < 20
@@ -79,19 +77,14 @@ COLOUR = (30, 180, 60)
 SIDE = 16
 
 
-def chunk(kind: bytes, data: bytes, crc: int | None = None) -> bytes:
-    crc = zlib.crc32(kind + data) if crc is None else crc
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-END = chunk(b"IEND", b"")
-
-
-def png(row: bytes, clear: bytes, depth: int, kind: int) -> bytes:
-    """Return a PNG file of equal rows with a transparent colour."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, depth, kind, 0, 0, 0))
-    pixels = chunk(b"IDAT", zlib.compress((b"\0" + row) * SIDE))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"tRNS", clear) + pixels + END
+def png(width: int, height: int, pixels: bytes, depth: int, kind: int, *more: bytes) -> bytes:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0))
+    content = chunk(b"IDAT", zlib.compress(pixels))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(more) + content + chunk(b"IEND", b"")
 
 
 def jpeg_with(exif: bytes, size: tuple[int, int] = (SIDE, 2 * SIDE)) -> bytes:
@@ -152,7 +145,7 @@ def test_one_exif_value_decides_the_turn_and_no_other_is_needed(tmp_path, data, 
     ],
 )
 def test_a_transparent_colour_becomes_white_at_any_depth(row, depth, kind, clear, shown):
-    content = png(row, clear, depth, kind)
+    content = png(SIDE, SIDE, (b"\0" + row) * SIDE, depth, kind, chunk(b"tRNS", clear))
     with quiet_pillow():
         assert decode(content, "x", (8, 8), 3)[0, 4, 4] == shown
 
@@ -257,20 +250,17 @@ def landmarks(height: int, width: int) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def turned(image: Image.Image) -> Image.Image:
-    """As a camera held upright stores it; orientation 6 turns it back."""
-    return image.transpose(Image.Transpose.ROTATE_90)
-
-
 EXIF_6 = Image.Exif()
 EXIF_6[ORIENTATION] = 6
+TURNED = landmarks(300, 700).transpose(Image.Transpose.ROTATE_90)
+"""As a camera held upright stores it; orientation 6 turns it back."""
 KINDS = {
     "tiny.png": (landmarks(6, 15), {}),
     "wide.png": (landmarks(120, 317), {}),
     "tall.png": (landmarks(900, 411), {}),
     "huge.jpg": (landmarks(600, 1600), {"quality": 95}),
     "long.png": (landmarks(100, 2000), {}),
-    "turned.jpg": (turned(landmarks(300, 700)), {"exif": EXIF_6, "quality": 95}),
+    "turned.jpg": (TURNED, {"exif": EXIF_6, "quality": 95}),
     "clear.png": (landmarks(90, 40).convert("RGBA"), {}),
     "wide-model.png": (landmarks(300, 300), {}),
 }
@@ -296,29 +286,17 @@ def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit)
         assert difference(path, fit, other, size) > 8, "another fit shows something else"
 
 
-def png_header(width: int, height: int) -> bytes:
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + END
-
-
-def jpeg() -> bytes:
-    buffer = io.BytesIO()
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"", "empty"),
         (b"hello, I am text\n" * 9, "text, not a picture"),
         (bytes(range(256)), "a file, not a picture"),
-        (jpeg()[:-600], "damaged or cut short"),
-        (png_header(20_000, 20_000), "megapixels"),
-        (png_header(11_000, 11_000), "megapixels"),
-        (png_header(100_000, 2), "20:1"),
-        (png_header(64, 64), "damaged or cut short"),
+        (jpeg_with(b"", (640, 640))[:-600], "damaged or cut short"),
+        (png(20_000, 20_000, bytes(100), 8, 2), "megapixels"),
+        (png(11_000, 11_000, bytes(100), 8, 2), "megapixels"),
+        (png(100_000, 2, bytes(100), 8, 2), "20:1"),
+        (png(64, 64, bytes(100), 8, 2), "damaged or cut short"),
         (b"II*\0" + b"\0" * 50, "damaged"),
     ],
 )

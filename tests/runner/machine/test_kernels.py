@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.core.specs import changed
+from tests.runner.machine.processors import AVX512, ZEN4
 from tests.runner.train.conftest import stops_after, train
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
@@ -47,9 +48,9 @@ def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):
 )
 def test_the_backend_follows_from_processor_and_precision(kind, autocast, backend, monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Linux")
-    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: False)
+    monkeypatch.setattr(kernels, "this_processor", lambda: AVX512)
     assert native_backend_of(kind, autocast) == backend
-    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
+    monkeypatch.setattr(kernels, "this_processor", lambda: ZEN4)
     is_half = (kind, autocast) == ("avx512", BF16)
     assert native_backend_of(kind, autocast) == ("half" if is_half else backend)
     monkeypatch.setattr("platform.system", lambda: "Darwin")

@@ -15,12 +15,12 @@ from tests.runner.machine.processors import (
     ZEN4,
     x86,
 )
-from vitcli.runner.machine import device, products
-from vitcli.runner.machine.cores import (
+from vitcli.runner.limits import (
     cpu_quota,
     divide_cores,
     usable_cores,
 )
+from vitcli.runner.machine import device, products
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.processor import (
     computes_bf16,

@@ -3,14 +3,12 @@
 Axes: N images, C channels, H W pixels.
 """
 
-import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +16,9 @@ from torch import Tensor
 
 from vitcli.core.data.source import PORTION, DataSet, Images, channel_stats
 from vitcli.core.data.stored import AnyPixels, StoredPixels, as_tensor
-from vitcli.runner.control_groups import control_groups
 from vitcli.runner.data.find import cache_root, explain_write_errors, is_switched_on
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.limits import available_memory
 from vitcli.runner.text import printable
 
 Size = tuple[int, int]
@@ -55,8 +53,7 @@ def new_pixels(count: int, in_chans: int, size: Size) -> Tensor:
 
 
 def stored(pixels: Tensor) -> Tensor:
-    is_mapped = isinstance(pixels, Tensor) and is_large(pixels.nbytes)
-    return as_tensor(StoredPixels(pixels)) if is_mapped else pixels
+    return as_tensor(StoredPixels(pixels)) if is_large(pixels.nbytes) else pixels
 
 
 def pixel_digests(pixels: AnyPixels) -> list[bytes]:
@@ -111,7 +108,8 @@ def arranged(
     train, test = train[canonical_order(train)], test[canonical_order(test)]
     val = val and val[canonical_order(val)]
     if size:
-        train, test = (replace(each, pixels=_resized(each.pixels, size)) for each in (train, test))
+        train = replace(train, pixels=_resized(train.pixels, size))
+        test = replace(test, pixels=_resized(test.pixels, size))
     mean, std = channel_stats(train.pixels)
     return DataSet(
         name="",
@@ -128,7 +126,7 @@ def arranged(
 def _resized(pixels: Tensor, size: Size) -> Tensor:
     out = new_pixels(pixels.shape[0], pixels.shape[1], size)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):
-        target.copy_(fit_to_size(part, size))
+        target.copy_(fitted(part, size))
     return stored(out)
 
 
@@ -187,22 +185,16 @@ def central_box(height: int, width: int, size: Size) -> tuple[int, int, int, int
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
-    """Crop the centre to the aspect of ``size`` and resize, (N, C, H, W) -> (N, C, *size) uint8.
+def fitted(pixels: Tensor, size: Size, fit: str = "crop") -> Tensor:
+    """Return images at a size, (N, C, H, W) -> (N, C, *size) uint8; ``fit`` is one of ``FITS``.
 
-    The result equals that of resizing the shorter side and then cropping the centre, but needs no
-    large intermediate array.
+    A crop equals that of resizing the shorter side and then cropping the centre, but needs no large
+    intermediate array.
     """
-    rows, columns = pixels.shape[-2:]
-    top, left, height, width = central_box(rows, columns, size)
-    return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
-
-
-def fitted(pixels: Tensor, size: Size, fit: str) -> Tensor:
-    """Return images at a size, (N, C, H, W) -> (N, C, *size) uint8; ``fit`` is one of ``FITS``."""
-    if fit == "crop":
-        return fit_to_size(pixels, size)
     height, width = pixels.shape[-2:]
+    if fit == "crop":
+        top, left, h, w = central_box(height, width, size)
+        return stretch_to_size(pixels[..., top : top + h, left : left + w], size)
     top, left, h, w = central_box(*size, (height, width)) if fit == "pad" else (0, 0, *size)
     bars = (left, size[1] - w - left, top, size[0] - h - top)
     return F.pad(stretch_to_size(pixels, (h, w)), bars)
@@ -223,33 +215,12 @@ def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     return out
 
 
-def available_memory(groups: Sequence[Path] | None = None) -> int | None:
-    """Return the free bytes of memory within the limits of the control groups; None if unknown.
-
-    ``groups`` are folders of control groups; by default those of this process.
-    """
-    limits = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                limits.append(int(line.split()[1]) * 1024)
-    except (OSError, ValueError):
-        pass
-    for group in control_groups() if groups is None else groups:
-        with contextlib.suppress(OSError, ValueError):  # no such limit
-            most = int((group / "memory.max").read_text())
-            used = int((group / "memory.current").read_text())
-            facts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            limits.append(most - used + int(facts.get("inactive_file", 0)))  # cache that is freed
-    return min(limits, default=None)
-
-
 def require_memory(count: int, in_chans: int, size: Size) -> None:
     """Refuse arrays that fit neither into memory nor, as a memory map, onto the disk."""
     needed = int(count * in_chans * size[0] * size[1] * COPIES)
     if not is_large(needed, 1):
         return
-    place = next(each for each in (cache_root(), *cache_root().parents) if each.is_dir())
+    place = next(folder for folder in (cache_root(), *cache_root().parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
     if needed <= free:
         return

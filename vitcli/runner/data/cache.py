@@ -154,9 +154,9 @@ def _read(path: Path) -> Decoded:
         if f"{split}.pixels" not in tensors:  # no validation split
             continue
         start = f"{split}."
-        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        parts = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
         names = data.pop(f"{split}_names")
-        data[split] = Images(own.pop("pixels"), own.pop("labels"), own, names)
+        data[split] = Images(parts.pop("pixels"), parts.pop("labels"), parts, names)
     return Decoded(DataSet(**data), **about)
 
 
@@ -220,8 +220,8 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> bool:
         if (images := facts.pop(split)) is None:
             continue
         facts[f"{split}_names"] = images.names
-        own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
-        tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
+        parts = {"pixels": images.pixels, "labels": images.labels, **images.extra}
+        tensors |= {f"{split}.{name}": tensor for name, tensor in parts.items()}
     about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:

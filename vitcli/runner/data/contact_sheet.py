@@ -55,10 +55,15 @@ def require_png(path: Path) -> None:
 
 def contact_sheet(data: DataSet) -> Image.Image:
     """Return the sheet: a title and one row per class, with its name and up to ten images."""
-    names = [one_line(name) for name in data.class_names[:MAX_ROWS]]
-    rows = [(name, to_rgb(examples(data, label))) for label, name in enumerate(names)]
+    rows = []
+    for label, name in enumerate(data.class_names[:MAX_ROWS]):
+        first = (data.train.labels == label).nonzero().flatten()[:COLUMNS]  # an unbiased sample
+        rows.append((one_line(name), to_rgb(data.train.pixels[first])))
+    height, width = data.img_size
+    about = f"{len(data.train):,} training images, {height}x{width}, {data.num_classes} classes"
+    about += f", the first {len(rows)} shown" if len(rows) < data.num_classes else ""
     grid = Image.fromarray(arrange_rows(rows, tile_size(*data.img_size)))
-    words = [one_line(data.name.rpartition("/")[2]), about(data, len(names))]
+    words = [one_line(data.name.rpartition("/")[2]), about]
     width = max(grid.width, *(2 * GAP + round(font(LABEL_SIZE).getlength(line)) for line in words))
     top = 2 * (LABEL_SIZE + GAP) + 2 * GAP
     sheet = Image.new("RGB", (width, top + grid.height), GROUND)
@@ -68,19 +73,6 @@ def contact_sheet(data: DataSet) -> Image.Image:
         draw.text(place, line, fill=colour, font=font(LABEL_SIZE), anchor="lt")
     sheet.paste(grid, (0, top))
     return sheet
-
-
-def about(data: DataSet, num_rows: int) -> str:
-    """Return the subtitle: number and size of the images, number of classes."""
-    height, width = data.img_size
-    text = f"{len(data.train):,} training images, {height}x{width}, {data.num_classes} classes"
-    return text if num_rows == data.num_classes else f"{text}, the first {num_rows} shown"
-
-
-def examples(data: DataSet, label: int) -> Tensor:
-    """Return the first images of a class, (n, C, H, W) with n <= 10: an unbiased sample."""
-    found = (data.train.labels == label).nonzero().flatten()[:COLUMNS]
-    return data.train.pixels[found]
 
 
 def to_rgb(pixels: Tensor) -> np.ndarray:

@@ -12,7 +12,7 @@ from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import same_class
 from vitcli.runner.data.listing import PictureFolder
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import composed, did_you_mean, printable, quantity
+from vitcli.runner.text import composed, did_you_mean, printable
 
 CORRECTIONS = ["file", "label"]
 """The columns of the file. A path is relative to the folder of the pictures."""
@@ -37,7 +37,7 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
         )
     known = {composed(name).strip(): name for name in folder.names}
     classes = [*map(same_class, folder.class_names)]
-    found = dict[str, int | None]()
+    corrections = dict[str, int | None]()
     for at, written, label in csv_lines(path, CORRECTIONS):
         if (name := known.get(composed(written))) is None:
             hint = did_you_mean(written, folder.names)
@@ -47,10 +47,10 @@ def read_corrections(file: str | None, folder: PictureFolder) -> Corrections:
             hint = did_you_mean(label, folder.class_names)
             hint = hint or f"; there are {', '.join(map(printable, folder.class_names))}"
             raise InputError(f"{at}: unknown class {printable(label)!r}{hint}")
-        if name in found:
+        if name in corrections:
             raise InputError(f"{at}: {printable(name)} was named before; keep one line of the two")
-        found[name] = classes.index(label) if label else None
-    return found
+        corrections[name] = classes.index(label) if label else None
+    return corrections
 
 
 def apply_corrections(data: DataSet, corrections: Corrections) -> DataSet:
@@ -72,9 +72,3 @@ def _corrected(images: Images, corrections: Corrections) -> Images:
     kept = torch.tensor([row for row, label in enumerate(labels) if label is not None])
     changed = torch.tensor([-1 if label is None else label for label in labels])
     return Images(images.pixels, changed, images.extra, images.names)[kept.long()]
-
-
-def describe_corrections(corrections: Corrections) -> str:
-    out = sum(label is None for label in corrections.values())
-    changed = quantity(len(corrections) - out, "label")
-    return f"{changed} corrected, {quantity(out, 'picture')} left out"

@@ -127,13 +127,17 @@ def read_sound(path: str) -> NDArray[np.int16]:
     try:
         with wave.open(io.BytesIO(picture_bytes(path))) as file:
             channels, width, rate, length, *_ = file.getparams()
-            _refuse_format(where, channels, width, rate)
+            if width not in (1, 2):
+                raise InputError(f"{where}: has {8 * width} bits a sample; save it with 16 bits")
+            if channels not in (1, 2):
+                raise InputError(f"{where}: has {channels} channels; save it with 1 or 2")
+            if not RATES[0] <= rate <= RATES[1]:
+                raise InputError(f"{where}: has {rate:,} samples per second; save it with {RATE:,}")
             wanted = min(length, math.ceil(NUM_SAMPLES * rate / RATE))
             content = file.readframes(wanted)
     except (wave.Error, EOFError) as error:
-        raise InputError(
-            f"{where}: not a WAV file of samples (PCM): {error or 'too short'}"
-        ) from error
+        reason = error or "too short"
+        raise InputError(f"{where}: not a WAV file of samples (PCM): {reason}") from error
     if not wanted or len(content) != wanted * width * channels:
         raise InputError(f"{where}: {'is cut off' if wanted else 'holds no samples'}")
     if width == 1:
@@ -141,15 +145,6 @@ def read_sound(path: str) -> NDArray[np.int16]:
     else:
         samples = np.frombuffer(content, "<i2").astype(np.float64)
     return _resampled(samples.reshape(-1, channels).mean(1), rate)
-
-
-def _refuse_format(where: str, channels: int, width: int, rate: int) -> None:
-    if width not in (1, 2):
-        raise InputError(f"{where}: has {8 * width} bits a sample; save it with 16 bits")
-    if channels not in (1, 2):
-        raise InputError(f"{where}: has {channels} channels; save it with 1 or 2")
-    if not RATES[0] <= rate <= RATES[1]:
-        raise InputError(f"{where}: has {rate:,} samples per second; save it with {RATE:,}")
 
 
 def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
@@ -197,12 +192,12 @@ def read_extras(
     No files of a kind give no tensor. Files that are damaged, or do not cover all pictures, give
     the reason.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     reasons: dict[str, str] = {}
     for kind, row in EXTRAS.items():
-        if own := [path for path in files if kind_of(os.path.basename(path)) == kind]:
+        if chosen := [path for path in files if kind_of(os.path.basename(path)) == kind]:
             try:
-                found[kind] = row.read(root, own, pictures)
+                tensors[kind] = row.read(root, chosen, pictures)
             except InputError as error:
                 reasons[kind] = str(error)
-    return found, reasons
+    return tensors, reasons

@@ -83,9 +83,8 @@ def is_switched_on(variable: str) -> bool:
 def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:
     """Refuse a name that is neither a named data set nor one of the user's own pictures.
 
-    Args:
-        where: What sets the field of an experiment, if one is set.
-        takes_code: Whether the command takes own code; where a field is set, it does.
+    ``where`` is what sets the field of an experiment, if one is set. Then the command takes own
+    code, as it does with ``takes_code``.
     """
     if name in DATA_SETS or own_path(name):
         return

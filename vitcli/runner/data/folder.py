@@ -41,12 +41,9 @@ EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PAT
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
-    """List the pictures in a folder.
+    """List the pictures in a folder. Hidden files and class folders without pictures are skipped.
 
-    Hidden files and class folders without pictures are skipped.
-
-    Args:
-        class_names: The classes; by default the names of the class folders, sorted.
+    The classes are by default the names of the class folders, sorted.
     """
     if not root.is_dir():
         moved = "if the pictures of a run have moved, give their folder with --data-dir"
@@ -143,8 +140,8 @@ def _by_split(train: Sequence[Path], held_out: Sequence[Path], others: Sequence[
 
 
 def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
-    found = [folder for folder in folders if folder.name.casefold() in names]
-    return sorted(found, key=lambda folder: names.index(folder.name.casefold()))
+    matching = [folder for folder in folders if folder.name.casefold() in names]
+    return sorted(matching, key=lambda folder: names.index(folder.name.casefold()))
 
 
 def _has_classes(folder: Path) -> bool:
@@ -160,7 +157,7 @@ def _has_pictures(folder: Path) -> bool:
 
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
     """Return the paths of the pictures of each class that has some; add to the notes."""
-    found: dict[str, list[str]] = {}
+    classes: dict[str, list[str]] = {}
     forms: dict[str, Path] = {}
     for inner in _class_folders(folder):
         name = stripped(inner.name)
@@ -169,31 +166,31 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
                 f"{printable(inner)} and {other.name!a} are one name in two forms, of Unicode or of"
                 " blanks around it; move the pictures into one of the folders, or rename one"
             )
-        found[name] = _files(str(inner), _is_image)
-        _note_unused(inner, bool(found[name]), notes)
-        if name != inner.name and found[name]:
+        classes[name] = _files(str(inner), _is_image)
+        _note_unused(inner, bool(classes[name]), notes)
+        if name != inner.name and classes[name]:
             notes.append(f"note: removed the blanks around the class {inner.name!a}")
     if loose := len(_files(str(folder), _is_image)):
-        what = "beside the class folders" if any(found.values()) else "without a class folder"
+        what = "beside the class folders" if any(classes.values()) else "without a class folder"
         notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
-    found = {name: files for name, files in found.items() if files}
+    classes = {name: files for name, files in classes.items() if files}
     try:
-        refuse_names([*found])
+        refuse_names([*classes])
     except ValueError as error:
         raise InputError(f"{printable(folder)}: {error}") from error
-    return found
+    return classes
 
 
 def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
     """Return the test pictures by the names of the classes, which may have two Unicode forms."""
-    own: list[str] = []
-    if test := _classes(folder, own):
-        notes += own
+    test_notes: list[str] = []
+    if test := _classes(folder, test_notes):
+        notes += test_notes
         forms = {composed(name): name for name in names}
         return {forms.get(composed(name), name): files for name, files in test.items()}
     where = printable(folder)
     advice = f"sort its pictures into {where}/<class>/, or move {where} to another place"
-    raise InputError("; ".join([f"{where} has no pictures of a class", *own, advice]))
+    raise InputError("; ".join([f"{where} has no pictures of a class", *test_notes, advice]))
 
 
 def _val_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
@@ -235,9 +232,9 @@ def _is_unknown(name: str) -> bool:
 
 def _class_folders(folder: Path) -> list[Path]:
     folders = _folders(folder)
-    for each in folders:
-        if not is_utf8(each.name):
-            raise InputError(f"{printable(each)}: the name of this class is not UTF-8; rename it")
+    for inner in folders:
+        if not is_utf8(inner.name):
+            raise InputError(f"{printable(inner)}: the name of this class is not UTF-8; rename it")
     return folders
 
 
@@ -272,27 +269,27 @@ def picture_files(
     skipped, and so are figures of ``attn-map``; the PNG file tells its origin. A figure that is
     named itself is not skipped.
     """
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
         if not name:
             raise InputError("the name of a picture is empty; is a shell variable unset?")
         folder = Path(name)
         if name == "-" or not folder.is_dir():
-            found.append(name)
+            chosen.append(name)
             continue
         inside, num_others = pictures_inside(folder)
         pictures = [file for file in inside if software_of(file) != SOFTWARE]
-        own = len(inside) - len(pictures)
+        num_figures = len(inside) - len(pictures)
+        figures = f"{quantity(num_figures, 'figure')} of attn-map"
         if not pictures:
-            figures = f"{quantity(own, 'figure')} of attn-map"
-            only = f", only {figures}" if own else ""
+            only = f", only {figures}" if num_figures else ""
             raise InputError(f"{name}: no picture in this folder{only}")
-        if own:
-            on_message(f"{name}: skipped {quantity(own, 'figure')} of attn-map")
+        if num_figures:
+            on_message(f"{name}: skipped {figures}")
         if num_others:
             on_message(f"{name}: ignored {quantity(num_others, 'file')} (hidden, or not a picture)")
-        found += pictures
-    return found
+        chosen += pictures
+    return chosen
 
 
 def pictures_inside(folder: Path) -> tuple[list[str], int]:

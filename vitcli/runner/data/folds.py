@@ -22,24 +22,24 @@ from vitcli.runner.data.near_copies import pairs_alike
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import quantity
 
-NO_GROUPS: Mapping[str, str] = {}
 MOST_COMPARED = 5000
 """Number of images above which none are looked for that look alike: each run would take long."""
 
 
 def take_fold(
-    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str] = NO_GROUPS
+    data: DataSet, folds: int, seed: int, *, with_test: bool, groups: Mapping[str, str]
 ) -> tuple[DataSet, str]:
     """Return a data set whose test images are the part of a seed, and a note that says so.
 
-    Mean, standard deviation and hash stay those of the whole data set.
-
-    Args:
-        groups: Name of an image -> its group, which stays in one part.
+    Mean, standard deviation and hash stay those of the whole data set. ``groups`` is the group of
+    an image by its name; a group stays in one part.
     """
     images = data.train
     if with_test:
-        images = _joined(data.train, data.test)
+        extra = {name: torch.cat([v, data.test.extra[name]]) for name, v in images.extra.items()}
+        labels = torch.cat([images.labels, data.test.labels])
+        pixels = joined(images.pixels, data.test.pixels)
+        images = Images(pixels, labels, extra, images.names + data.test.names)
         images = images[canonical_order(images)]
     number, part = divmod(seed, folds)
     is_test = divide(images, data.class_names, folds, number, groups) == part
@@ -52,18 +52,12 @@ def take_fold(
     return replace(data, train=images[~is_test], test=images[is_test]), note
 
 
-def _joined(train: Images, test: Images) -> Images:
-    extra = {name: torch.cat([train.extra[name], test.extra[name]]) for name in train.extra}
-    pixels, labels = joined(train.pixels, test.pixels), torch.cat([train.labels, test.labels])
-    return Images(pixels, labels, extra, train.names + test.names)
-
-
 def divide(
     images: Images,
     class_names: Sequence[str],
     folds: int,
     number: int,
-    groups_of: Mapping[str, str] = NO_GROUPS,
+    groups_of: Mapping[str, str],
 ) -> Tensor:
     """Return the part of each image, from 0 to ``folds`` - 1: (N,).
 
@@ -93,9 +87,9 @@ def divide(
     members.sort(key=lambda rows: (-len(rows), min(draws[row] for row in rows)))
     counts, parts = np.zeros((folds, len(class_names)), int), np.zeros(len(labels), int)
     for rows in members:  # to the part with the fewest images of these classes
-        own = [labels[row] for row in rows]
-        part = min(range(folds), key=lambda k: (counts[k, own].sum(), counts[k].sum()))
-        np.add.at(counts[part], own, 1)
+        classes = [labels[row] for row in rows]
+        part = min(range(folds), key=lambda k: (counts[k, classes].sum(), counts[k].sum()))
+        np.add.at(counts[part], classes, 1)
         parts[rows] = part
     return torch.from_numpy(parts)
 
@@ -127,7 +121,7 @@ def hold_out_groups(
     def leaves_all(group: int) -> bool:
         return bool((held + counts[group] < total)[counts[group] > 0].all())
 
-    for group in sorted(first, key=lambda each: first[each]):
+    for group in sorted(first, key=first.__getitem__):
         more = held + counts[group]
         is_nearer = np.abs(more - share * total).sum() < np.abs(held - share * total).sum()
         if is_nearer and leaves_all(group):

@@ -22,8 +22,7 @@ from vitcli.runner.data.find import (
     original_files,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.load import decode_named
-from vitcli.runner.data.own import require_packages
+from vitcli.runner.data.load import decode_named, require_packages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
 from vitcli.runner.text import ignore_message, printable
@@ -38,11 +37,11 @@ def get_data(
 ) -> Source:
     """Download or copy a data set into the cache, decode it, and return its place."""
     check_name(name)
-    if (own := split_name(name)) and own[0].fetch:
+    if (named := split_name(name)) and named[0].fetch:
         if source is not None:
             raise ConfigError(f"--from: {printable(name)} names its place itself; leave out --from")
         require_packages(name)
-        folder = load_target(own[0].fetch)(own[1], offline, on_message)
+        folder = load_target(named[0].fetch)(named[1], offline, on_message)
         return Source("files", folder.root)
     if name not in CATALOGUE:
         raise ConfigError(
@@ -50,56 +49,44 @@ def get_data(
         )
     row = CATALOGUE[name]
     if source is None:
-        found = find_or_download(name, None, offline, on_message)
+        stored = find_or_download(name, None, offline, on_message)
         try:
-            decode_named(row, found, None, on_message)
-            return found
+            decode_named(row, stored, None, on_message)
+            return stored
         except InputError as error:
-            if is_offline(offline) or not found.path.is_relative_to(download_folder(name)):
+            if is_offline(offline) or not stored.path.is_relative_to(download_folder(name)):
                 raise
             on_message(str(error))
     elif not source.startswith(("http://", "https://")):
         return _copy(row, Path(os.path.expanduser(source)), on_message)
     elif is_offline(offline):
         raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
-    found = download(row, on_message, source)
-    decode_named(row, found, None, on_message)
-    return found
+    stored = download(row, on_message, source)
+    decode_named(row, stored, None, on_message)
+    return stored
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
-    """Check an archive, original files or class folders, and copy them into the cache.
+    """Decode an archive, original files or class folders, and copy them into the cache.
 
-    Folders are decoded before they are copied. The cached arrays become those of the copy.
+    The cached arrays become those of the copy.
     """
     name, target = row.info.name, download_folder(row.info.name)
     is_archive = row.archive and path.is_file()
     source = Source("archive", path) if is_archive else find_source_in(name, path)
     if source is None:
         raise missing_data_error(name, path)
-    decoded, copy_files = None, _copy_archive
-    if source.kind != "archive":
-        decoded, copy_files = decode_named(row, source, None, on_message), _copy_folder
-        on_message(f"copying {printable(source.path)} to {printable(target)}")
+    decoded = decode_named(row, source, None, on_message)
+    on_message(f"copying {printable(source.path)} to {printable(target)}")
     with explain_write_errors(target):
-        copy = copy_files(row, source, target)
+        if is_archive:
+            copy = Source("archive", target / str(row.archive))
+            target.mkdir(parents=True, exist_ok=True)
+            commit(copy.path, source.path.read_bytes())
+        else:
+            copy = _copy_folder(row, source, target)
     decode_named(row, copy, None, on_message, decoded=decoded)
     return copy
-
-
-def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
-    from torchvision.datasets.utils import check_integrity
-
-    name, where = row.archive or "", printable(source.path)
-    try:
-        is_published = check_integrity(source.path, row.md5[name])
-    except OSError as error:
-        raise InputError(f"{where} cannot be read: {printable(error)}") from error
-    if not is_published:
-        raise InputError(f"{where} is not the published archive (MD5 differs)")
-    target.mkdir(parents=True, exist_ok=True)
-    commit(target / name, source.path.read_bytes())
-    return Source("archive", target / name)
 
 
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:

@@ -102,10 +102,9 @@ def file_version(path: str | Path) -> tuple[int, ...]:
 
 def own_path(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the file or folder of the user's own pictures; None for a named data set."""
-    found = split_name(name)
-    if found is None:
+    if (named := split_name(name)) is None:
         return None
-    row, text = found
+    row, text = named
     path = Path(os.path.expanduser(text)) if row.is_path else Path(text)
     if data_dir is None or not row.is_path:
         return path
@@ -117,14 +116,14 @@ def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:
     if pattern is None:
         pairs = zip(folder.names, map(same_group, folder.groups), strict=bool(folder.groups))
         return {name: group for name, group in pairs if group}
-    found = {}
+    groups = {}
     for name in folder.names:
         split, _, inner = name.partition("/")
         match = re.search(pattern, inner if inner and split_of(split) else name)
         if match is None:
             raise InputError(f"data.group: {quoted(pattern)} does not match {printable(name)!r}")
-        found[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
-    return found
+        groups[name] = "\n".join(match.groups("")) if match.re.groups else match[0]
+    return groups
 
 
 def divided(
@@ -144,14 +143,12 @@ def split_of(text: str) -> str | None:
 def splits_in_order(splits: Sequence[str]) -> tuple[list[int], int, int | None, int]:
     """Return the order of pictures in a folder, and its ``num_train``, ``num_test``, ``num_val``.
 
-    The validation split is the test set if there is no other.
-
-    Args:
-        splits: The split of each picture, a key of ``SPLITS``; "" for all without splits.
+    ``splits`` has a key of ``SPLITS`` for each picture, or "" for all without splits. The
+    validation split is the test set if there is no other.
     """
-    rows = {
-        split: [row for row, own in enumerate(splits) if own == split] for split in ("", *SPLITS)
-    }
+    rows: dict[str, list[int]] = {split: [] for split in ("", *SPLITS)}
+    for row, split in enumerate(splits):
+        rows[split].append(row)
     if rows[""]:
         return rows[""], len(rows[""]), None, 0
     if not rows["train"]:

@@ -5,14 +5,18 @@ There are three kinds: generated data sets, those of the catalogue, and the user
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_READERS, GENERATED, DataSpec
+from vitcli.core.spec.readers import DataReader
+from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.arrays import (
     Size,
     arranged,
@@ -29,11 +33,7 @@ from vitcli.runner.data.catalogue import (
     CatalogueRow,
     DataInfo,
 )
-from vitcli.runner.data.corrections import (
-    apply_corrections,
-    describe_corrections,
-    read_corrections,
-)
+from vitcli.runner.data.corrections import apply_corrections, read_corrections
 from vitcli.runner.data.find import (
     Listener,
     Source,
@@ -45,10 +45,10 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.folder import list_folder
 from vitcli.runner.data.folds import hold_out_groups, take_fold
-from vitcli.runner.data.labels import same_class
+from vitcli.runner.data.formats.npz import list_arrays
+from vitcli.runner.data.labels import notes_on_names, notes_on_pairs, same_class, same_group
 from vitcli.runner.data.listing import PictureFolder, divided, file_version, group_of, own_path
 from vitcli.runner.data.near_copies import exact_copies
-from vitcli.runner.data.own import list_pictures, listed_for
 from vitcli.runner.data.picture_reader import (
     TEST_SHARE,
     describe_problems,
@@ -61,7 +61,7 @@ from vitcli.runner.data.picture_reader import (
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import ignore_message, printable, quantity
 
 
 def load_data(
@@ -89,36 +89,36 @@ def load_data(
     folder = listed_for(spec, data_dir) if own_path(spec.name) else None
     groups = group_of(folder, spec.group) if folder else {}
     if spec.name in GENERATED:
-        found = decode_generated(spec.name, spec.resize, on_message).data
+        data = decode_generated(spec.name, spec.resize, on_message).data
     elif folder:
         file = array_file(spec.name, spec.resize, data_dir)
-        found = decode_folder(spec, folder, groups, extras, file, on_message)
+        data = decode_folder(spec, folder, groups, extras, file, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
-        found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
+        data = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message).data
     if spec.folds:
         if seed is None:
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
         with_test = folder is not None and folder.num_test is None
-        found, note = take_fold(found, spec.folds, seed, with_test=with_test, groups=groups)
+        data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, found, groups)
+    return _finish(spec, data, groups)
 
 
-def _finish(spec: DataSpec, found: DataSet, groups: Mapping[str, str]) -> DataSet:
-    names = spec.class_names or found.class_names
-    if [*map(same_class, names)] != [*map(same_class, found.class_names)]:
+def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str]) -> DataSet:
+    names = spec.class_names or data.class_names
+    if [*map(same_class, names)] != [*map(same_class, data.class_names)]:
         raise ConfigError(
             f"data.class_names is set to {', '.join(names)},"
-            f" but {spec.name} has {', '.join(found.class_names)}"
+            f" but {spec.name} has {', '.join(data.class_names)}"
         )
-    if found.in_chans == 1 and _is_coloured(spec):
-        train, test = _coloured(found.train), _coloured(found.test)
-        found = replace(found, train=train, test=test, val=found.val and _coloured(found.val))
-    mean, std = spec.mean or found.mean, spec.std or found.std
-    if {len(mean), len(std)} != {found.in_chans}:
-        raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
-    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
+    if data.in_chans == 1 and _is_coloured(spec):
+        train, test = _coloured(data.train), _coloured(data.test)
+        data = replace(data, train=train, test=test, val=data.val and _coloured(data.val))
+    mean, std = spec.mean or data.mean, spec.std or data.std
+    if {len(mean), len(std)} != {data.in_chans}:
+        raise ConfigError(f"data.mean and data.std need {data.in_chans} values for {spec.name}")
+    data = replace(data, name=spec.name, class_names=names, mean=mean, std=std, spec=spec)
     if spec.val_split and data.val is None:
         count = spec.num_val(len(data.train))
         if groups:
@@ -148,26 +148,18 @@ def decode_generated(name: str, size: Size | None, on_message: Listener) -> Deco
     row = GENERATED_SETS[name]
 
     def build() -> Decoded:
-        with _one_thread():
+        # On 2 busy cores, drawing takes 2 s in one thread and 9 s in two, because threads of small
+        # operations wait long.
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             splits = row.draw(*NUM_GENERATED)
+        finally:
+            torch.set_num_threads(num_threads)
         return Decoded(arranged(row.class_names, *splits, size))
 
     code = [Path(str(module.__file__)).read_bytes() for module in row.code]
     return load_or_build(array_file(name, size), (NUM_GENERATED, code), build, on_message)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread, because on busy cores threads of small operations wait long.
-
-    Measured on 2 busy cores: drawing a data set takes 2 s in one thread and 9 s in two threads.
-    """
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(count)
 
 
 def decode_named(
@@ -258,7 +250,10 @@ def decode_folder(
         )
         copies = exact_copies(*named)  # another copy than the one named may be left
         decoded = replace(decoded, same={**decoded.same, "copies": copies})
-        on_message(f"{where}: {describe_corrections(corrections)} ({spec.corrections})")
+        num_out = sum(label is None for label in corrections.values())
+        changed = quantity(len(corrections) - num_out, "label")
+        out = quantity(num_out, "picture")
+        on_message(f"{where}: {changed} corrected, {out} left out ({spec.corrections})")
     if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
@@ -286,6 +281,44 @@ def _report_extras(decoded: Decoded, extras: Collection[str], on_message: Listen
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
 
 
+def list_pictures(name: str, data_dir: Path | None = None) -> PictureFolder:
+    """Return the user's own pictures, as the row of the prefix lists them."""
+    row, path = require_packages(name), own_path(name, data_dir)
+    folder = load_target(row.build)(path if row.is_path else str(path))
+    if not isinstance(folder, PictureFolder):
+        place = Path(str(path) if row.is_path else name)
+        folder = list_arrays(place, {key: np.asarray(folder[key]) for key in folder})
+    groups = sorted({*map(same_group, folder.groups)} - {""})
+    notes = [*notes_on_names(folder.class_names), *notes_on_pairs(groups, "groups", "group")]
+    if empty := sorted({group for group in folder.groups if group and not same_group(group)}):
+        notes.append(f"note: pictures with the group {printable(empty[0])!r} are in no group")
+    return replace(folder, notes=(*folder.notes, *notes))
+
+
+def require_packages(name: str) -> DataReader:
+    """Return the row of a name of the user's own pictures."""
+    prefix = name.partition(":")[0]
+    row = DATA_READERS[prefix]
+    if missing := [package for package in row.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"{prefix}: needs the package {missing[0]}; in the checkout, type: pip install '.[hub]'"
+        )
+    return row
+
+
+def listed_for(spec: DataSpec, data_dir: Path | None = None) -> PictureFolder:
+    """Return the pictures that a spec asks for: its own validation split only if it is wanted."""
+    folder = list_pictures(spec.name, data_dir)
+    wanted = spec.val_split == folder.num_val or 0 < spec.val_split < 1
+    if not folder.num_val or (wanted and not spec.folds):
+        return folder
+    note = (
+        f"{printable(folder.root)}: {folder.num_val:,} validation pictures are not used; to use"
+        f" them, type: -s data.val_split={folder.num_val}"
+    )
+    return replace(folder.without_val(), notes=(*folder.notes, note))
+
+
 def describe_data(spec: DataSpec) -> DataInfo:
     """Return sizes and classes of a data set without reading its images.
 
@@ -294,7 +327,11 @@ def describe_data(spec: DataSpec) -> DataInfo:
     """
     folder = listed_for(spec) if own_path(spec.name) else None
     if spec.name in GENERATED:
-        info = _describe_generated(spec.name)
+        from vitcli.core.generated.data_sets import GENERATED_SETS
+        from vitcli.core.generated.drawing import SIDE
+
+        names = GENERATED_SETS[spec.name].class_names
+        info = DataInfo(spec.name, (SIDE, SIDE), 3, names, *NUM_GENERATED)
     elif folder:
         info = _describe_folder(spec, folder)
     else:
@@ -315,13 +352,6 @@ def describe_data(spec: DataSpec) -> DataInfo:
     size, left = spec.resize or info.img_size, info.num_train - num_val
     left = min(left, spec.labels or left)
     return replace(info, img_size=size, num_train=left, num_val=own_val or num_val)
-
-
-def _describe_generated(name: str) -> DataInfo:
-    from vitcli.core.generated.data_sets import GENERATED_SETS
-    from vitcli.core.generated.drawing import SIDE
-
-    return DataInfo(name, (SIDE, SIDE), 3, GENERATED_SETS[name].class_names, *NUM_GENERATED)
 
 
 def _describe_folder(spec: DataSpec, folder: PictureFolder) -> DataInfo:

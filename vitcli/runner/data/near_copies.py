@@ -43,12 +43,8 @@ def near_copies(
 ) -> list[tuple[int, int]]:
     """Return which picture is nearly the same as which other one: pairs of indices.
 
-    Each picture has at most one partner, the most similar. Each other picture is compared as it is,
-    turned, mirrored and cut; and each picture cut, too.
-
-    Args:
-        pictures: (N, C, H, W) uint8.
-        others: (M, C, H, W) uint8.
+    Each picture (N, C, H, W) uint8 has at most one partner of (M, C, H, W) uint8, the most similar.
+    Each other picture is compared as it is, turned, mirrored and cut; and each picture cut, too.
     """
     best = torch.full((len(pictures),), LEAST)
     partner = torch.full((len(pictures),), -1)
@@ -58,8 +54,7 @@ def near_copies(
         better = similarity > best[part]
         best[part] = torch.where(better, similarity, best[part])
         partner[part] = torch.where(better, index, partner[part])
-    found = (partner >= 0).nonzero().flatten().tolist()
-    return [(row, int(partner[row])) for row in found]
+    return [(row, other) for row, other in enumerate(partner.tolist()) if other >= 0]
 
 
 def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> list[tuple[int, int]]:
@@ -68,20 +63,23 @@ def pairs_alike(pictures: Tensor, *, in_colour: bool = True) -> list[tuple[int, 
     They are pairs of indices, the larger one first, sorted, and no more than ``MOST_ALIKE``. See
     ``near_copies``.
     """
-    found = set[tuple[int, int]]()
+    alike = set[tuple[int, int]]()
     for start, similarities in _similarities(pictures, pictures, in_colour):
         rows, columns = (similarities > LEAST).nonzero()[:MOST_ALIKE].T
         pairs = zip((rows + start).tolist(), columns.tolist(), strict=True)
-        found.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
-        if len(found) >= MOST_ALIKE:
-            return sorted(found)[:MOST_ALIKE]
-    return sorted(found)
+        alike.update((max(pair), min(pair)) for pair in pairs if pair[0] != pair[1])
+        if len(alike) >= MOST_ALIKE:
+            return sorted(alike)[:MOST_ALIKE]
+    return sorted(alike)
 
 
 def _similarities(
     pictures: Tensor, others: Tensor, in_colour: bool
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the first of up to AT_ONCE pictures, and their similarities to all others (n, M)."""
+    """Yield the first of up to AT_ONCE pictures, and their similarities to all others (n, M).
+
+    Two pictures in different colours, by their gradients and tints, have the similarity 0.
+    """
     greys = _views(_small(pictures, 1), _small(others, 1))
     has_colours = in_colour and pictures.shape[1] > 1
     colours = _views(_small(pictures, COLOURS), _small(others, COLOURS)) if has_colours else None
@@ -93,19 +91,11 @@ def _similarities(
             for pairs in (similarities > LEAST).nonzero().split(PAIRS) if colour else ():
                 rows, columns = pairs.T
                 (gradients, tints), (other_gradients, other_tints) = colour
-                same = _have_same_colours(
-                    (gradients[start + rows], tints[start + rows]),
-                    (other_gradients[columns], other_tints[columns]),
-                )
+                correlations = (gradients[start + rows] * other_gradients[columns]).sum(1)
+                differences = (tints[start + rows] - other_tints[columns]).abs().amax(1)
+                same = (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
                 similarities[rows[~same], columns[~same]] = 0.0
             yield start, similarities
-
-
-def _have_same_colours(mine: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor]) -> Tensor:
-    """Return which pairs have the same colours, by their gradients (n, F) and tints (n, C)."""
-    correlations = (mine[0] * theirs[0]).sum(1)
-    differences = (mine[1] - theirs[1]).abs().amax(1)
-    return (correlations > LEAST_COLOUR) & (differences < MOST_TINT)
 
 
 def _tint(colours: Tensor) -> Tensor:

@@ -112,15 +112,11 @@ def read_each(
 
 def sizes_of(folder: PictureFolder) -> Iterator[Size]:
     """Yield the size of each picture whose header can be read."""
-    if not folder.arrays:
-        yield from picture_sizes(folder.paths)
     for array in folder.arrays:
         yield from repeat((array.shape[2], array.shape[3]), array.shape[0])
-
-
-def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
-    """Yield the size of each picture whose header can be read; close it as ``read_each``."""
-    with contextlib.closing(_each(picture_size, paths)) as sizes:
+    if folder.arrays:
+        return
+    with contextlib.closing(_each(picture_size, folder.paths)) as sizes:
         for size in sizes:
             if not isinstance(size, InputError):  # reported when the pictures are read
                 yield size
@@ -129,9 +125,7 @@ def picture_sizes(paths: Sequence[str]) -> Generator[Size, None, None]:
 def kept_area(sizes: Mapping[Size, int], target: Size) -> float:
     """Return the mean share of the area that a crop to the shape of ``target`` keeps.
 
-    Args:
-        sizes: (H, W) of pictures -> their number.
-        target: (H, W).
+    ``sizes`` is the number of pictures of each (H, W).
     """
     boxes = {size: central_box(*size, target) for size in sizes}
     kept = (n * boxes[h, w][2] * boxes[h, w][3] / (h * w) for (h, w), n in sizes.items())
@@ -160,13 +154,16 @@ def read_labelled(
 ) -> tuple[Images, dict[int, str]]:
     """Decode all pictures of a folder to (N, in_chans, *size) uint8; ``fit`` is one of ``FITS``.
 
-    Returns:
-        The images with their names, and for each that cannot be read its index, name and reason.
-        Its pixels are undefined.
+    Returns also the name and the reason of each that cannot be read, by its index. Its pixels are
+    undefined.
     """
     labels = torch.tensor(folder.labels, dtype=torch.int64)
     if folder.arrays:
-        return Images(_read_arrays(folder, size, fit), labels, names=folder.names), {}
+        pixels, done = new_pixels(len(labels), in_chans, size), 0
+        for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
+            pixels[done : done + len(part)] = fitted(part, size, fit)
+            done += len(part)
+        return Images(stored(pixels), labels, names=folder.names), {}
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = new_pixels(len(paths), in_chans, size)
     with contextlib.closing(read_each(paths, size, in_chans, fit)) as pictures:
@@ -180,15 +177,6 @@ def read_labelled(
                 reported = time.monotonic()
                 on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
     return Images(stored(pixels), labels, names=folder.names), failures
-
-
-def _read_arrays(folder: PictureFolder, size: Size, fit: str) -> Tensor:
-    """Return the pixels of all arrays at a size; see ``read_labelled``."""
-    pixels, done = new_pixels(len(folder.paths), folder.in_chans, size), 0
-    for part in chain.from_iterable(array.parts(AT_ONCE) for array in folder.arrays):
-        pixels[done : done + len(part)] = fitted(part, size, fit)
-        done += len(part)
-    return stored(pixels)
 
 
 def read_folder(
@@ -221,7 +209,7 @@ def read_folder(
     parts = whole[:cut], whole[cut : end - len(val)]
     data = arranged(folder.class_names, *parts, val=whole[end - len(val) :] if val else None)
     step = max(1, len(paths) // NUM_MEASURED)
-    sample = sizes_of(folder) if folder.arrays else picture_sizes(paths[::step])
+    sample = sizes_of(replace(folder, paths=paths[::step]))
     return Decoded(
         data,
         unreadable,
@@ -237,7 +225,6 @@ def refuse_unreadable(
     hint: str = "Repair or remove them, or train without them: --skip-bad, and in a study"
     " -s data.skip_bad=true",
 ) -> None:
-    """Refuse a folder with unreadable pictures."""
     if unreadable:
         raise InputError(
             f"{len(unreadable):,} of {len(folder.paths):,} pictures in {printable(folder.root)}"
@@ -269,7 +256,7 @@ def split_folder(
             divided = hold_out_groups(known, TEST_SHARE, groups, contents)
         else:
             with contextlib.suppress(InputError):
-                divided = divide(known, folder.class_names, NUM_FOLDS, 0) == 0
+                divided = divide(known, folder.class_names, NUM_FOLDS, 0, groups) == 0
         if divided is not None:
             sides = zip(readable, divided.tolist(), strict=True)
             test = [row for row, is_test in sides if is_test]
@@ -279,7 +266,6 @@ def split_folder(
 
 
 def _splits(folder: PictureFolder, readable: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the indices of training and test pictures."""
     train = [row for row in readable if row < folder.num_train]
     test = [row for row in readable if row >= folder.num_train]
     lost = {*folder.labels[: folder.num_train]} - {folder.labels[row] for row in train}
@@ -344,15 +330,11 @@ def _near(
 def describe_problems(decoded: Decoded, data: DataSet) -> list[str]:
     """Return notes on unreadable pictures, and on those that look the same.
 
-    Args:
-        data: The images that are left with the corrections. A pair without a problem is not named.
+    ``data`` is what the corrections leave. A pair without a problem is not named.
     """
-    splits = (data.train, data.test)
-    label = {
-        name: label
-        for images in splits
-        for name, label in zip(images.names, images.labels.tolist(), strict=True)
-    }
+    label: dict[str, int] = {}
+    for images in (data.train, data.test):
+        label |= zip(images.names, images.labels.tolist(), strict=True)
     tested = {*data.test.labels.tolist()}
     untested = [name for i, name in enumerate(data.class_names) if i not in tested]
     notes = [f"note: no test picture of {printable(name)!r}" for name in untested]

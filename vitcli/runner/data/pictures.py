@@ -85,7 +85,6 @@ def software_of(path: Path | str) -> str:
 
 
 def _upright_size(image: Image.Image) -> Size:
-    """Return (H, W) after EXIF rotation, from the header."""
     width, height = image.size
     if image.format == "TIFF":  # some versions of Pillow have turned the size already
         stored = image.getexif()
@@ -279,15 +278,14 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
     except MemoryError:
         raise
     except (_RefusedError, Image.DecompressionBombError) as error:
-        is_ours, limit = isinstance(error, _RefusedError), MAX_PIXELS // 10**6
-        reason = error if is_ours else f"over {limit} megapixels"
+        is_ours = isinstance(error, _RefusedError)
+        reason = error if is_ours else f"over {MAX_PIXELS // 10**6} megapixels"
         raise InputError(f"{printable(name)}: {reason}; save a smaller copy") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
         raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
 
 
 def _diagnose(content: bytes) -> str:
-    """Return what a file refused by Pillow seems to be, and what to do."""
     readable = "PNG, JPEG, WebP, BMP, GIF, TIFF and HEIC can be read"
     if not content:
         return "the file is empty"

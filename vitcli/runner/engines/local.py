@@ -22,7 +22,7 @@ from vitcli.runner.child import child_environment, python_command
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.worker import CORES_VARIABLE, SharedData, limit_threads, run_trial
 from vitcli.runner.errors import ResourceError
-from vitcli.runner.machine.cores import divide_cores
+from vitcli.runner.limits import divide_cores
 from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, from_line
 from vitcli.runner.train.signals import StopFlag
 

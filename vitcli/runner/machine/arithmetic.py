@@ -1,9 +1,11 @@
-"""Global settings of torch that decide how a CUDA device computes. Other devices have none."""
+"""Global settings that decide how a device computes: of torch for CUDA, of glibc for a CPU."""
 
+import ctypes
 import os
+import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +18,10 @@ CUBLAS_WORKSPACE = ":4096:8"
 """Workspaces with which cuBLAS is deterministic."""
 REFUSALS = ("deterministic implementation", CUBLAS_VARIABLE)
 """Parts of torch's messages that an operation has no deterministic kernel."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGEST = 2**30, 2**25
+"""Sizes in bytes of the largest blocks that come from the heap, which the process keeps. glibc
+before 2.35 refuses the first one."""
 
 
 @contextmanager
@@ -24,12 +30,10 @@ def chosen_kernels(device: torch.device, deterministic: bool) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    with _changed(torch.backends.cudnn, benchmark=not deterministic, deterministic=deterministic):
-        if not deterministic:
-            yield
-            return
-        with _deterministic_algorithms():
-            yield
+    algorithms = _deterministic_algorithms() if deterministic else nullcontext()
+    cudnn = torch.backends.cudnn
+    with _changed(cudnn, benchmark=not deterministic, deterministic=deterministic), algorithms:
+        yield
 
 
 @contextmanager
@@ -57,7 +61,6 @@ def _deterministic_algorithms() -> Iterator[None]:
 
 @contextmanager
 def _changed(owner: Any, **values: bool) -> Iterator[None]:
-    """Give attributes other values in the block."""
     before = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
         setattr(owner, name, value)
@@ -101,3 +104,16 @@ def _allow_tf32(products: str, convolutions: bool) -> None:
         warnings.simplefilter("ignore")
         torch.set_float32_matmul_precision(products)
         torch.backends.cudnn.allow_tf32 = convolutions
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc keep freed memory in this process. Return whether it does.
+
+    By default glibc returns the memory of every large tensor to the system and requests it again.
+    On a CPU this causes thousands of page faults per training step.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    keeps_blocks = any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST)
+    return bool(mallopt(M_TRIM_THRESHOLD, -1)) and keeps_blocks

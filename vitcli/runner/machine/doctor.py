@@ -146,7 +146,7 @@ def _devices(checks: Checks) -> None:
 
 def _products(checks: Checks) -> None:
     """Measure matrix products on the CPU, and note what slows a training down."""
-    from vitcli.runner.machine.cores import cpu_quota, usable_cores
+    from vitcli.runner.limits import cpu_quota, usable_cores
     from vitcli.runner.machine.processor import computes_bf16, this_processor
     from vitcli.runner.machine.products import describe_slowdown, measure_products
 

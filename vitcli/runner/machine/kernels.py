@@ -26,7 +26,7 @@ from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder
-from vitcli.runner.machine.processor import cpu_kind, has_avx512_bf16
+from vitcli.runner.machine.processor import cpu_kind, this_processor
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
@@ -92,7 +92,7 @@ def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
     if platform.system() != "Linux":
         return None
     if autocast is torch.bfloat16:
-        if kind == "avx512" and has_avx512_bf16():
+        if kind == "avx512" and this_processor().avx512_bf16:
             return "half"
         return "amx" if kind == "amx" else None
     return "simd" if autocast is None and kind in SIMD else None
@@ -115,6 +115,7 @@ def load_kernels(folder: str, *flags: str) -> Kernels:
 
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
         options = [*FLAGS, *flags, *(f"-D{name}={size}" for name, size in sizes.items())]
+        # The features of the CPU, because different machines may share a cache.
         parts = [*texts, version, _cpu_flags(), torch.__version__, *options]
         key = hashlib.sha256("\0".join(parts).encode()).digest()
         path = _private(cache_root() / "kernels") / f"{source}-{key.hex()[:16]}.so"
@@ -126,7 +127,6 @@ def load_kernels(folder: str, *flags: str) -> Kernels:
 
 
 def _cpu_flags() -> str:
-    """Return the features of this CPU, because different machines may share a cache."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line for line in lines if line.startswith("flags")), "")
 

@@ -70,11 +70,6 @@ def has_amx() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
-def has_avx512_bf16() -> bool:
-    """Return whether the CPU supports AVX512-BF16."""
-    return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-
-
 def cpu_limits() -> str:
     """Return the ``LIMITS`` that are set, such as ``ATEN_CPU_CAPABILITY=avx2``; else nothing."""
     return " ".join(f"{name}={os.environ[name]}" for name in LIMITS if os.environ.get(name))

@@ -1,12 +1,11 @@
 """The speed of matrix products on this CPU, in fp32 and bf16."""
 
 import itertools
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.utils.benchmark import Timer
 
 from vitcli.runner.machine.device import DTYPES, pick_device
 from vitcli.runner.machine.processor import computes_bf16, this_processor
@@ -17,7 +16,6 @@ LARGE: Size = (1024, 1024, 1024)
 THIN: Size = (8320, 96, 96)
 """A linear layer of a small ViT: 128 images of 65 tokens, width 96."""
 SECONDS = 0.2
-MAX_CALLS = 20
 LONGEST = 0.5
 """Seconds of the longest product that ``measure_products`` computes, as estimated from THIN."""
 
@@ -55,23 +53,13 @@ def product_rate(size: Size, precision: str) -> float:
     rows, inner, columns = size
     dtype = DTYPES[precision] or torch.float32
     a, b = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
-    a @ b  # warm-up
-    return flops(size) / statistics.median(call_seconds(lambda: a @ b))
+    timer = Timer("a @ b", globals={"a": a, "b": b}, num_threads=torch.get_num_threads())
+    return flops(size) / timer.blocked_autorange(min_run_time=SECONDS).median
 
 
 def flops(size: Size) -> int:
     rows, inner, columns = size
     return 2 * rows * inner * columns
-
-
-def call_seconds(work: Callable[[], object]) -> list[float]:
-    """Return the seconds of each of several calls."""
-    found: list[float] = []
-    while not found or (sum(found) < SECONDS and len(found) < MAX_CALLS):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return found
 
 
 def warn_if_emulated(
@@ -94,6 +82,5 @@ def warn_if_emulated(
 
 
 def describe_slowdown(slowdown: float) -> str:
-    """Return a sentence about a CPU that emulates bf16."""
     digits = 0 if slowdown >= 10 else 1
     return f"this CPU emulates bf16: a product takes {slowdown:.{digits}f} times as long as in fp32"

@@ -30,6 +30,7 @@ GPU_ADVICE = {
     "CUDA GPU": "nvidia-smi lists the GPUs",
 }
 """Words of a message -> what to do."""
+LOST = "nvidia-smi shows its state; try again in a new process (a training: with --resume auto)"
 
 
 @contextlib.contextmanager
@@ -41,8 +42,8 @@ def resource_errors(advice: str = "close other programs") -> Iterator[None]:
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:
-        if found := as_resource_error(error, advice):
-            raise found from error
+        if resource_error := as_resource_error(error, advice):
+            raise resource_error from error
         raise
 
 
@@ -61,7 +62,10 @@ def as_resource_error(
     ):
         return ResourceError(f"out of memory; {advice}")
     if is_gpu_error(error):
-        return ResourceError(f"{_describe(error)}; {_advise(str(error))}, or type --device cpu")
+        text = str(error).strip()
+        reason = text.partition("\n")[0].partition(". ")[0].rstrip(".")
+        advice = next((advice for words, advice in GPU_ADVICE.items() if words in text), LOST)
+        return ResourceError(f"the GPU cannot be used: {reason}; {advice}, or type --device cpu")
     return None
 
 
@@ -75,13 +79,3 @@ def is_gpu_error(error: BaseException) -> bool:
         isinstance(error, RuntimeError) and any(mark in text for mark in GPU_MARKS)
     )
     return is_known and "device-side assert" not in text
-
-
-def _describe(error: BaseException) -> str:
-    line = str(error).strip().partition("\n")[0]
-    return f"the GPU cannot be used: {line.partition('. ')[0].rstrip('.')}"
-
-
-def _advise(text: str) -> str:
-    lost = "nvidia-smi shows its state; try again in a new process (a training: with --resume auto)"
-    return next((advice for words, advice in GPU_ADVICE.items() if words in text), lost)

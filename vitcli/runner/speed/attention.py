@@ -21,10 +21,9 @@ from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
-from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.limits import available_memory
+from vitcli.runner.machine.arithmetic import arithmetic, keep_freed_memory
 from vitcli.runner.machine.device import environment, hardware, name_precision, pick_precision
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.processor import has_amx
@@ -92,11 +91,13 @@ def bench_attention(
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
-    found = {}
+    measured = {}
     with arithmetic(precision):
         for attention, kernels in kinds:
             on_message(f"measuring {attention}, {kernels}")
-            found[attention, kernels] = list(_measure_points(attention, kernels, setting, lengths))
+            measured[attention, kernels] = list(
+                _measure_points(attention, kernels, setting, lengths)
+            )
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
@@ -115,7 +116,7 @@ def bench_attention(
                 "time_exponent": fit_exponent([(p["tokens"], p["seconds"]) for p in points]),
                 "memory_exponent": fit_exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
             }
-            for (attention, kernels), points in found.items()
+            for (attention, kernels), points in measured.items()
             if points
         ],
     }
@@ -161,7 +162,8 @@ def _make_torch_pass(
 ) -> Callable[[], Tensor]:
     width, heads = setting.embed_dim, setting.num_heads
     spec = VitSpec(attention=attention, embed_dim=width, num_heads=heads)
-    grid = squarest_grid(tokens)
+    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
+    grid = (height, tokens // height)  # as square as possible
     shape = TokenShape(embed_dim=width, num_heads=heads, grid_size=grid, num_prefix_tokens=0)
     rule: nn.Module = make_part(spec, "attention", shape).to(setting.device)
     rule.fused = fused  # type: ignore[assignment]
@@ -187,12 +189,6 @@ def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | N
     qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
     scale = setting.head_dim**-0.5
     return lambda: backend.attention(qkv, heads, scale, None, False)
-
-
-def squarest_grid(tokens: int) -> tuple[int, int]:
-    """Return the most square grid of ``tokens`` cells, such as (8, 16) for 128."""
-    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
-    return height, tokens // height
 
 
 def fits(count: float, device: torch.device) -> bool:

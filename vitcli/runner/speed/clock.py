@@ -56,13 +56,13 @@ def turns(
     for name, work in works.items():
         work()
         counts[name] = max(1, round(seconds / max(timed(work, device), 1e-9)))
-    found: dict[str, list[float]] = {name: [] for name in works}
+    measured: dict[str, list[float]] = {name: [] for name in works}
     for _, (name, work) in itertools.product(range(rounds), works.items()):
         began = now(device)
         for _ in range(counts[name]):
             work()
-        found[name].append((now(device) - began) / counts[name])
-    return {name: Spread(tuple(values)) for name, values in found.items()}
+        measured[name].append((now(device) - began) / counts[name])
+    return {name: Spread(tuple(values)) for name, values in measured.items()}
 
 
 def step_of(iterator: Iterator[object]) -> Callable[[], object]:
@@ -87,7 +87,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 def _fastest_seconds(work: Callable[[], object], device: torch.device) -> float:
     work()
-    found: list[float] = []
-    while len(found) < 5 or (sum(found) < PEAK_SECONDS and len(found) < 100):
-        found.append(timed(work, device))
-    return min(found)
+    times: list[float] = []
+    while len(times) < 5 or (sum(times) < PEAK_SECONDS and len(times) < 100):
+        times.append(timed(work, device))
+    return min(times)

@@ -1,5 +1,6 @@
 """`--trace`: the time of each operator in a benchmark, as a trace and as a table of ten rows."""
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,12 @@ STEPS = 5
 DESCRIPTIONS = {
     "mm": "matrix products",
     "addmm": "matrix products of linear layers",
-    "_linear_pointwise": "matrix products of linear layers",
+    "linear_pointwise": "matrix products of linear layers",
     "bmm": "batched matrix products (attention)",
     "copy_": "copies and conversions of type",
     "softmax": "softmax",
-    "softmax_backward_data": "softmax, backward",
     "native_layer_norm": "LayerNorm",
-    "native_layer_norm_backward": "LayerNorm, backward",
     "gelu": "GELU",
-    "gelu_backward": "GELU, backward",
     "sum": "sums (such as gradients of biases)",
     "add": "additions",
     "add_": "additions in place",
@@ -32,23 +30,16 @@ DESCRIPTIONS = {
     "linalg_vector_norm": "norms (of gradients)",
     "convolution": "convolutions",
     "mkldnn_convolution": "convolutions",
-    "convolution_backward": "convolutions, backward",
-    "mkldnn_convolution_backward": "convolutions, backward",
     "max_pool2d_with_indices": "max-pooling",
-    "max_pool2d_with_indices_backward": "max-pooling, backward",
     "scaled_dot_product_flash_attention_for_cpu": "fused attention",
-    "scaled_dot_product_flash_attention_for_cpu_backward": "fused attention, backward",
     "flash_attention_forward": "fused attention",
     "flash_attention_backward": "fused attention, backward",
     "efficient_attention_forward": "fused attention",
     "efficient_attention_backward": "fused attention, backward",
     "Attention": "attention, native kernel",
-    "AttentionBackward": "attention, native kernel, backward",
     "LinearBackward": "gradients of weights and biases, native kernel",
     "AddNorm": "residual sum and LayerNorm, native kernel",
-    "AddNormBackward": "residual sum and LayerNorm, native kernel, backward",
     "Gelu": "GELU, native kernel",
-    "GeluBackward": "GELU, native kernel, backward",
 }
 
 
@@ -68,7 +59,7 @@ def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[
     return costliest(profiler.key_averages(), on_gpu=device.type == "cuda")
 
 
-def costliest(found: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
+def costliest(averages: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
     """Return the rows of ``profile`` from the averages of torch's profiler.
 
     On a GPU, each kernel is recorded twice: by itself, and with the operator that started it. The
@@ -80,7 +71,7 @@ def costliest(found: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
         return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
 
     events, kernels = list[Any](), list[Any]()
-    for event in found:
+    for event in averages:
         if event.device_type == DeviceType.CPU:
             events.append(event)
         elif not event.is_user_annotation:
@@ -103,5 +94,8 @@ def costliest(found: Iterable[Any], *, on_gpu: bool) -> list[dict[str, Any]]:
 
 def describe_operator(operator: str) -> str:
     """Return the description of an operator such as ``aten::addmm``, or its name."""
-    name = operator.rpartition("::")[2]
-    return DESCRIPTIONS.get(name) or DESCRIPTIONS.get(name.lstrip("_")) or operator
+    name = operator.rpartition("::")[2].lstrip("_")
+    if name in DESCRIPTIONS:
+        return DESCRIPTIONS[name]
+    forward = re.sub("_?[bB]ackward(_data)?$", "", name)
+    return f"{DESCRIPTIONS[forward]}, backward" if forward in DESCRIPTIONS else operator

@@ -1,19 +1,26 @@
-"""`vitcli bench train` and `data`: speed of an experiment's training and of its input pipeline."""
+"""`vitcli bench train`, `inference` and `data`: speed of an experiment's model and its input."""
 
 import resource
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
-from vitcli.runner.experiment.build import abstract_module, encoder_of
+from vitcli.core.torch_use import autocast_to
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 from vitcli.runner.train.flops import count_step_flops
 
 WARM_UP = 3
+BATCHES = (1, 8, 64, 256)
+"""Numbers of images of an inference."""
 Result = dict[str, Any]
 
 
@@ -30,7 +37,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         step()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    found = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
+    times = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
     memory = peak_memory(device)
     abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
@@ -38,7 +45,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     traffic = 2 * activation_bytes(abstract, work.image_shape)
     if work.built.autocast is not None:
         traffic //= 2
-    step_seconds = found["step"].median
+    step_seconds = times["step"].median
     speed, peak = batch / step_seconds, matmul_peak(device, work.built.autocast)
     return {
         "benchmark": "train",
@@ -49,9 +56,9 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "batch_size": batch,
         "parameters": count_parameters(work.built.task.module),
         "images_per_second": speed,
-        "turns": [batch / value for value in found["step"].values],
+        "turns": [batch / value for value in times["step"].values],
         "step_seconds": step_seconds,
-        "data_share": found["data"].median / step_seconds,
+        "data_share": times["data"].median / step_seconds,
         "epoch_seconds": step_seconds * work.steps_per_epoch,
         "images_per_epoch": work.steps_per_epoch * batch,
         "flops_per_image": flops,
@@ -74,23 +81,59 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+@resource_errors()
+def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
+    """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
+    plain = encoder_of(work.spec, new_module(work.spec)).to(work.device)  # as load_model does
+    models = {"fp32": plain.eval()}
+    models.setdefault(work.built.precision, work.built.encoder.eval())
+    images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
+
+    def forward(count: int, precision: str) -> None:
+        autocast = autocast_to(work.device, pick_precision(precision, work.device))
+        with torch.inference_mode(), arithmetic(precision), autocast:
+            models[precision](images[:count])
+
+    works: dict[str, Callable[[], object]] = {
+        f"{precision} {count}": partial(forward, count, precision)
+        for precision in models
+        for count in BATCHES
+    }
+    times = turns(works, work.device, rounds=rounds, seconds=seconds)
+    rows = [
+        {
+            "precision": name.split()[0],
+            "batch_size": int(name.split()[1]),
+            "seconds": spread.median,
+            "images_per_second": int(name.split()[1]) / spread.median,
+        }
+        for name, spread in times.items()
+    ]
+    return {
+        "benchmark": "inference",
+        "setting": work.setting,
+        "experiment": work.name,
+        "rows": rows,
+    }
+
+
 @resource_errors(SMALLER)
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Measure the input pipeline alone: random order, augmentation, normalisation."""
     batch = work.spec.train.batch_size
     step = step_of(work.batches())
     first = timed(step, work.device)
-    found = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
+    times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
     return {
         "benchmark": "data",
         "setting": work.setting,
         "experiment": work.name,
         "batch_size": batch,
-        "images_per_second": batch / found.median,
-        "turns": [batch / value for value in found.values],
-        "batch_seconds": found.median,
-        "bytes_per_second": 4 * size * batch / found.median,
+        "images_per_second": batch / times.median,
+        "turns": [batch / value for value in times.values],
+        "batch_seconds": times.median,
+        "bytes_per_second": 4 * size * batch / times.median,
         "copy_bandwidth": copy_bandwidth(work.device),
         "first_batch_seconds": first,
     }

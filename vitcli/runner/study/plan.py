@@ -13,7 +13,7 @@ from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.sizes import fit_to_data
 from vitcli.runner.files import sha256
-from vitcli.runner.machine.cores import allowed_cores
+from vitcli.runner.limits import allowed_cores
 from vitcli.runner.run.folder import RUNS, RunDir
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import recorded_plan

@@ -20,9 +20,8 @@ def list_csv(
 ) -> PictureFolder:
     """List the pictures of a CSV file. Their paths are relative to its folder.
 
-    Args:
-        class_names: The classes; by default the labels, sorted (numbers by value).
-        exact: Keep the cells as they stand in the file; see ``read_csv``.
+    The classes are by default the labels, sorted (numbers by value). ``exact`` keeps the cells as
+    they stand in the file; see ``read_csv``.
     """
     root, lines = Path(os.path.abspath(path.parent)), dict[str, tuple[str, str, str]]()
     unused: list[str] = []
@@ -45,8 +44,8 @@ def list_csv(
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
         lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
-    found = _listed(path, root, lines, class_names)
-    return replace(found, notes=(*found.notes, *not_used(path, unused)))
+    folder = _listed(path, root, lines, class_names)
+    return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
 
 
 def _listed(

@@ -48,8 +48,7 @@ MOST_LABEL_BYTES = 2**28
 class NpzArray:
     """An array in a .npz file, of which only the header is read at first.
 
-    Raises:
-        InputError: The array holds Python objects, or not as many bytes as its header says.
+    An array of Python objects is refused, and one with more or fewer bytes than its header says.
     """
 
     def __init__(self, path: Path, member: str) -> None:
@@ -207,19 +206,18 @@ def _classes(
 
 def _labels(name: str, array: Array) -> np.ndarray:
     values = _whole(array)
-    if values.dtype.kind not in "iuUS" or values.size != len(values):
+    if values.dtype.kind not in "iuU" or values.size != len(values):
         raise ValueError(
             f"{name} is {values.dtype} {values.shape}; needed are integers or texts, one an image"
         )
-    values = values.reshape(-1)
-    return _texts(values)
+    return values.reshape(-1)
 
 
 def _groups(array: Array) -> list[str]:
     values = _whole(array)
     if values.size != len(values):
         raise ValueError(f"groups are {values.dtype} {values.shape}; needed is one an image")
-    return [str(group) for group in _texts(values.reshape(-1)).tolist()]
+    return [str(group) for group in values.reshape(-1).tolist()]
 
 
 def _class_names(array: Array | None) -> list[str]:
@@ -227,24 +225,22 @@ def _class_names(array: Array | None) -> list[str]:
         return []
     if array.dtype.kind not in "US" or len(array.shape) != 1:
         raise ValueError(f"class_names is {array.dtype} {array.shape}; needed are texts, (K,)")
-    return [str(name) for name in _texts(_whole(array))]
-
-
-def _texts(values: np.ndarray) -> np.ndarray:
-    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    return [str(name) for name in _whole(array)]
 
 
 def _whole(array: Array) -> np.ndarray:
+    """Return all values of an array; bytes are UTF-8."""
     if array.nbytes > MOST_LABEL_BYTES or not array.shape:
         raise ValueError(f"labels, groups or names of {array.nbytes:,} bytes, {array.shape}")
     if isinstance(array, np.ndarray):
-        return array
-    whole = np.concatenate([*array.parts(2**20)]) if array.shape[0] else np.empty(0, array.dtype)
-    if whole.dtype.kind == "U" and whole.size:
-        points = whole.reshape(-1).view(f"{whole.dtype.byteorder}u4")
-        if (points > sys.maxunicode).any() or (points >> 11 == SURROGATES).any():
-            raise ValueError(f"a text of {array.member.removesuffix('.npy')} is not Unicode")
-    return whole
+        whole = array
+    else:
+        whole = np.concatenate([*array.parts(2**20), np.empty((0, *array.shape[1:]), array.dtype)])
+        if whole.dtype.kind == "U" and whole.size:
+            points = whole.reshape(-1).view(f"{whole.dtype.byteorder}u4")
+            if (points > sys.maxunicode).any() or (points >> 11 == SURROGATES).any():
+                raise ValueError(f"a text of {array.member.removesuffix('.npy')} is not Unicode")
+    return np.char.decode(whole, "utf-8") if whole.dtype.kind == "S" else whole
 
 
 def _digest(arrays: Mapping[str, Array]) -> str:
@@ -268,21 +264,18 @@ def data_of_arrays(
     for split, (images, labels) in given.items():
         arrays |= {f"{split}_images": np.asarray(images), f"{split}_labels": np.asarray(labels)}
     folder = list_arrays(Path(name), arrays, name)
-    found, first = dict[str, Any](), 0
+    images_of, first = dict[str, Any](), 0
     for split, images in zip(given, folder.arrays, strict=True):
         labels = torch.tensor(folder.labels[first : first + images.shape[0]])
-        found[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
+        images_of[split] = Images(torch.cat([*images.parts(PORTION)]).contiguous(), labels)
         first += images.shape[0]
-    return replace(arranged(folder.class_names, **found), name=name)
+    return replace(arranged(folder.class_names, **images_of), name=name)
 
 
 class ImageArray:
     """Images in an array, as (N, C, H, W) uint8; 16 bits are divided by 257.
 
     The shorter of the second and the last axis holds the channels; the last one if they are equal.
-
-    Raises:
-        ValueError: The array has another type or shape.
     """
 
     def __init__(self, name: str, array: Array) -> None:

@@ -221,8 +221,7 @@ def _columns(schema: Any, notes: list[str]) -> tuple[str, str, list[str]]:
 def list_hub(name: str) -> PictureFolder:
     """List the pictures of a data set of the Hub that is on this machine.
 
-    Args:
-        name: Its name there, such as ``cifar10`` or ``OWNER/NAME``; ``NAME:CONFIG`` if it has some.
+    Its name is one such as ``cifar10`` or ``OWNER/NAME``, or ``NAME:CONFIG``.
     """
     place, _ = hub_folders(name)
     if not [*place.glob("*.parquet")]:
