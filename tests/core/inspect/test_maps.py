@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.specs import build, pictures, rows
-from vitcli.core.inspect.grad_cam import feature_layer, grad_cam, last_feature_layer
+from vitcli.core.inspect.grad_cam import feature_layer, grad_cam
 from vitcli.core.inspect.heads import (
     attention_of,
     can_be_uniform,
@@ -210,7 +210,7 @@ def by_differences(model, images, classes, layer: int) -> torch.Tensor:
 def test_the_map_equals_finite_differences_of_the_logit(fields):
     model = build(embed_dim=12, **{"img_size": (8, 8)} | fields)
     images, classes = pictures(2, model.spec.img_size), torch.tensor([1, 4])
-    for layer in range(last_feature_layer(model) + 1):
+    for layer in range(model.spec.depth + (model.cls_token is None)):
         maps = grad_cam(model, images, classes, layer)
         assert maps.shape == (2, *model.grid_size)
         assert not maps.requires_grad

@@ -19,12 +19,15 @@ from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
+from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
+from vitcli.runner.visualize.claims import MORE, SAME, compare, judge_claims
+from vitcli.runner.visualize.faithfulness_figure import (
+    Randomisation,
+    choose_map,
+    describe_randomisation,
+)
 from vitcli.runner.visualize.lens_figure import read_lens
-from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
-from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -59,10 +62,6 @@ def untrained(shift=0.0, entropy=0.0) -> UntrainedModels:
     return UntrainedModels(seeds=seeds, num_images=3, models=tuple(models))
 
 
-def judge(models: UntrainedModels, **changes) -> list[Claim]:
-    return judge_claims(numbers(**changes), models)
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -77,7 +76,7 @@ def judge(models: UntrainedModels, **changes) -> list[Claim]:
     ids=str,
 )
 def test_a_claim_is_judged_by_what_was_measured(changes, expected):
-    assert [claim.verdict for claim in judge(untrained(), **changes)] == expected
+    assert [claim.verdict for claim in judge_claims(numbers(**changes), untrained())] == expected
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,8 @@ def test_a_claim_is_judged_by_what_was_measured(changes, expected):
     ],
 )
 def test_a_claim_is_compared_with_untrained_models(models, changes, expected):
-    assert [claim.against_untrained for claim in judge(models, **changes)] == expected
+    claims = judge_claims(numbers(**changes), models)
+    assert [claim.against_untrained for claim in claims] == expected
 
 
 def test_both_sources_of_chance_count():
