@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
-from vitcli.runner.attn_map.task_pictures import fixed_pictures
+from vitcli.runner.attn_map.training_pictures import fixed_pictures
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     CMAP,
