@@ -119,7 +119,7 @@ def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
 @every_subject
 def test_graph_shows_degrees_and_the_strongest_edges(name):
     subject = SUBJECTS[name]()
-    numbers, parts = shown.measure_graph(subject), numpy_layer(subject, -1)
+    numbers, parts = shown.explain_graph(subject).numbers, numpy_layer(subject, -1)
     weights, size = parts["weights"].mean(0), subject.sizes()["tokens"]
     assert (numbers["nodes"], numbers["edges"]) == (size, size**2)
     assert numbers["graphs"] == len(subject.layers) * subject.sizes()["heads"]
