@@ -42,9 +42,10 @@ def ls(json: Json = False) -> None:
     Example:
       vitcli experiments ls
     """
-    from vitcli.runner.experiment.listing import list_experiments
+    from vitcli.runner.experiment.config import experiment_files
+    from vitcli.runner.experiment.listing import describe_experiment
 
-    files = list_experiments()
+    files = [describe_experiment(str(path)) for path in experiment_files().values()]
     if json:
         emit_json([asdict(file) for file in files])
         return
