@@ -40,7 +40,7 @@ for late in (
     "torch._dynamo",
     "tensorboard.plugins.hparams.plugin_data_pb2",
     "tensorboard.backend.event_processing.event_file_loader",
-    "vitcli.runner.attn_map.strip",
+    "vitcli.runner.attn_map.training_pictures",
 ):
     importlib.import_module(late)  # a training does so on its way, in ten times its own time here
 Campaign = Callable[[Path, int, int], dict[str, Any]]

@@ -14,9 +14,8 @@ from tests.judges.conftest import Judge
 from tests.runner.explain.made_up import bundled
 from vitcli.core.inspect.faithfulness import (
     area,
-    deletion,
     enlarge,
-    insertion,
+    probability_curve,
     ranks,
     removal_counts,
 )
@@ -26,13 +25,13 @@ JUDGE = Judge("captum", "BSD-3-Clause", "deletion and insertion", "captum")
 pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("here")]
 
 
-@pytest.mark.parametrize("curve", [deletion, insertion], ids=lambda curve: curve.__name__)
-def test_curves_of_the_bundled_model_are_those_of_captum(agree, curve):
+@pytest.mark.parametrize("inserts", [False, True], ids=["deletion", "insertion"])
+def test_curves_of_the_bundled_model_are_those_of_captum(agree, inserts):
     subject = bundled()
     model, images = subject.model, subject.batch
     maps = grad_cam(model, images)
     classes, counts = model(images).argmax(1), removal_counts(model.num_patches)
-    ours = curve(model, images, maps, classes, counts)
+    ours = probability_curve(model, images, maps, classes, counts, inserts=inserts)
 
     def theirs() -> Any:
         from captum.attr import FeatureAblation
@@ -42,12 +41,12 @@ def test_curves_of_the_bundled_model_are_those_of_captum(agree, curve):
 
         rank, found = ranks(maps).view_as(maps), []
         for count in counts:
-            goes = rank < count if curve is deletion else rank >= count
+            goes = rank < count if not inserts else rank >= count
             group = enlarge(goes.float(), images).long().expand_as(images)
             change = FeatureAblation(answer).attribute(images, feature_mask=group)
             lost = change[group == 1]
             found.append(answer(images)[0] - (lost[0] if len(lost) else 0))
         return torch.stack(found).detach()
 
-    agree(f"{curve.__name__}: {len(counts)} points", ours.detach(), theirs)
+    agree(f"{'insertion' if inserts else 'deletion'}: {len(counts)} points", ours.detach(), theirs)
     assert 0 < area(ours, counts) < 1

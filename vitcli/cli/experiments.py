@@ -43,9 +43,11 @@ def ls(form: Format = "text") -> None:
     Example:
       vitcli experiments ls
     """
-    from vitcli.runner.experiment.listing import list_experiments
+    from vitcli.runner.experiment.config import experiment_files
+    from vitcli.runner.experiment.listing import describe_experiment
 
-    rows = [*map(asdict, list_experiments())]
+    files = experiment_files().values()
+    rows = [asdict(describe_experiment(str(path))) for path in files]
     shown = {"name", "kind", "question"}
     fields = [Field(name=name, text=one_line, is_shown=name in shown) for name in rows[0]]
     following = ["vitcli experiments show NAME", "vitcli train NAME", "vitcli ablate STUDY"]

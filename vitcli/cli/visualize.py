@@ -58,8 +58,7 @@ def visualize(
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.visualize.multi_run import PAGE, visualize_runs
-    from vitcli.runner.visualize.render import check_names
+    from vitcli.runner.visualize.render import PAGE, check_names, visualize_runs
 
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])

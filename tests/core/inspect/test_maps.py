@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.core.specs import build, pictures, rows
-from vitcli.core.inspect.grad_cam import feature_layer, grad_cam, last_feature_layer
+from tests.core.specs import build, pictures
+from vitcli.core.inspect.grad_cam import feature_layer, grad_cam
 from vitcli.core.inspect.heads import (
     attention_of,
     can_be_uniform,
@@ -29,15 +29,6 @@ SHAPES = [
 def make_request(model, **changes) -> MapRequest:
     fields = {"model": model, "images": pictures(2, model.spec.img_size), "layers": (1,)} | changes
     return MapRequest(**fields)
-
-
-@pytest.mark.parametrize("pool", rows("pool"))
-def test_read_out_weights_equal_those_of_the_pool(pool):
-    model = build(pool=pool, reg_tokens=1)
-    tokens = torch.randn(2, model.num_prefix_tokens + 16, 24, dtype=torch.float64)
-    shares = model.pool.weights(tokens)
-    assert_close(shares.sum(1), torch.ones(2, dtype=torch.float64))
-    assert_close((shares[:, None] @ tokens)[:, 0], model.pool(tokens))
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
@@ -210,7 +201,7 @@ def by_differences(model, images, classes, layer: int) -> torch.Tensor:
 def test_the_map_equals_finite_differences_of_the_logit(fields):
     model = build(embed_dim=12, **{"img_size": (8, 8)} | fields)
     images, classes = pictures(2, model.spec.img_size), torch.tensor([1, 4])
-    for layer in range(last_feature_layer(model) + 1):
+    for layer in range(model.spec.depth + (model.cls_token is None)):
         maps = grad_cam(model, images, classes, layer)
         assert maps.shape == (2, *model.grid_size)
         assert not maps.requires_grad
@@ -242,9 +233,6 @@ def test_layers_are_counted_from_the_embedded_patches_or_backwards():
         grad_cam(build(depth=0), pictures())
 
 
-FIELDS = {"depth": 2, "num_heads": 3, "embed_dim": 24}
-
-
 def changed_logits(model, images, layer: int, head: int, change: str) -> torch.Tensor:
     weights = model.attention_weights(images)[layer]
     weights[:, head] = 1 / weights.shape[-1] if change == "uniform" else 0
@@ -260,7 +248,7 @@ def changed_logits(model, images, layer: int, head: int, change: str) -> torch.T
 )
 @torch.no_grad()
 def test_every_head_is_changed_as_the_definition_says(fields):
-    model, images = build(**FIELDS | fields).eval(), pictures(2)
+    model, images = build(**fields), pictures(2)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     whole, seen = model(images), []
     for layer, head, change, logits in logits_without_heads(model, images):
@@ -282,7 +270,7 @@ def test_every_head_is_changed_as_the_definition_says(fields):
     ids=str,
 )
 def test_attention_that_zero_queries_do_not_make_uniform_is_not_called_so(fields):
-    model = build(**FIELDS, **fields).eval()
+    model = build(**fields)
     assert not can_be_uniform(model)
     changes = {change for *_, change, _ in logits_without_heads(model, pictures(1))}
     assert changes == {"removed"}
@@ -291,7 +279,7 @@ def test_attention_that_zero_queries_do_not_make_uniform_is_not_called_so(fields
 @pytest.mark.parametrize("fields", [{}, {"pool": "mean"}, {"norm_position": "post"}], ids=str)
 @torch.no_grad()
 def test_the_last_layer_says_what_the_model_says(fields):
-    model, images = build(**FIELDS | fields).eval(), pictures(2)
+    model, images = build(**fields), pictures(2)
     logits = logits_by_layer(model, images)
     assert logits.shape == (2, 3, model.spec.num_classes)
     assert_close(logits[:, -1], model(images))

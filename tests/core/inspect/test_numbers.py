@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -15,8 +16,7 @@ from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.inspect.faithfulness import (
     area,
     centre_map,
-    deletion,
-    insertion,
+    probability_curve,
     ranks,
     removal_counts,
 )
@@ -41,23 +41,18 @@ def draw(spreads: list[float]) -> Tensor:
     return rows * torch.tensor(spreads).double() @ turn
 
 
-def test_the_shares_are_those_of_the_covariance():
-    features = draw([5.0, 3.0, 2.0, 1.0, 0.5])
-    values = torch.linalg.eigvalsh(features.flatten(0, 1).T.cov()).flip(0)
-    _, shares = patch_colours(features)
-    assert_close(torch.tensor(shares).double(), (values / values.sum())[:3])
-
-
-def test_a_channel_orders_patches_as_its_component_does():
+def test_shares_and_channels_are_those_of_the_covariance():
     features = draw([9.0, 3.0, 1.0, 0.1])
-    colours, _ = patch_colours(features)
-    rows = features.flatten(0, 1)
-    directions = torch.linalg.eigh(rows.T.cov()).eigenvectors.flip(1)
+    colours, shares = patch_colours(features)
+    rows, channels = features.flatten(0, 1), colours.flatten(0, 1)
+    values, directions = (found.flip(-1) for found in torch.linalg.eigh(rows.T.cov()))
+    assert_close(torch.tensor(shares).double(), (values / values.sum())[:3])
     for channel in range(3):
         scores = (rows - rows.mean(0)) @ directions[:, channel]
-        # Inside the middle 98 %, which are not clipped.
-        inside = ((colours.flatten(0, 1)[:, channel] - 0.5).abs() < 0.499).nonzero().flatten()
-        pair = torch.stack([scores[inside], colours.flatten(0, 1)[inside, channel]])
+        inside = (
+            channels[:, channel] - 0.5
+        ).abs() < 0.499  # the middle 98 %, which are not clipped
+        pair = torch.stack([scores[inside], channels[inside, channel]])
         assert pair.corrcoef()[0, 1].abs() == pytest.approx(1, abs=1e-6)
 
 
@@ -114,27 +109,26 @@ class Adds(torch.nn.Module):
 
 
 ONES = torch.ones(1, 3, 4, 4)
-CLASS = torch.tensor([1])
 
 
-def follow(curve, maps) -> list[float]:
-    shares = curve(Adds(), ONES, maps, CLASS, [0, 1, 2, 3, 4])[0]
-    return shares.logit().tolist()
-
-
-def test_the_highest_patches_are_deleted_and_inserted_first():
-    true = Adds.weights[None]
-    assert follow(deletion, true) == pytest.approx([2.5, -0.5, -1.5, -2.0, 0.0], abs=1e-5)
-    assert follow(insertion, true) == pytest.approx([0.0, 3.0, 4.0, 4.5, 2.5], abs=1e-5)
+@pytest.mark.parametrize(
+    ("inserts", "logits"),
+    [(False, [2.5, -0.5, -1.5, -2.0, 0.0]), (True, [0.0, 3.0, 4.0, 4.5, 2.5])],
+)
+def test_the_highest_patches_are_deleted_and_inserted_first(inserts, logits):
+    maps, classes = Adds.weights[None], torch.tensor([1])
+    curve = probability_curve(Adds(), ONES, maps, classes, [0, 1, 2, 3, 4], inserts=inserts)
+    assert curve[0].logit().tolist() == pytest.approx(logits, abs=1e-5)
 
 
 def test_each_image_uses_its_own_map_and_class():
     maps = torch.stack([Adds.weights, -Adds.weights])
     images, classes = ONES.repeat(2, 1, 1, 1), torch.tensor([1, 0])
-    together = deletion(Adds(), images, maps, classes, [0, 1, 4])
-    for i in range(2):
-        alone = deletion(Adds(), ONES, maps[i : i + 1], classes[i : i + 1], [0, 1, 4])
-        assert_close(together[i : i + 1], alone)
+    curves = [
+        probability_curve(Adds(), images[part], maps[part], classes[part], [0, 1, 4], inserts=False)
+        for part in (slice(2), slice(1), slice(1, 2))
+    ]
+    assert_close(curves[0], torch.cat(curves[1:]))
 
 
 def test_equal_patches_are_ranked_in_reading_order():
@@ -164,34 +158,23 @@ def test_counts_increase_from_none_to_all_patches(num_patches):
     assert all(a < b for a, b in itertools.pairwise(counts))
 
 
-def randomised(model) -> dict[str, list[str]]:
-    """Return, after each part, the parts of which some tensor is still trained."""
-    fresh = build(**{"pool": model.spec.pool})
+def test_parts_lose_their_weights_from_the_head_downwards_and_stay_so():
+    model, fresh = build(pool="cls"), build(pool="cls")
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(1)
-    left = {}
-    initial = fresh.state_dict()
+    initial, trained = fresh.state_dict(), {}
     for part, changed in randomised_cascade(model, fresh):
-        state = changed.state_dict()
-        left[part] = sorted(
-            {
-                ".".join(name.split(".")[: 2 if name.startswith("blocks") else 1])
-                for name in state
-                if not torch.equal(state[name], initial[name])
-            }
-        )
-    return left
-
-
-def test_parts_lose_their_weights_from_the_head_downwards_and_stay_so():
-    model = build(pool="cls")
-    left = randomised(model)
-    assert list(left) == cascade_parts(2) == ["head", "block 2", "block 1", "embedding"]
-    assert left["head"] == ["blocks.0", "blocks.1", "cls_token", "patch_embed", "pos_embed"]
-    assert left["block 2"] == ["blocks.0", "cls_token", "patch_embed", "pos_embed"]
-    assert left["block 1"] == ["cls_token", "patch_embed", "pos_embed"]
-    assert left["embedding"] == []
+        names = [name for name, w in changed.state_dict().items() if not w.equal(initial[name])]
+        trained[part] = {re.match(r"blocks\.\d|\w+", name)[0] for name in names}
+    rest = {"cls_token", "patch_embed", "pos_embed"}
+    assert trained == {
+        "head": {"blocks.0", "blocks.1", *rest},
+        "block 2": {"blocks.0", *rest},
+        "block 1": rest,
+        "embedding": set(),
+    }
+    assert list(trained) == list(cascade_parts(2))
 
 
 def test_the_correlation_is_spearmans_with_ties():
@@ -241,10 +224,9 @@ def test_entropy_equals_the_result_by_hand():
 def test_similarity_equals_the_result_by_hand():
     one, other = torch.eye(2), torch.eye(2).flip(0)
     weights = torch.stack([one, other, (one + other) / 2])[None]
-    root = math.sqrt(0.5)
-    expected = torch.tensor([[1, 0, root], [0, 1, root], [root, root, 1]])
-    assert_close(head_similarity(weights), expected)
-    assert_close(head_similarity(torch.cat([weights, weights])), expected)
+    for batch in (weights, torch.cat([weights, weights])):
+        assert head_similarity(batch).item() == pytest.approx((0 + 2 * math.sqrt(0.5)) / 3)
+    assert head_similarity(weights[:, :1]).isnan()
 
 
 def test_the_share_near_a_patch_equals_the_result_by_hand():

@@ -22,9 +22,14 @@ from vitcli.core.inspect.maps import head_maps
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import TASKS, DataSpec
-from vitcli.runner.attn_map import strip
-from vitcli.runner.attn_map.strip import attention_strip, mean_maps
-from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
+from vitcli.runner.attn_map import training_pictures
+from vitcli.runner.attn_map.training_pictures import (
+    attention_strip,
+    fixed_pictures,
+    mean_maps,
+    picture_sheet,
+    weight_bytes,
+)
 from vitcli.runner.data.contact_sheet import GAP, MARGIN
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import PICTURES, Board
@@ -122,8 +127,9 @@ def test_a_strip_computes_as_many_maps_at_once_as_fit(share, passes, monkeypatch
     pixels = torch.randint(256, (3, 3, 16, 16), dtype=torch.uint8)
     one = [mean_maps(model, pixels[i : i + 1], DATA) for i in range(3)]
     asked = []
-    monkeypatch.setattr(strip, "head_maps", lambda found: asked.append(found) or head_maps(found))
-    monkeypatch.setattr(strip, "MAX_BYTES", share * strip.weight_bytes(model))
+    counted = lambda request: asked.append(request) or head_maps(request)  # noqa: E731
+    monkeypatch.setattr(training_pictures, "head_maps", counted)
+    monkeypatch.setattr(training_pictures, "MAX_BYTES", share * weight_bytes(model))
     maps = mean_maps(model, pixels, DATA)
     assert len(asked) == passes
     np.testing.assert_allclose(maps, np.concatenate(one), rtol=1e-6, atol=1e-12)

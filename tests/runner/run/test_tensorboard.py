@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 from tests.fabricated import make_run
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
-from vitcli.runner.attn_map import task_pictures
+from vitcli.runner.attn_map import training_pictures
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.compare import compared_settings
@@ -81,7 +81,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(
         drawn_at.append(RunDir(here / "odd").last_step())
         raise ValueError("'nope' is not a valid value for backend")
 
-    monkeypatch.setattr(task_pictures, "draw_training_strip", fail)
+    monkeypatch.setattr(training_pictures, "attention_strip", fail)
     messages: list[str] = []
     odd = train(tiny, "odd", on_message=messages.append)
     assert_same_run(odd.run, RunDir(copy_of_run(here / "calm")))

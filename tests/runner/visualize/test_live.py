@@ -11,10 +11,8 @@ from torch import nn
 
 from tests.core.specs import build
 from tests.explorer_page import parse
-from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import VitSpec
 from vitcli.runner.attn_map.explain import Explainer
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.visualize.explorer.live import LiveExplorer
@@ -84,7 +82,10 @@ def test_a_layer_of_another_class_is_refused_by_its_slot():
         pack_model(build(in_chans=2), (0.5, 0.5), (0.2, 0.2))
 
 
-@pytest.mark.parametrize(("slot", "row"), [("patch_embed", "shifted"), ("ffn", "depthwise")])
+@pytest.mark.parametrize(
+    ("slot", "row"),
+    [("patch_embed", "shifted"), ("ffn", "depthwise"), ("attention", "performer")],
+)
 def test_rows_that_the_script_does_not_compute_are_refused_by_name(slot, row):
     with pytest.raises(UnknownLayerError, match=f"^{slot} '{row}'$"):
         pack_model(build(**{slot: row}).float(), *SHARES)
@@ -103,12 +104,3 @@ def test_a_model_with_another_setting_is_packed_in_another_way_or_refused(field)
             assert value != default
             return
     assert packed[0] != packed[1]
-
-
-def test_another_attention_is_refused_by_name(predictor, monkeypatch):
-    spec = predictor.spec.model.model_copy(update={"attention": "performer"})
-    explainer = Explainer(predictor, by_class=False)
-    monkeypatch.setattr(predictor, "model", build_model(spec).eval())
-    explainer.model = predictor.model
-    with pytest.raises(ConfigError, match="attention 'performer' of cifar10-pocket"):
-        LiveExplorer(explainer, all_layers=True)

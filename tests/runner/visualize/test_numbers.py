@@ -19,12 +19,17 @@ from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims
+from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
+from vitcli.runner.visualize.claims import MORE, SAME, compare, judge_claims
+from vitcli.runner.visualize.faithfulness_figure import (
+    CLEARLY,
+    HARDLY,
+    OPEN,
+    Randomisation,
+    choose_map,
+)
 from vitcli.runner.visualize.lens_figure import read_lens
-from vitcli.runner.visualize.randomisation import Randomisation, choose_map, describe_randomisation
 from vitcli.runner.visualize.render import FIGURES
-from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -49,18 +54,11 @@ def numbers(far=(4.0, 6.0, 9.5), entropy=3.8, to_patches=0.9, images=3) -> Atten
 
 def untrained(shift=0.0, entropy=0.0) -> UntrainedModels:
     """Return numbers of four models around those of ``numbers()``, or shifted from them."""
-    seeds = (0, 1, 2, 3)
-    models = (
-        numbers(
-            far=(4.0 + shift + s, 6.0 + shift + 3 * s, 9.5 + shift - s), entropy=3.8 + entropy + s
-        )
-        for s in (-0.3, -0.1, 0.1, 0.3)
-    )
-    return UntrainedModels(seeds=seeds, num_images=3, models=tuple(models))
-
-
-def judge(models: UntrainedModels, **changes) -> list[Claim]:
-    return judge_claims(numbers(**changes), models)
+    models = []
+    for s in (-0.3, -0.1, 0.1, 0.3):
+        far = (4.0 + shift + s, 6.0 + shift + 3 * s, 9.5 + shift - s)
+        models.append(numbers(far=far, entropy=3.8 + entropy + s))
+    return UntrainedModels(seeds=(0, 1, 2, 3), num_images=3, models=tuple(models))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def judge(models: UntrainedModels, **changes) -> list[Claim]:
     ids=str,
 )
 def test_a_claim_is_judged_by_what_was_measured(changes, expected):
-    assert [claim.verdict for claim in judge(untrained(), **changes)] == expected
+    assert [claim.verdict for claim in judge_claims(numbers(**changes), untrained())] == expected
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,8 @@ def test_a_claim_is_judged_by_what_was_measured(changes, expected):
     ],
 )
 def test_a_claim_is_compared_with_untrained_models(models, changes, expected):
-    assert [claim.against_untrained for claim in judge(models, **changes)] == expected
+    claims = judge_claims(numbers(**changes), models)
+    assert [claim.against_untrained for claim in claims] == expected
 
 
 def test_both_sources_of_chance_count():
@@ -123,12 +122,12 @@ def checked(depth=4, **halfway: float) -> Randomisation:
     )
 
 
-def test_a_sentence_about_randomised_weights_follows_from_the_interval():
-    found = checked(rollout=0.95, grad_rollout=0.62, last=-0.001, wavering=0.91)
+def test_a_verdict_on_randomised_weights_follows_from_the_interval():
+    found = checked(rollout=0.95, grad_rollout=0.62, wavering=0.91)
     half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
     assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
-    told, parts = describe_randomisation(found), ("0.95", "hardly", "0.62", "0.91", "undecided")
-    assert sorted(parts, key=told.index) == [*parts]
+    verdicts = [found.verdict(method) for method in found.correlations]
+    assert verdicts == [HARDLY, CLEARLY, OPEN]
 
 
 def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():

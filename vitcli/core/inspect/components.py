@@ -6,6 +6,15 @@ from torch import Tensor
 COLOURS = 3
 
 
+def principal_directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the directions of largest variance of rows (n, D), and their singular values.
+
+    The sign of a direction is arbitrary, so the sign with a positive sum is chosen.
+    """
+    _, values, directions = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    return directions * torch.where(directions.sum(1, keepdim=True) < 0, -1.0, 1.0), values
+
+
 def patch_colours(features: Tensor) -> tuple[Tensor, list[float]]:
     """Return a colour for each patch, and the share of the variance of each colour channel.
 
@@ -22,11 +31,8 @@ def patch_colours(features: Tensor) -> tuple[Tensor, list[float]]:
         exist is grey.
     """
     rows = features.flatten(0, 1).double()
-    centred = rows - rows.mean(0)
-    _, values, directions = torch.linalg.svd(centred, full_matrices=False)
-    # The sign of a direction is arbitrary, so the sign with a positive sum is chosen.
-    signs = torch.where(directions.sum(1) < 0, -1.0, 1.0)
-    scores = centred @ (directions * signs[:, None])[:COLOURS].T
+    directions, values = principal_directions(rows)
+    scores = (rows - rows.mean(0)) @ directions[:COLOURS].T
     shares = values.square() / values.square().sum().clamp(min=1e-12)
     low, high = (scores.quantile(q, dim=0) for q in (0.01, 0.99))
     spread = high - low
@@ -34,5 +40,5 @@ def patch_colours(features: Tensor) -> tuple[Tensor, list[float]]:
     scaled = torch.where(is_flat, 0.5, (scores - low) / torch.where(is_flat, 1.0, spread))
     colours = torch.full((len(rows), COLOURS), 0.5, dtype=torch.float64)
     colours[:, : scaled.shape[1]] = scaled.clamp(0, 1).cpu()
-    found = [*shares[:COLOURS].tolist(), 0.0, 0.0]
-    return colours.view(*features.shape[:2], COLOURS), found[:COLOURS]
+    padded = [*shares[:COLOURS].tolist(), 0.0, 0.0]
+    return colours.view(*features.shape[:2], COLOURS), padded[:COLOURS]

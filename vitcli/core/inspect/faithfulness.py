@@ -21,45 +21,30 @@ def ranks(maps: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def deletion(
-    model: ImageModel, images: Tensor, maps: Tensor, classes: Tensor, counts: list[int]
+def probability_curve(
+    model: ImageModel,
+    images: Tensor,
+    maps: Tensor,
+    classes: Tensor,
+    counts: list[int],
+    *,
+    inserts: bool,
 ) -> Tensor:
-    """Return the probability of a class while the highest patches are removed: (B, S).
+    """Return the probability of a class while the highest patches are removed or inserted: (B, S).
 
     Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421. The paper removes pixels; this function
-    removes patches. A removed patch becomes 0, which is the mean colour of normalised images.
+    removes patches. A removed patch becomes 0, which is the mean colour of normalised images. An
+    insertion starts from an image of this colour; the paper starts from a blurred image.
 
     Args:
         images: (B, C, H, W), normalised.
         maps: (B, gh, gw); gh divides H and gw divides W.
         classes: (B,) the class whose probability is returned.
-        counts: Number of removed patches at each of the S points.
+        counts: Number of removed or inserted patches at each of the S points.
     """
-    return _class_curve(model, images, maps, classes, [(count, False) for count in counts])
-
-
-@torch.no_grad()
-def insertion(
-    model: ImageModel, images: Tensor, maps: Tensor, classes: Tensor, counts: list[int]
-) -> Tensor:
-    """Return the probability of a class while the highest patches are inserted: (B, S).
-
-    The arguments are those of ``deletion``. The curve starts from an image of the mean colour; the
-    paper starts from a blurred image.
-    """
-    return _class_curve(model, images, maps, classes, [(count, True) for count in counts])
-
-
-def _class_curve(
-    model: ImageModel,
-    images: Tensor,
-    maps: Tensor,
-    classes: Tensor,
-    points: list[tuple[int, bool]],
-) -> Tensor:
     rank = ranks(maps).view_as(maps)  # (B, gh, gw)
     probabilities = []
-    for count, inserts in points:
+    for count in counts:
         kept = (rank < count) if inserts else (rank >= count)
         logits = model(images * enlarge(kept.to(images.dtype), images))
         probabilities.append(logits.float().softmax(-1).gather(1, classes[:, None])[:, 0])

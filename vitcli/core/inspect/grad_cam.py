@@ -55,7 +55,7 @@ def grad_cam(
         # The images of a batch are independent, so the gradient of the sum is that of each logit.
         target = logits.gather(1, chosen[:, None]).sum()
         (gradient,) = torch.autograd.grad(target, features)
-    gradient, values = (by_place(model, each) for each in (gradient, features.detach()))
+    gradient, values = (by_place(model, tensor) for tensor in (gradient, features.detach()))
     weights = gradient.flatten(1, 2).mean(1)[:, None, None]  # (B, 1, 1, D)
     return (weights * values).sum(-1).relu()
 
@@ -72,59 +72,34 @@ def by_place(model: MappedModel, features: Tensor) -> Tensor:
 def logits_and_features(
     model: VisionTransformer, images: Tensor, count: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the logits (B, K), and the features (B, N, D) that they depend on."""
+    """Return the logits (B, K), and the features (B, N, D) that they depend on.
+
+    The features are the input of the next attention, or of the head after the last block.
+    """
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
-        # In a post-norm block, the features are the tokens; requires_grad_ must not change these.
-        features = read_features(model, tokens, count).clone()
-    return logits_of(model, tokens, features.requires_grad_(), count), features
-
-
-def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
-    """Return the input of the next attention, or of the head after the last block: (B, N, D)."""
     if count == len(model.blocks):
-        return model.last_norm(tokens)
-    return next_branch(model, count).inner_input(tokens)
-
-
-def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count: int) -> Tensor:
-    """Return the logits for ``features`` as the input of the next attention or the head: (B, K)."""
-    if count == len(model.blocks):
-        return model.forward_head(features)
-    branch = next_branch(model, count)
-    tokens = branch.merge(tokens, branch.inner(features))
-    for other in list(model.blocks[count].children())[1:]:
-        tokens = other(tokens)
-    return model.forward_head(model.last_norm(model.blocks[count + 1 :](tokens)))
-
-
-def next_branch(model: VisionTransformer, count: int) -> Branch:
-    """Return the attention branch of the block after the first ``count`` blocks."""
-    branch = next(model.blocks[count].children())
+        features = model.last_norm(tokens).detach().requires_grad_()
+        return model.forward_head(features), features
+    branch, *others = model.blocks[count].children()
     assert isinstance(branch, Branch)
-    return branch
-
-
-def last_feature_layer(model: MappedModel) -> int:
-    """Return the last layer whose patches reach the classifier.
-
-    With pooled patches this is the last layer. With CLS it is the layer before the last: CLS does
-    not attend to the last block's output, so the gradient there is zero.
-
-    Raises:
-        ValueError: The classifier reads CLS, and no block lets CLS attend to patches.
-    """
-    depth = len(model.blocks)
-    if model.cls_token is None:
-        return depth
-    if depth == 0:
-        raise ValueError("the model has no layers, so no patch reaches CLS")
-    return depth - 1
+    features = branch.inner_input(tokens).detach().requires_grad_()
+    tokens = branch.merge(tokens, branch.inner(features))
+    for other in others:
+        tokens = other(tokens)
+    tokens = model.blocks[count + 1 :](tokens)
+    return model.forward_head(model.last_norm(tokens)), features
 
 
 def feature_layer(model: MappedModel, wanted: int | None = None) -> int:
-    """Return the checked layer as a number of blocks; by default the input of the last block."""
-    last, depth = last_feature_layer(model), len(model.blocks)
+    """Return the checked layer as a number of blocks; by default the input of the last block.
+
+    CLS does not attend to the last block's output, so the gradient there is zero. Only the patches
+    of earlier layers reach a classifier that reads CLS.
+    """
+    depth, reads_cls = len(model.blocks), model.cls_token is not None
+    if reads_cls and not depth:
+        raise ValueError("the model has no layers, so no patch reaches CLS")
     if wanted is None:
         return max(0, depth - 1)
     if not -depth <= wanted <= depth:
@@ -133,9 +108,9 @@ def feature_layer(model: MappedModel, wanted: int | None = None) -> int:
             " 0 the embedded patches)"
         )
     count = wanted if wanted >= 0 else depth + 1 + wanted
-    if count > last:
+    if reads_cls and count == depth:
         raise ValueError(
             f"the patches of layer {count}, the last, do not reach CLS, and the classifier reads"
-            f" only CLS; use a layer from 0 (the embedded patches) to {last}"
+            f" only CLS; use a layer from 0 (the embedded patches) to {depth - 1}"
         )
     return count

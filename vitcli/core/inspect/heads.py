@@ -14,7 +14,6 @@ from vitcli.core.nn.attention import SelfAttention, Softmax
 
 
 def attention_of(block: nn.Module) -> SelfAttention:
-    """Return the attention layer of a block."""
     return next(part for part in block.modules() if isinstance(part, SelfAttention))
 
 
@@ -29,33 +28,22 @@ def can_be_uniform(model: VisionTransformer) -> bool:
     return type(rule) is Softmax and not (rule.masks_diagonal or has_bias)
 
 
-def without_head(block: nn.Module, head: int) -> nn.Module:
-    """Return a copy of a block in which a head, counted from 0, contributes nothing.
-
-    The values of the head are zero, so the other heads and all biases stay.
-    """
-    return _zeroed(block, head, part=2)
+CHANGES = {"removed": 2, "uniform": 0}
+"""Change -> the part of a head's qkv that becomes zero. Without values, a head contributes nothing,
+while the other heads and all biases stay; without queries, all its scores are equal."""
 
 
-def with_uniform_head(block: nn.Module, head: int) -> nn.Module:
-    """Return a copy of a block in which a head, counted from 0, attends to all tokens alike.
-
-    The queries of the head are zero, so all its scores are equal; its values stay.
-    """
-    return _zeroed(block, head, part=0)
-
-
-def _zeroed(block: nn.Module, head: int, part: int) -> nn.Module:
-    """Return a copy of a block with zeros in the rows of a head; parts are q, k and v."""
+def _with_changed_head(block: nn.Module, head: int, change: str) -> nn.Module:
+    """Return a copy of a block with a change of one head, counted from 0."""
     changed = copy.deepcopy(block)
     attention = attention_of(changed)
     width = attention.qkv.out_features // 3
     size = width // attention.num_heads
-    rows = slice(part * width + head * size, part * width + (head + 1) * size)
+    first = CHANGES[change] * width + head * size
     with torch.no_grad():
-        attention.qkv.weight[rows] = 0
+        attention.qkv.weight[first : first + size] = 0
         if attention.qkv.bias is not None:
-            attention.qkv.bias[rows] = 0
+            attention.qkv.bias[first : first + size] = 0
     return changed
 
 
@@ -68,11 +56,11 @@ def logits_by_layer(model: VisionTransformer, images: Tensor) -> Tensor:
     for the last layer, so low accuracy of an early layer does not mean that it knows nothing.
     """
     tokens = model.embed(images)
-    found = [model.forward_head(model.last_norm(tokens))]
+    logits = [model.forward_head(model.last_norm(tokens))]
     for block in model.blocks:
         tokens = block(tokens)
-        found.append(model.forward_head(model.last_norm(tokens)))
-    return torch.stack(found, 1)
+        logits.append(model.forward_head(model.last_norm(tokens)))
+    return torch.stack(logits, 1)
 
 
 @torch.no_grad()
@@ -84,15 +72,13 @@ def logits_without_heads(
     The change is ``removed`` or, where ``can_be_uniform``, ``uniform``. The layers before the
     changed one are computed once.
     """
-    changes = {"removed": without_head}
-    if can_be_uniform(model):
-        changes["uniform"] = with_uniform_head
+    changes = CHANGES if can_be_uniform(model) else ("removed",)
     tokens = model.embed(images)
     for layer, block in enumerate(model.blocks):
         for head in range(attention_of(block).num_heads):
-            for name, change in changes.items():
-                after = change(block, head)(tokens)
+            for change in changes:
+                after = _with_changed_head(block, head, change)(tokens)
                 for later in model.blocks[layer + 1 :]:
                     after = later(after)
-                yield layer, head, name, model.forward_head(model.last_norm(after))
+                yield layer, head, change, model.forward_head(model.last_norm(after))
         tokens = block(tokens)

@@ -35,13 +35,7 @@ class MapRequest:
 
 @torch.no_grad()
 def cls_attention(request: MapRequest) -> Tensor:
-    """Return the attention of CLS or of the queried patch, averaged over layers and heads.
-
-    The result has the shape (B, gh, gw).
-
-    Raises:
-        ValueError: The model has no CLS token and the request names no patch.
-    """
+    """Return the attention of CLS or of a patch, mean of layers and heads: (B, gh, gw)."""
     if request.model.cls_token is None and request.query is None:
         raise ValueError(
             f"the model has no CLS token (it pools by {request.model.pool_name!r}); use the method"
@@ -118,10 +112,8 @@ def default_method(model: MappedModel, *, by_class: bool = True) -> str:
     these layers learned. Of the maps that pass this check, the gradient rollout finds the patches
     that the prediction needs best.
 
-    Args:
-        model: The model to map.
-        by_class: Whether a map of one class is possible. Without a class, ``rollout`` remains: it
-            is the only map of a model without CLS that needs neither a class nor a patch.
+    Without ``by_class``, a map of one class is not possible, and ``rollout`` remains: it is the
+    only map of a model without CLS that needs neither a class nor a patch.
     """
     if model.no_maps:
         return "gradcam"
@@ -155,11 +147,7 @@ def _mean_row(weights: Tensor, shares: Tensor) -> Tensor:
 
 
 def check_layers(model: MappedModel, layers: Sequence[int]) -> tuple[int, ...]:
-    """Return layer numbers as indices from 0. Layer 1 has index 0; layer -1 is the last layer.
-
-    Raises:
-        ValueError: There is no such layer.
-    """
+    """Return layer numbers as indices from 0. Layer 1 has index 0; layer -1 is the last layer."""
     depth = len(model.blocks)
     for layer in layers:
         if layer == 0 or abs(layer) > depth:
@@ -169,6 +157,7 @@ def check_layers(model: MappedModel, layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(layer - 1 if layer > 0 else depth + layer for layer in layers)
 
 
+@torch.no_grad()
 def attention_maps(
     model: nn.Module, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
@@ -187,24 +176,8 @@ def attention_maps(
         ValueError: The model has no attention matrices, a layer does not exist, or the images have
             another shape or are not normalised.
     """
-    if not isinstance(model, ImageModel):
-        return _given_maps(model, images, layers)
-    if model.no_maps or not isinstance(model, MappedModel):
+    if isinstance(model, ImageModel) and (model.no_maps or not isinstance(model, MappedModel)):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return model.attention_weights(images, layers)
-    finally:
-        model.train(was_training)
-
-
-@torch.no_grad()
-def _given_maps(
-    model: nn.Module, images: Tensor, layers: Sequence[int] | None
-) -> dict[int, Tensor]:
-    """Return what a module of the user's says of its attention, by layer."""
     kind, method = type(model).__name__, getattr(model, "attention_weights", None)
     if not callable(method):
         raise ValueError(
@@ -214,10 +187,12 @@ def _given_maps(
     was_training = model.training
     model.eval()
     try:
-        found = dict(enumerate(method(images)))
+        if isinstance(model, MappedModel):
+            return model.attention_weights(images, layers)
+        by_layer = dict(enumerate(method(images)))
     finally:
         model.train(was_training)
-    for layer, weights in found.items():
+    for layer, weights in by_layer.items():
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or shape[0] != len(images) or shape[2] != shape[3]:
             raise ValueError(
@@ -229,4 +204,4 @@ def _given_maps(
             raise ValueError(
                 f"attention_maps: {kind}.attention_weights: rows of layer {layer} do not sum to 1"
             )
-    return {layer: found[layer] for layer in chosen_layers(layers, len(found))}
+    return {layer: by_layer[layer] for layer in chosen_layers(layers, len(by_layer))}

@@ -16,13 +16,13 @@ def normal(name: str, *shape: int) -> Tensor:
     return torch.randn(shape, generator=keyed_generator("claims", name), dtype=torch.float64)
 
 
-def score_variance(width: int, variance: float = 1.0, count: int = 20000) -> tuple[float, float]:
+def score_variance(width: int, variance: float = 1.0) -> tuple[float, float]:
     """Return the variance of scores before and after the division by sqrt(d).
 
     Queries and keys are independent and normal with this variance.
     """
-    parts = normal(f"scores {width}", 2, count, width) * variance**0.5
-    scores = (parts[0] * parts[1]).sum(-1)
+    queries, keys = normal(f"scores {width}", 2, 20_000, width) * variance**0.5
+    scores = (queries * keys).sum(-1)
     return scores.var().item(), (scores / width**0.5).var().item()
 
 
@@ -33,13 +33,13 @@ def attend(tokens: Tensor, projections: Tensor) -> Tensor:
     return weights @ value
 
 
-def _attention_case(tokens: int = 64, width: int = 32) -> tuple[Tensor, Tensor]:
-    return normal("tokens", tokens, width), normal("projections", 3, width, width) / width**0.5
+def _tokens_and_projections() -> tuple[Tensor, Tensor]:
+    return normal("tokens", 64, 32), normal("projections", 3, 32, 32) / 32**0.5
 
 
 def reach_of_attention() -> float:
     """Return the share of pairs (output token, input token) with a gradient in one layer."""
-    tokens, projections = _attention_case()
+    tokens, projections = _tokens_and_projections()
     rows = torch.func.jacrev(lambda x: attend(x, projections).sum(-1))(tokens)  # (N, N, d)
     return (rows.abs().amax(-1) > 0).double().mean().item()
 
@@ -68,7 +68,7 @@ def permutation_errors() -> dict[str, float]:
     ``output`` compares token by token, ``equivariant`` permutes the output first, ``pooled``
     compares means over tokens, and ``positions`` compares means with positions added.
     """
-    tokens, projections = _attention_case()
+    tokens, projections = _tokens_and_projections()
     order = torch.randperm(len(tokens), generator=keyed_generator("claims", "order"))
     positions = normal("positions", *tokens.shape)
     plain, moved = attend(tokens, projections), attend(tokens[order], projections)
@@ -94,8 +94,8 @@ def norm_errors(norm: Callable[[Tensor], Tensor]) -> dict[str, float]:
     images = 1 + normal("norm", 32, 16, 8) + normal("levels", 32, 1, 1)
     whole = norm(images)[:1]
     padded = norm(torch.cat([images, torch.zeros_like(images)], 1))[:1, :16]
-    found = {"alone": norm(images[:1]), "padded": padded, "divided": norm(images[:16])[:1]}
-    return {name: (each - whole).square().mean().sqrt().item() for name, each in found.items()}
+    outputs = {"alone": norm(images[:1]), "padded": padded, "divided": norm(images[:16])[:1]}
+    return {name: (out - whole).square().mean().sqrt().item() for name, out in outputs.items()}
 
 
 def layer_norm(tokens: Tensor) -> Tensor:

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from vitcli.core.models.vit import VisionTransformer
 
-HEAD, EMBEDDING = "head", "embedding"
 
-
-def cascade_parts(depth: int) -> list[str]:
-    """Return the parts of a model in the order of the cascade: head, blocks from the last, rest."""
-    return [HEAD, *(f"block {layer}" for layer in range(depth, 0, -1)), EMBEDDING]
+def cascade_parts(depth: int) -> dict[str, tuple[str, ...]]:
+    """Return the parts of a model in the order of the cascade, each with its tensors' prefixes."""
+    blocks = {f"block {layer}": (f"blocks.{layer - 1}.",) for layer in range(depth, 0, -1)}
+    return {"head": ("head.", "head_dist.", "norm.", "pool."), **blocks, "embedding": ("",)}
 
 
 @torch.no_grad()
@@ -39,22 +38,10 @@ def randomised_cascade(
     """
     model = copy.deepcopy(trained)
     state, initial = model.state_dict(), fresh.state_dict()
-    for part in cascade_parts(len(model.blocks)):
-        for name in [name for name in initial if _is_in(name, part)]:
+    for part, prefixes in cascade_parts(len(model.blocks)).items():
+        for name in [name for name in initial if name.startswith(prefixes)]:
             state[name].copy_(initial.pop(name))
         yield part, model
-
-
-def _is_in(name: str, part: str) -> bool:
-    if part == EMBEDDING:
-        return True
-    prefixes = ("head.", "head_dist.", "norm.", "pool.") if part == HEAD else (part_prefix(part),)
-    return name.startswith(prefixes)
-
-
-def part_prefix(part: str) -> str:
-    """Return the beginning of the names of a block's tensors: ``block 1`` -> ``blocks.0.``."""
-    return f"blocks.{int(part.removeprefix('block ')) - 1}."
 
 
 def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
@@ -63,7 +50,7 @@ def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     Equal values share their mean rank. A map that is the same everywhere ranks nothing; its
     correlation is 0.
     """
-    one, other = (_centred_ranks(each.flatten(1)) for each in (maps, others))
+    one, other = (_centred_ranks(values.flatten(1)) for values in (maps, others))
     scale = one.norm(dim=1) * other.norm(dim=1)
     return torch.where(scale > 0, (one * other).sum(1) / scale.clamp(min=1e-12), 0.0)
 

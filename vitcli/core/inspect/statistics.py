@@ -60,9 +60,11 @@ def attention_entropy(weights: Tensor) -> Tensor:
 
 
 def head_similarity(weights: Tensor) -> Tensor:
-    """Return the cosine similarity of any two heads' maps, averaged over the batch: (h, h)."""
+    """Return the mean cosine between the maps of two different heads: (); NaN for one head."""
     maps = F.normalize(weights.flatten(2), dim=-1)  # (B, h, N * N)
-    return (maps @ maps.mT).mean(0)
+    cosines = (maps @ maps.mT).mean(0)  # (h, h)
+    count = len(cosines)
+    return (cosines.sum() - cosines.trace()) / (count * (count - 1))
 
 
 def patch_weights(weights: Tensor, grid_size: tuple[int, int]) -> Tensor:

@@ -5,7 +5,7 @@ Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (
 
 import io
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,6 @@ OPTIONS = {
     "raw": ("layer", "head"),
 }
 """The options that a method takes."""
-
-
 MAX_CLASSES_LISTED = 10
 
 
@@ -154,7 +152,12 @@ class Explainer:
         self._require_weights()
         head = "mean" if average_heads else heads
         given = {"layer": layers, "head": head, "query": query, "class": class_name}
-        _refuse_unused_options(self.method, given)
+        for option, value in given.items():
+            if value is not None and option not in OPTIONS[self.method]:
+                others = ", ".join(name for name, options in OPTIONS.items() if option in options)
+                raise ConfigError(
+                    f"--method {self.method} does not take --{option}; these methods do: {others}"
+                )
         self.class_name, self.fit = class_name, fit or predictor.spec.data.fit
         self.heads = self._check_heads(heads)
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
@@ -218,7 +221,12 @@ class Explainer:
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
-        best, share = self._predict(batch, path)
+        with torch.no_grad():
+            logits = self.model(batch)[0] / predictor.temperature
+        if not logits.isfinite().all():
+            raise InputError(f"{path}: a logit is infinite or NaN")
+        shares = logits.softmax(-1)
+        best = int(shares.argmax())
         explained = best if self.class_name is None else predictor.names.index(self.class_name)
         maps = self._maps(batch, explained)
         return Explanation(
@@ -229,7 +237,7 @@ class Explainer:
             pixels=pixels.numpy(),
             batch=batch,
             label=predictor.names[best] if self.classifies else None,
-            probability=share if self.classifies else None,
+            probability=shares[best].item() if self.classifies else None,
             explained_class=predictor.names[explained] if self.classifies else None,
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
@@ -243,16 +251,6 @@ class Explainer:
             has_cls=self.model.cls_token is not None,
             second_reader=self.model.second_reader,
         )
-
-    def _predict(self, batch: torch.Tensor, path: str) -> tuple[int, float]:
-        """Return the likeliest class and its probability."""
-        with torch.no_grad():
-            logits = self.model(batch)[0] / self.predictor.temperature
-        if not logits.isfinite().all():
-            raise InputError(f"{path}: a logit is infinite or NaN")
-        shares = logits.softmax(-1)
-        best = int(shares.argmax())
-        return best, shares[best].item()
 
     def _maps(self, batch: torch.Tensor, explained: int) -> np.ndarray:
         request = MapRequest(
@@ -272,35 +270,20 @@ class Explainer:
 
 
 def _choose_method(
-    model: MappedModel,
-    query: tuple[float, float] | None,
-    class_name: str | None,
-    by_class: bool,
+    model: MappedModel, query: object, class_name: str | None, by_class: bool
 ) -> str:
     if class_name is not None and not model.no_maps:
         return "grad-rollout"
-    return (
-        "cls"
-        if query is not None and not model.no_maps
-        else default_method(model, by_class=by_class)
-    )
+    if query is not None and not model.no_maps:
+        return "cls"
+    return default_method(model, by_class=by_class)
 
 
 def _list_classes(names: Sequence[str], run: RunDir) -> str:
-    """Return the classes of a run, or their number if they are many."""
     if len(names) <= MAX_CLASSES_LISTED:
         return f"; {run.name} has the classes {', '.join(names)}"
     command = f": vitcli runs show {shlex.quote(run.name)}" if run.exists else ""
     return f"; {run.name} has {len(names)} classes{command}"
-
-
-def _refuse_unused_options(method: str, given: Mapping[str, object]) -> None:
-    for option, value in given.items():
-        if value is not None and option not in OPTIONS[method]:
-            others = ", ".join(name for name, options in OPTIONS.items() if option in options)
-            raise ConfigError(
-                f"--method {method} does not take --{option}; these methods do: {others}"
-            )
 
 
 def map_metadata(explanation: Explanation) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The figure of an explanation: a map over its picture, or a grid of maps by layer and head."""
+"""The figure of an explanation: a map over its picture, or a grid of maps by layer and head.
+
+Axes: gh gw patch grid, L layers, h heads, N tokens (prefix first).
+"""
 
 from functools import partial
 
@@ -9,9 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitcli.runner.attn_map.captions import caption, head_names, map_title
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
 from vitcli.runner.data.folder import SOFTWARE
 from vitcli.runner.figure_style import (
     CMAP,
@@ -19,11 +20,13 @@ from vitcli.runner.figure_style import (
     add_colour_bar,
     add_share_bar,
     add_source,
+    add_title,
     bare,
     draw_map_grid,
     encode,
     wrap_text,
 )
+from vitcli.runner.text import one_line, quantity
 
 Box = tuple[float, float, float, float]
 """Top, left, height, width."""
@@ -43,6 +46,13 @@ LINE = 0.18
 """Inches of one title line."""
 MOST_ASPECT = 4.0
 """Largest ratio of width to height for which a tile grows wider."""
+TILES = (1.4, 2.4)
+"""Inches of a matrix in a large grid: with few tokens and with many."""
+ALONE = 4.0
+"""Inches that the longer side of the grid has at least."""
+TOKENS_PER_INCH = 100
+MAX_TICKS = 8
+"""Largest number of rows of patches with a tick."""
 
 
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
@@ -136,8 +146,67 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
     )
     for axes in (grid[0, 0], *grid[:, 1:].flat):
         frame_query(axes, explanation, (0, 0, rows, columns))
-    label_grid(figure, image, grid, explanation, run)
+    _label_grid(figure, image, grid, explanation, run)
     return figure
+
+
+def draw_matrices(explanation: Explanation, run: str) -> Figure:
+    """Draw the matrices (L, h, N, N) as a grid. A row of a matrix is a query, a column a key.
+
+    All matrices share one square-root colour scale, so that one strong head does not hide the rest.
+    """
+    maps = explanation.maps
+    layers, heads, count, _ = maps.shape
+    tile = min(max(TILES[0], count / TOKENS_PER_INCH), TILES[1])
+    tile = max(tile, ALONE / max(layers, heads))
+    size = (max(5.5, 1.7 + tile * heads), 0.8 + tile * layers)
+    figure = Figure(figsize=size, layout="compressed")
+    grid = figure.subplots(layers, heads, squeeze=False)
+    image = draw_map_grid(
+        grid,
+        maps,
+        row_names=[f"layer {layer}\nfrom row of patches" for layer in explanation.layers],
+        column_names=head_names(explanation),
+        cmap=CMAP,
+        norm=PowerNorm(0.5, vmin=0, vmax=maps.max()),
+    )
+    places, names = _token_ticks(explanation)
+    if (
+        explanation.num_prefix_tokens
+    ):  # a thin line between these tokens, which are first, and patches
+        for axes in grid.flat:
+            for line in (axes.axhline, axes.axvline):
+                line(explanation.num_prefix_tokens - 0.5, color="white", linewidth=0.4)
+    for axes in grid[:, 0]:
+        axes.set_yticks(places, names, fontsize=7)
+    for axes in grid[-1]:
+        axes.set_xticks(places, names, fontsize=7)
+        axes.set_xlabel("to row of patches", fontsize=8)
+    _label_grid(figure, image, grid, explanation, run)
+    return figure
+
+
+def _token_ticks(explanation: Explanation) -> tuple[list[int], list[str]]:
+    """Return ticks at the prefix, and at the first patch of each row or of every few rows.
+
+    If there is a prefix, the first row has no tick, because there is no room beside the prefix.
+    """
+    first, (rows, columns) = explanation.num_prefix_tokens, explanation.grid
+    step = -(-rows // MAX_TICKS)
+    chosen = [row for row in range(0, rows, step) if row or not first]
+    places = [first + row * columns for row in chosen]
+    prefix = "CLS" if explanation.has_cls else "prefix"
+    names = [str(row + 1) for row in chosen]
+    return ([0, *places], [prefix, *names]) if first else (places, names)
+
+
+def _label_grid(
+    figure: Figure, image: AxesImage, grid: np.ndarray, explanation: Explanation, run: str
+) -> None:
+    add_share_bar(figure, image, grid, fraction=0.05, aspect=40)
+    title, prediction = map_title(explanation), explanation.prediction
+    add_title(figure, title if prediction is None else f"{prediction}: {title}")
+    add_source(figure, caption(explanation, run))
 
 
 def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
@@ -185,3 +254,61 @@ def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
     size = (width / columns, height / rows)
     corner = (left - 0.5 + column * size[0], top - 0.5 + row * size[1])
     axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.5))
+
+
+def map_title(explanation: Explanation) -> str:
+    """Return what the map shows, in a few words."""
+    who, verb = ("CLS", "attends") if explanation.has_cls else ("the pooled patches", "attends")
+    if explanation.second_reader is not None:
+        who, verb = f"{who} and the {explanation.second_reader} token", "attend"
+    if explanation.query is not None:
+        who, verb = "the framed patch", "attends"
+    class_name = one_line(explanation.explained_class or "", 48)
+    return {
+        "cls": f"what {who} {verb} to",
+        "rollout": f"attention rollout, from {who}",
+        "grad-rollout": f"gradient rollout for {class_name}, from {who}",
+        "gradcam": f"Grad-CAM for {class_name}",
+        "head": f"attention of {who}",
+        "raw": "what every token attends to",
+    }[explanation.method]
+
+
+def caption(explanation: Explanation, run: str) -> str:
+    """Return the run, layers, heads and tokens, for readers who see only the figure."""
+    heads = f", mean of {quantity(len(explanation.heads), 'head')}"
+    is_by_head = explanation.method in ("head", "raw", "gradcam")
+    if is_by_head and not explanation.are_heads_averaged:
+        heads = ""
+    rows, columns = explanation.grid
+    tokens = f"{rows}x{columns} patches"
+    if explanation.method == "raw" and explanation.num_prefix_tokens:
+        tokens = f"tokens: {explanation.num_prefix_tokens} prefix, then {tokens}"
+    facts = f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
+    if explanation.method != "gradcam" or explanation.layers != (explanation.depth - 1,):
+        return facts
+    after = "attention has mixed the class into every patch"
+    if explanation.has_cls:
+        after = "no patch reaches the classifier"
+    return (
+        f"{facts}. These are the patches that the last layer reads; after layer"
+        f" {explanation.depth}, {after}."
+    )
+
+
+def head_names(explanation: Explanation) -> list[str]:
+    if explanation.are_heads_averaged:
+        return ["mean"]
+    return [f"head {head}" for head in explanation.heads]
+
+
+def layer_names(explanation: Explanation) -> str:
+    last, depth = max(explanation.layers), explanation.depth
+    if explanation.method == "grad-rollout":
+        return "all layers"
+    if explanation.method == "rollout" and last > 1:
+        return f"layers 1 to {last} of {depth}"
+    if explanation.layers == (0,):
+        return "embedded patches" if explanation.depth else "the last feature map"
+    layers = ", ".join(map(str, explanation.layers))
+    return f"{'layers' if len(explanation.layers) > 1 else 'layer'} {layers} of {depth}"

@@ -65,12 +65,12 @@ def folders() -> list[Path]:
 
 def experiment_files() -> dict[str, Path]:
     """Return name -> file for every named experiment; the first folder takes precedence."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.glob("*.yaml")):
             if path.is_file():
-                found.setdefault(path.stem, path)
-    return found
+                files.setdefault(path.stem, path)
+    return files
 
 
 def find_experiment(name: str, beside: Path | None = None) -> Path:
@@ -89,10 +89,10 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
     if beside and (beside / f"{name}.yaml").is_file():
         return beside / f"{name}.yaml"
     if name not in files:
-        if os.path.isfile(own := f"runs/{name}/config.yaml"):
+        if os.path.isfile(config := f"runs/{name}/config.yaml"):
             raise ConfigError(
                 f"no experiment is called {name!r}; for the experiment of this run, type"
-                f" {quoted(own)}"
+                f" {quoted(config)}"
             )
         hint = f"{did_you_mean(name, files)} ('vitcli experiments ls' lists them)"
         if name in DATA_SETS:
@@ -170,9 +170,9 @@ def load_experiment(
 
 def with_bases(document: Document, path: Path) -> list[Document]:
     """Return a file, the experiment in its ``base:``, that one's base and so on."""
-    found, seen = [document], {path.resolve()}
-    while (base := found[-1].data.get("base")) is not None:
-        where = found[-1].where(("base",))
+    documents, seen = [document], {path.resolve()}
+    while (base := documents[-1].data.get("base")) is not None:
+        where = documents[-1].where(("base",))
         if not isinstance(base, str):
             raise ConfigError(f"{where}: 'base' must name one experiment")
         try:
@@ -182,8 +182,8 @@ def with_bases(document: Document, path: Path) -> list[Document]:
         if path.resolve() in seen:
             raise ConfigError(f"{where}: base: {path} again; bases must not form a circle")
         seen.add(path.resolve())
-        found.append(read_mapping(path))
-    return found
+        documents.append(read_mapping(path))
+    return documents
 
 
 def lay(documents: Sequence[Document]) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def lay(documents: Sequence[Document]) -> dict[str, Any]:
     for document in reversed(documents):
         if "variants" in document.data:  # a study's own variants replace those of its base
             laid = {key: value for key, value in laid.items() if key not in ROWS}
-        own = {key: value for key, value in document.data.items() if key not in FILE_FIELDS}
-        laid = merge(laid, own)
+        fields = {key: value for key, value in document.data.items() if key not in FILE_FIELDS}
+        laid = merge(laid, fields)
     return laid
 
 
@@ -345,7 +345,7 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
         if not isinstance(name, str):
             raise ConfigError(f"must name an experiment, got {name!r}")
         path = find_experiment(name)
-        below = lay(with_bases(read_mapping(path), path))
+        below = resolve_bases(read_mapping(path), path)
         if "variants" in below:
             raise ConfigError(f"{name!r} is a study, not an experiment")
     except ConfigError as error:
@@ -353,8 +353,8 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     fields: dict[str, Any] = {key: below[key] for key in ("task", "optim", "train") if key in below}
     if augment := (below.get("data") or {}).get("augment"):
         fields["augment"] = augment
-    own = {key: value for key, value in part.items() if key != "experiment"}
-    return {**raw, "pretrain": merge(fields, own)}
+    changes = {key: value for key, value in part.items() if key != "experiment"}
+    return {**raw, "pretrain": merge(fields, changes)}
 
 
 def config_text(spec: ExperimentSpec) -> str:
@@ -364,9 +364,8 @@ def config_text(spec: ExperimentSpec) -> str:
 
 def model_hash(spec: ModelSpec) -> str:
     """Return a hash of the model, which also differs if only settings such as num_heads do."""
-    return hashlib.sha256(json.dumps(_changed_fields(spec), sort_keys=True).encode()).hexdigest()[
-        :16
-    ]
+    text = json.dumps(_changed_fields(spec), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:

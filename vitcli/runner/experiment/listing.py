@@ -7,7 +7,6 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
-    experiment_files,
     find_experiment,
     resolve_bases,
 )
@@ -27,10 +26,6 @@ class ExperimentInfo:
     path: str
 
 
-def list_experiments() -> list[ExperimentInfo]:
-    return [describe_experiment(str(path)) for path in experiment_files().values()]
-
-
 def describe_experiment(name: str) -> ExperimentInfo:
     """Describe an experiment file by name or path; a file that cannot be read is broken."""
     path = find_experiment(name)
@@ -48,10 +43,6 @@ def kind_of(path: Path) -> str:
     return "study" if "variants" in fields else "search" if "search" in fields else "experiment"
 
 
-def is_study(path: Path) -> bool:
-    return kind_of(path) == "study"
-
-
 def base_spec(name: str) -> ExperimentSpec | None:
     """Return the spec of a named experiment, or the base of a named study.
 
@@ -63,8 +54,8 @@ def base_spec(name: str) -> ExperimentSpec | None:
             path = find_experiment(file)
             document = read_mapping(path)
             fields = resolve_bases(document, path)
-            own = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
-            return check(own, document, is_stored=True)
+            kept = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
+            return check(kept, document, is_stored=True)
         except (ConfigError, OSError, ValueError):  # a name may come from a damaged file
             continue
     return None
@@ -93,7 +84,13 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
     if target.exists() and not force:
         raise ConfigError(f"{target} exists already; --force replaces it")
     if isinstance(base, str):
-        _require_base(base, source, target)
+        try:
+            find_experiment(base, beside=target.parent)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the copy would not find its base {base!r}; first copy the base from"
+                f" {source.parent}"
+            ) from error
     try:
         commit(target, text_of_copy(source, document).encode())
     except OSError as error:
@@ -115,12 +112,3 @@ def text_of_copy(source: Path, document: Document) -> str:
     wanted = {name: value for name, value in document.data.items() if name != "reference"}
     # A file in one line of braces cannot lose a part of its lines.
     return text if Document(text, "copy").data == wanted else dump(wanted)
-
-
-def _require_base(base: str, source: Path, target: Path) -> None:
-    try:
-        find_experiment(base, beside=target.parent)
-    except ConfigError as error:
-        raise ConfigError(
-            f"the copy would not find its base {base!r}; first copy the base from {source.parent}"
-        ) from error

@@ -6,6 +6,7 @@ in a worker, whose driver has named the files. A part that is defined in Python,
 file, exists in this process only.
 """
 
+import ast
 import contextlib
 import hashlib
 import inspect
@@ -13,12 +14,12 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points, version
-from importlib.util import decode_source, spec_from_loader
+from importlib.util import decode_source, find_spec, spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -31,7 +32,6 @@ from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
 from vitcli.runner.experiment.torch_state import unchanged
 from vitcli.runner.files import commit, make_folder, read_bounded
 from vitcli.runner.text import printable
@@ -42,6 +42,20 @@ FOLDER = "code"
 GROUP = "vitcli.parts"
 """Entry point of installed packages with parts."""
 MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A file of own code, as it was read and run."""
+
+    path: Path
+    content: bytes
+    imports: frozenset[str]
+    """Names of the other files of own code that it imports."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
 
 
 @dataclass
@@ -67,11 +81,11 @@ def load(paths: Sequence[Path]) -> dict[str, str]:
     Returns:
         The name of each file and its SHA-256.
     """
-    found = {path.name: _read(path) for path in paths}
+    contents = {path.name: _read(path) for path in paths}
     names = [path.name for path in paths]
-    if double := next((name for name in found if names.count(name) > 1), None):
+    if double := next((name for name in contents if names.count(name) > 1), None):
         raise OwnCodeError(f"code: two files are called {double}; rename one of them")
-    return load_files(found)
+    return load_files(contents)
 
 
 def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
@@ -80,16 +94,16 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
     for name, (path, content) in contents.items():
         old = state.files.get(name)
         if _is_imported(path):
-            check_file(path, content, {*contents, *state.files})
+            _check_file(path, content, {*contents, *state.files})
             _refuse_later_change(path, content)
         elif old and old.content != content:
             raise OwnCodeError(
                 f"{path}: another version of {name} is loaded already, from {old.path}"
             )
-        elif not old and hides_module(path.stem):
+        elif not old and _hides_module(path.stem):
             raise OwnCodeError(f"code: {path.name} has the name of another module; rename it")
         if not old or old.content != content:
-            new[name] = check_file(path, content, {*contents, *state.files})
+            new[name] = _check_file(path, content, {*contents, *state.files})
     state.files |= new
     try:
         for name in new:
@@ -101,6 +115,50 @@ def load_files(contents: Mapping[str, tuple[Path, bytes]]) -> dict[str, str]:
             del state.files[name]
         raise
     return {name: state.files[name].sha256 for name in contents}
+
+
+def _check_file(path: Path, content: bytes, names: set[str]) -> CodeFile:
+    """Return a file, after a look at what it imports."""
+    try:
+        tree = ast.parse(decode_source(content), str(path))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise OwnCodeError(f"{path}:{line}: not {error.encoding}; save it as UTF-8") from error
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise OwnCodeError(f"{path}:{line}: {getattr(error, 'msg', error)}") from error
+    except (RecursionError, MemoryError) as error:
+        raise OwnCodeError(f"{path}: an expression is nested too deeply for Python") from error
+    used = set()
+    for line, module in _imports(tree):
+        beside = path.parent / module
+        if f"{module}.py" in names:
+            used.add(f"{module}.py")
+        elif module == "vitcli":  # in a clone, its source is beside the file
+            continue
+        elif beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+            raise OwnCodeError(
+                f"{path}:{line}: imports {module}, a file beside it; list it too:"
+                f" code: [{path.name}, {module}.py]"
+            )
+    return CodeFile(path, content, frozenset(used - {path.name}))
+
+
+def _hides_module(name: str) -> bool:
+    """Return whether a module of Python or of a package has this name; files here do not count."""
+    if name in sys.stdlib_module_names or name in sys.modules:
+        return True
+    spec = find_spec(name)
+    return bool(spec and spec.origin and Path(spec.origin).parent.resolve() != Path.cwd())
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the first name of each imported module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.lineno, node.module.partition(".")[0]
 
 
 def _is_imported(path: Path) -> bool:
@@ -163,9 +221,9 @@ def _import(name: str) -> None:
     except (OwnCodeError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if not (found := blame(error)) and not isinstance(error, Exception):  # a signal
+        if not (place := blame(error)) and not isinstance(error, Exception):  # a signal
             raise
-        raise OwnCodeError(found or f"{name}: {describe_error(error)}") from error
+        raise OwnCodeError(place or f"{name}: {describe_error(error)}") from error
 
 
 def load_packages() -> bool:
@@ -212,11 +270,11 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
 
 def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
     """Run copies of files, which must have these hashes."""
-    found = {name: _read(copies / name) for name in hashes}
-    for name, (path, content) in found.items():
+    contents = {name: _read(copies / name) for name in hashes}
+    for name, (path, content) in contents.items():
         if hashlib.sha256(content).hexdigest() != hashes[name]:
             raise OwnCodeError(f"{path}: the file was changed after the run began")
-    load_files(found)
+    load_files(contents)
 
 
 def missing_code(code: Mapping[str, str]) -> list[str]:
@@ -261,13 +319,13 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
         hashes = {str(name): str(digest) for name, digest in value.items()}
         require(hashes, origin.parent / FOLDER)
         return hashes
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
     if not is_typed or is_below_run(origin):
         files = shlex.join(["--code", str(origin.parent / value[0])]) if value else "--code FILE"
         raise OwnCodeError(f"{origin}: {what} cannot name code; type {files}")
-    return load([origin.parent / each for each in value])
+    return load([origin.parent / path for path in value])
 
 
 def is_below_run(path: Path) -> bool:
@@ -283,26 +341,26 @@ def is_below_run(path: Path) -> bool:
 def options() -> list[str]:
     if state.trusts_copies:
         return ["--trust-code"]
-    return [word for each in state.files.values() for word in ("--code", str(each.path))]
+    return [word for file in state.files.values() for word in ("--code", str(file.path))]
 
 
 def sources_of(spec: BaseModel) -> set[str]:
     """Return the files and packages whose parts a spec uses; those of a teacher do not count."""
-    found = set()
+    sources = set()
     for name, info in type(spec).model_fields.items():
         if name in getattr(spec, "derived", ()):
             continue
         value = getattr(spec, name)
         table, choice = table_of(info), choice_of(info)
         if table is not None:
-            found.add(table[value].source)
+            sources.add(table[value].source)
         elif isinstance(value, BaseModel):
-            found |= sources_of(value)
+            sources |= sources_of(value)
             if isinstance(value, DataSpec) and (reader := split_name(value.name)):
-                found.add(reader[0].source)
+                sources.add(reader[0].source)
             if choice:
-                found.add(choice.table[getattr(value, choice.key)].source)
-    return found - {""}
+                sources.add(choice.table[getattr(value, choice.key)].source)
+    return sources - {""}
 
 
 def code_of(spec: ExperimentSpec) -> dict[str, str]:

@@ -1,27 +1,18 @@
 """What the small figures of the page show; ../templates/drawings.html draws them as inline SVG."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from vitcli.runner.explain.subject import Subject
+from vitcli.runner.explain.subject import Subject, png
 from vitcli.runner.report.pages import data_uri
 
 Drawing = dict[str, Any]
 """The name of a macro (``kind``), and its values."""
 INK = (30, 136, 205)
 """Colour of a heat map; its opacity is the value. It is visible on white and on black."""
-
-
-def embedded(pixels: Tensor) -> str:
-    """Return (H, W, 3 or 4) uint8 as the address of an embedded PNG picture."""
-    with io.BytesIO() as file:
-        Image.fromarray(pixels.numpy()).save(file, "PNG")
-        return data_uri("png", file.getvalue())
 
 
 def heat(values: Tensor, kind: str = "heat") -> Drawing:
@@ -31,7 +22,10 @@ def heat(values: Tensor, kind: str = "heat") -> Drawing:
     """
     colours = torch.tensor(INK, dtype=torch.uint8).expand(*values.shape, 3)
     opacity = (255 * values / values.max()).round().to(torch.uint8)
-    return {"kind": kind, "source": embedded(torch.cat([colours, opacity[..., None]], -1))}
+    return {
+        "kind": kind,
+        "source": data_uri("png", png(torch.cat([colours, opacity[..., None]], -1))),
+    }
 
 
 def photo(subject: Subject, pixels: Tensor | None = None, **marks: Any) -> Drawing:
@@ -42,7 +36,7 @@ def photo(subject: Subject, pixels: Tensor | None = None, **marks: Any) -> Drawi
     """
     rows, columns = subject.model.grid_size
     shown = subject.pixels if pixels is None else pixels
-    source = embedded(shown.permute(1, 2, 0).contiguous())
+    source = data_uri("png", png(shown.permute(1, 2, 0).contiguous()))
     plain = {"shades": (), "has_grid": False, "frame": None, "edges": ()}
     return {"kind": "photo", "source": source, "rows": rows, "columns": columns} | plain | marks
 
@@ -65,7 +59,7 @@ def arrows(subject: Subject, edges: Sequence[dict[str, Any]]) -> Drawing:
         (subject.place(edge["key"]), subject.place(edge["query"]), edge["weight"] / largest)
         for edge in edges
     ]
-    return photo(subject, edges=[each for each in ends if each[0] and each[1]])
+    return photo(subject, edges=[(key, query, w) for key, query, w in ends if key and query])
 
 
 def strip(subject: Subject, count: int) -> Drawing:
@@ -75,7 +69,7 @@ def strip(subject: Subject, count: int) -> Drawing:
     opaque = torch.cat([cut, torch.full_like(cut[:1], 255)])[:, :count]
     with_gap = torch.nn.functional.pad(opaque, (0, max(1, side // 4)))
     row = with_gap.permute(2, 1, 3, 0).flatten(1, 2)[:, : -max(1, side // 4)]
-    return {"kind": "strip", "source": embedded(row.contiguous())}
+    return {"kind": "strip", "source": data_uri("png", png(row.contiguous()))}
 
 
 def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> Drawing:

@@ -1,7 +1,7 @@
 """A topic on one model and one picture: its texts with the numbers in them, and its page."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import Any
@@ -17,7 +17,6 @@ from vitcli.runner.report.tables import Table, make_table
 
 SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 """A subscript or superscript of a formula: ``_{ij}`` or ``^{T}``."""
-Fill = Callable[..., str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,27 +87,26 @@ def lesson_of(name: str, subject: Subject) -> Lesson:
     def fill(text: str, **more: Any) -> str:
         return Texts().vformat(text, (), values | more)
 
+    tables = []
+    for table in texts["tables"]:
+        of = values[table["of"]] if "of" in table else {}
+        named = of if isinstance(of, Mapping) else dict(enumerate(of, 1))
+        rows = [
+            [fill(cell, **{"name": name} | entry) for cell in table["cells"]]
+            for name, entry in named.items()
+        ]
+        rows += [[fill(cell) for cell in row] for row in table.get("rows", ())]
+        header = [fill(head) for head in table["header"]]
+        made = make_table(header, rows, range(table.get("num_texts", 1), len(header)))
+        tables.append(replace(made, caption=fill(table["caption"])))
     figures = zip(shown.drawings, texts["figures"], strict=False)
     return Lesson(
         texts=texts,
-        tables=[_table(table, values, fill) for table in texts["tables"]],
-        findings=[found for found in map(fill, texts["findings"]) if found],
+        tables=tables,
+        findings=[finding for finding in map(fill, texts["findings"]) if finding],
         numbers=shown.numbers,
         figures=[(drawing, fill(words[0]), fill(words[-1])) for drawing, words in figures],
     )
-
-
-def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> Table:
-    of = values[texts["of"]] if "of" in texts else {}
-    named = of if isinstance(of, Mapping) else dict(enumerate(of, 1))
-    rows = [
-        [fill(cell, **{"name": name} | entry) for cell in texts["cells"]]
-        for name, entry in named.items()
-    ]
-    rows += [[fill(cell) for cell in row] for row in texts.get("rows", ())]
-    header = [fill(head) for head in texts["header"]]
-    numeric = range(texts.get("num_texts", 1), len(header))
-    return replace(make_table(header, rows, numeric), caption=fill(texts["caption"]))
 
 
 def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:

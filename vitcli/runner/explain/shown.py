@@ -61,44 +61,35 @@ def projection(subject: Subject) -> tuple[Tensor, Tensor | None, bool]:
 
 
 @torch.no_grad()
-def convolution_error(subject: Subject) -> float:
-    """Return the largest difference between flatten + linear map and the strided convolution."""
-    weight, bias, _ = projection(subject)
-    images, size = subject.batch, subject.model.spec.patch_size
-    flat = F.linear(patchify(images, size), weight, bias)  # (1, N, D)
-    kernel = weight.unflatten(1, (images.shape[1], size, size))
-    convolved = F.conv2d(images, kernel, bias, stride=size).flatten(2).mT
-    return (flat - convolved).abs().max().item()
-
-
-def sequence_lengths(height: int, width: int, prefix: int) -> list[dict[str, int]]:
-    """Return tokens and edges per head for each patch size that divides the image."""
-    sizes = [size for size in SIZES if height % size == 0 and width % size == 0]
-    patches = [(size, (height // size) * (width // size)) for size in sizes]
-    return [
-        {"patch": size, "patches": count, "tokens": count + prefix, "edges": (count + prefix) ** 2}
-        for size, count in patches
-    ]
-
-
 def explain_patches(subject: Subject) -> Shown:
-    model, spec = subject.model, subject.model.spec
-    channels, height, width = subject.batch.shape[1:]
-    prefix, is_own = model.num_prefix_tokens, projection(subject)[2]
-    lengths, sizes = sequence_lengths(height, width, prefix), subject.sizes()
+    model, spec, images, sizes = subject.model, subject.model.spec, subject.batch, subject.sizes()
+    channels, height, width = images.shape[1:]
+    side, prefix = spec.patch_size, model.num_prefix_tokens
+    weight, bias, is_own = projection(subject)
+    flat = F.linear(patchify(images, side), weight, bias)  # (1, N, D)
+    kernel = weight.unflatten(1, (channels, side, side))
+    convolved = F.conv2d(images, kernel, bias, stride=side).flatten(2).mT
+    lengths = []
+    for size in SIZES:
+        if height % size == 0 and width % size == 0:
+            patches = (height // size) * (width // size)
+            tokens = patches + prefix
+            lengths.append(
+                {"patch": size, "patches": patches, "tokens": tokens, "edges": tokens**2}
+            )
     about = f"{spec.patch_embed!r}: {PATCH_EMBEDS[spec.patch_embed].about}"
     shown = min(NUM_SHOWN, model.num_patches)
     return Shown(
         numbers={
             "image": [channels, height, width],
-            "patch_size": spec.patch_size,
+            "patch_size": side,
             "grid": list(model.grid_size),
-            "patch_numbers": channels * spec.patch_size**2,
+            "patch_numbers": channels * side**2,
             "width": sizes["width"],
             "tokens": sizes["tokens"],
             "prefix": prefix,
             "lengths": lengths,
-            "convolution_error": convolution_error(subject),
+            "convolution_error": (flat - convolved).abs().max().item(),
             "is_own": is_own,
         },
         words={
@@ -110,8 +101,7 @@ def explain_patches(subject: Subject) -> Shown:
             "pool": spec.pool,
             "shown": shown,
             "sizes": [
-                row | {"own": " (this model)" if row["patch"] == spec.patch_size else ""}
-                for row in lengths
+                row | {"own": " (this model)" if row["patch"] == side else ""} for row in lengths
             ],
         },
         drawings=[photo(subject, has_grid=True), strip(subject, shown)],
@@ -205,17 +195,17 @@ def explain_average(subject: Subject) -> Shown:
     name, has_place = subject.token_name(query), subject.place(query) is not None
     rows = layer.weights[:, :, query : query + 1]
     head = int(attention_entropy(rows)[0].argmin())
-    row, output = layer.weights[0, head, query], layer.weights @ layer.value
+    weights, output = layer.weights[0, head, query], layer.weights @ layer.value
     summed = passed_messages(layer)[head, query]
-    shares, tokens = row.topk(min(NUM_LARGEST, len(row)))
+    shares, tokens = weights.topk(min(NUM_LARGEST, len(weights)))
     largest = [
         {"token": token, "name": subject.token_name(token), "weight": weight}
         for token, weight in zip(tokens.tolist(), shares.tolist(), strict=True)
     ]
-    rest = (row.sum() - shares.sum()).item()
+    rest = (weights.sum() - shares.sum()).item()
     lines = [
-        (each["name"].replace("column", "col."), each["weight"], f"{each['weight']:.3f}")
-        for each in largest
+        (row["name"].replace("column", "col."), row["weight"], f"{row['weight']:.3f}")
+        for row in largest
     ]
     return Shown(
         numbers={
@@ -231,25 +221,16 @@ def explain_average(subject: Subject) -> Shown:
             "token": f"the token in {name}," if has_place else name,
             "num_largest": len(largest),
             "sum_largest": 1 - rest,
-            "num_others": len(row) - len(largest),
+            "num_others": len(weights) - len(largest),
             "framed": " The frame is the token itself." if has_place else "",
         },
-        drawings=[spotlight(subject, row, query), bars(lines), heat(row[None], "row")],
+        drawings=[spotlight(subject, weights, query), bars(lines), heat(weights[None], "row")],
     )
 
 
 # Topic ``graph``
 
 NUM_STRONGEST = 8
-
-
-def strongest_edges(weights: Tensor, count: int = NUM_STRONGEST) -> list[tuple[int, int, float]]:
-    """Return the largest weights (N, N) off the diagonal as (query, key, weight)."""
-    size = len(weights)
-    others = weights.masked_fill(torch.eye(size, dtype=torch.bool), -1)
-    values, places = others.flatten().topk(min(count, size * size - size))
-    pairs = (divmod(place, size) for place in places.tolist())
-    return [(*pair, value) for pair, value in zip(pairs, values.tolist(), strict=True)]
 
 
 def passed_messages(layer: Layer) -> Tensor:
@@ -264,8 +245,8 @@ def passed_messages(layer: Layer) -> Tensor:
 
 
 @torch.no_grad()
-def measure_graph(subject: Subject) -> dict[str, Any]:
-    """Return the numbers of the graph of the last layer, mean over heads."""
+def explain_graph(subject: Subject) -> Shown:
+    """Show the graph of the last layer, mean over heads."""
     layer, sizes = subject.layers[-1], subject.sizes()
     weights, size = layer.weights[0].mean(0), sizes["tokens"]
     received = weights.sum(0)
@@ -273,44 +254,39 @@ def measure_graph(subject: Subject) -> dict[str, Any]:
     maps = sizes["depth"] * sizes["heads"]
     order = received.argsort(descending=True)
     tenth = max(1, size // 10)
-    return {
-        "nodes": size,
-        "edges": size * size,
-        "graphs": maps,
-        "all_edges": maps * size * size,
-        "strongest": [
-            {"from": subject.token_name(key), "to": subject.token_name(query), "weight": weight}
-            | {"key": key, "query": query}
-            for query, key, weight in strongest_edges(weights)
-        ],
-        "update_error": (passed_messages(layer) - update).abs().max().item(),
-        "out_weight": weights.sum(1).mean().item(),
-        "received": received.tolist(),
-        "mean_received": received.mean().item(),
-        "least_received": received.min().item(),
-        "most_received": received.max().item(),
-        "most_received_by": subject.token_name(int(order[0])),
-        "num_tenth": tenth,
-        "share_of_tenth": (received[order[:tenth]].sum() / received.sum()).item(),
-        "self_weight": weights.diagonal().mean().item(),
-    }
-
-
-def explain_graph(subject: Subject) -> Shown:
-    numbers = measure_graph(subject)
-    numbers |= {"reach": reach_of_attention(), "reach_of_convolution": reach_of_convolution()[0]}
-    received = torch.tensor(numbers["received"])
-    counts, edges = torch.histogram(received, 6, range=(0.0, numbers["most_received"]))
+    others = weights.masked_fill(torch.eye(size, dtype=torch.bool), -1)
+    values, places = others.flatten().topk(min(NUM_STRONGEST, size * size - size))
+    strongest = []
+    for place, weight in zip(places.tolist(), values.tolist(), strict=True):
+        query, key = divmod(place, size)
+        names = {"from": subject.token_name(key), "to": subject.token_name(query)}
+        strongest.append(names | {"weight": weight, "key": key, "query": query})
+    most = received.max().item()
+    counts, edges = torch.histogram(received, 6, range=(0.0, most))
     bins = zip(edges.tolist(), edges[1:].tolist(), counts.int().tolist(), strict=False)
     lines = [(f"{low:.1f} to {high:.1f}", count, str(count)) for low, high, count in bins]
     return Shown(
-        numbers=numbers,
-        words={"num_strongest": len(numbers["strongest"])},
-        drawings=[
-            arrows(subject, numbers["strongest"]),
-            spotlight(subject, received),
-            bars(lines),
-        ],
+        numbers={
+            "nodes": size,
+            "edges": size * size,
+            "graphs": maps,
+            "all_edges": maps * size * size,
+            "strongest": strongest,
+            "update_error": (passed_messages(layer) - update).abs().max().item(),
+            "out_weight": weights.sum(1).mean().item(),
+            "received": received.tolist(),
+            "mean_received": received.mean().item(),
+            "least_received": received.min().item(),
+            "most_received": most,
+            "most_received_by": subject.token_name(int(order[0])),
+            "num_tenth": tenth,
+            "share_of_tenth": (received[order[:tenth]].sum() / received.sum()).item(),
+            "self_weight": weights.diagonal().mean().item(),
+            "reach": reach_of_attention(),
+            "reach_of_convolution": reach_of_convolution()[0],
+        },
+        words={"num_strongest": len(strongest)},
+        drawings=[arrows(subject, strongest), spotlight(subject, received), bars(lines)],
     )
 
 
@@ -318,15 +294,6 @@ def explain_graph(subject: Subject) -> Shown:
 
 ROUNDING = 10
 """A change is a rounding error if it is at most this many times the change without positions."""
-
-
-def without_positions(model: VisionTransformer) -> VisionTransformer:
-    """Return a copy of a model with the same weights and without its positions."""
-    bare = copy.deepcopy(model)
-    bare.pos_embed = None
-    for block in bare.blocks:
-        attention_branch(block)[1].position = Position()
-    return bare
 
 
 def patch_order(subject: Subject) -> Tensor:
@@ -349,25 +316,28 @@ def model_answers(subject: Subject) -> dict[str, dict[str, Any]]:
     The answers are logits, or pooled features of a model that does not classify. ``change`` is the
     largest difference, and ``range`` is the largest minus the smallest number in order.
     """
-    order, found = patch_order(subject), {}
-    bare = without_positions(subject.model)
+    order, answers = patch_order(subject), {}
+    bare = copy.deepcopy(subject.model)
+    bare.pos_embed = None
+    for block in bare.blocks:
+        attention_branch(block)[1].position = Position()
     for name, model in (("with positions", subject.model), ("without positions", bare)):
         plain = answer(subject, model)
         with model.patch_embed.register_forward_hook(lambda *seen: seen[-1][:, order]):
             moved = answer(subject, model)
-        found[name] = {
+        answers[name] = {
             "change": (moved - plain).abs().max().item(),
             "range": (plain.max() - plain.min()).item(),
-            "answers": [best_class(subject.predictor, each) for each in (plain, moved)],
+            "answers": [best_class(subject.predictor, logits) for logits in (plain, moved)],
         }
-    return found
+    return answers
 
 
 def answer(subject: Subject, model: VisionTransformer) -> Tensor:
     """Return the logits of the picture, or the features if the model does not classify."""
-    classifies = subject.predictor.classifies
-    found: Tensor = model(subject.batch) if classifies else model.features(subject.batch)
-    return found[0]
+    compute = model if subject.predictor.classifies else model.features
+    outputs: Tensor = compute(subject.batch)
+    return outputs[0]
 
 
 def best_class(predictor: Predictor, logits: Tensor) -> str:
@@ -421,12 +391,6 @@ def token_spread(tokens: Tensor) -> dict[str, float]:
     }
 
 
-def norm_parameters(model: nn.Module) -> tuple[int, int]:
-    kinds = (nn.LayerNorm, TokenBatchNorm, nn.RMSNorm)
-    found = [part for part in model.modules() if isinstance(part, kinds)]
-    return len(found), sum(p.numel() for norm in found for p in norm.parameters())
-
-
 @torch.no_grad()
 def explain_norms(subject: Subject) -> Shown:
     width, tokens, norm = subject.sizes()["width"], subject.last_tokens, subject.model.spec.norm
@@ -434,7 +398,8 @@ def explain_norms(subject: Subject) -> Shown:
         "stored_by_layer_norm": nn.LayerNorm(width),
         "stored_by_batch_norm": nn.BatchNorm1d(width),
     }
-    count, parameters = norm_parameters(subject.model)
+    kinds = (nn.LayerNorm, TokenBatchNorm, nn.RMSNorm)
+    used = [part for part in subject.model.modules() if isinstance(part, kinds)]
     after = token_spread(layer_norm(tokens))
     errors = {"layer": norm_errors(layer_norm), "batch": norm_errors(batch_norm)}
     rows = [
@@ -451,8 +416,8 @@ def explain_norms(subject: Subject) -> Shown:
                 name: {part: list(tensor.shape) for part, tensor in layer.state_dict().items()}
                 for name, layer in norms.items()
             },
-            "num_norms": count,
-            "parameters": parameters,
+            "num_norms": len(used),
+            "parameters": sum(p.numel() for part in used for p in part.parameters()),
         },
         words={
             "largest_mean": max(after["max_mean"], -after["min_mean"]),
@@ -467,11 +432,6 @@ def explain_norms(subject: Subject) -> Shown:
 # Topic ``scale``
 
 WIDTHS = (16, 64, 256)
-
-
-def random_variances(width: int) -> list[dict[str, float]]:
-    found = [(each, *score_variance(each)) for each in sorted({*WIDTHS, width})]
-    return [{"width": each, "before": before, "after": after} for each, before, after in found]
 
 
 @torch.no_grad()
@@ -498,7 +458,10 @@ def layer_scores(layer: Layer) -> dict[str, float]:
 def explain_scale(subject: Subject) -> Shown:
     sizes, scale = subject.sizes(), subject.model.spec.attn_scale
     own, uniform = sizes["head_width"], math.log(sizes["tokens"])
-    drawn = random_variances(own)
+    drawn = []
+    for width in sorted({*WIDTHS, own}):
+        before, after = score_variance(width)
+        drawn.append({"width": width, "before": before, "after": after})
     layers = [layer_scores(layer) for layer in subject.layers]
     is_usual = type(subject.layers[0].attention.attend.scale) is HeadDimScale
     other = f"This model uses attn_scale {scale!r}: {ATTN_SCALES[scale].about}."

@@ -117,10 +117,24 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     predictor = Predictor(run, "cpu")
     check_model(predictor.model, run.name)
     data = predictor.spec.data
-    content, name = drawn_picture(data.name) if image is None else (picture_bytes(image), image)
+    if image is not None:
+        content, name = picture_bytes(image), str(image)
+    else:
+        drawn = data.name if data.name in GENERATED_SETS else "scenes"
+        test = GENERATED_SETS[drawn].draw(10, 10)[1]
+        label = GENERATED_SETS[drawn].class_names[int(test.labels[0])]
+        name = f"a drawn {label} of the data set {drawn} (another: type a picture file)"
+        content = png(test.pixels[0].permute(1, 2, 0))
     with quiet_pillow():
         seen = decode(content, name, predictor.size, predictor.in_chans, data.fit)
-    return look(predictor, seen, str(name))
+    return look(predictor, seen, name)
+
+
+def png(pixels: Tensor) -> bytes:
+    """Return (H, W, 3 or 4) uint8 as a PNG picture."""
+    with io.BytesIO() as file:
+        Image.fromarray(pixels.numpy()).save(file, "PNG")
+        return file.getvalue()
 
 
 @torch.no_grad()
@@ -177,14 +191,3 @@ def attention_branch(block: Any) -> tuple[Branch, SelfAttention]:
     assert isinstance(branch, Branch)
     assert isinstance(branch.inner, SelfAttention)
     return branch, branch.inner
-
-
-def drawn_picture(data: str) -> tuple[bytes, str]:
-    """Return the first test picture of a generated data set as a PNG file, and its name."""
-    name = data if data in GENERATED_SETS else "scenes"
-    images = GENERATED_SETS[name].draw(10, 10)[1]
-    label = GENERATED_SETS[name].class_names[int(images.labels[0])]
-    about = f"a drawn {label} of the data set {name} (another: type a picture file)"
-    with io.BytesIO() as file:
-        Image.fromarray(images.pixels[0].permute(1, 2, 0).numpy()).save(file, "PNG")
-        return file.getvalue(), about

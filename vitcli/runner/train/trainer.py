@@ -311,7 +311,7 @@ class Trainer:
     def _draw_pictures(self, board: "Board") -> None:
         """Draw for TensorBoard; the training does not depend on it."""
         try:
-            from vitcli.runner.attn_map.task_pictures import training_pictures
+            from vitcli.runner.attn_map.training_pictures import training_pictures
 
             module = self.training.evaluated_module
             for tag, pixels in training_pictures(self.task, module, self.data):

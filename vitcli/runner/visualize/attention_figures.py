@@ -3,16 +3,13 @@
 Axes: B pictures, L layers, h heads, gh gw patch grid, H W pixels.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
@@ -50,17 +47,14 @@ def mistakes_figure(tested: TrainedRun) -> RunFigure:
     )
     maps = grad_rollout_map(request).cpu().numpy()
     names = [one_line(name, 80) for name in tested.class_names]
-    tiles = [
-        _Mistake(
-            picture=tested.picture(i),
-            values=values,
-            predicted=names[int(predicted[i])],
-            probability=shares[i].item(),
-            true=names[int(labels[i])],
-            file=one_line(Path(tested.file_name(i) or "").name, 80),
-        )
-        for i, values in zip(worst.tolist(), maps, strict=True)
-    ]
+    tiles = []
+    for i, values in zip(worst.tolist(), maps, strict=True):
+        name = wrap_text(f"predicted: {names[int(predicted[i])]}", TILE - 0.1, 7.5, 3)
+        facts = [f"true: {names[int(labels[i])]}"]
+        if file := one_line(Path(tested.file_name(i) or "").name, 80):
+            facts.append(file)
+        title = f"{name}\n{100 * shares[i].item():.0f} %"
+        tiles.append((tested.picture(i), values, title, facts))
     return RunFigure(
         draw_axes=partial(_draw_mistakes, tiles),
         title="Most confident mistakes",
@@ -84,48 +78,32 @@ def mistakes_figure(tested: TrainedRun) -> RunFigure:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Mistake:
-    """Picture with a wrong prediction."""
-
-    picture: np.ndarray
-    values: np.ndarray
-    """The map, (gh, gw)."""
-    predicted: str
-    probability: float
-    true: str
-    file: str
-    """Name of the file; empty if the image has none of its own."""
-
-
-def _draw_mistakes(tiles: list[_Mistake]) -> Figure:
+def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str, list[str]]]) -> Figure:
+    """Draw each mistake: its picture, its map (gh, gw), the prediction and the facts below."""
     figure = Figure(figsize=(max(TILE * len(tiles) + 1.4, 4.5), 3.2), layout="compressed")
     grid = figure.subplots(2, len(tiles), squeeze=False)
-    for tile, (above, below) in zip(tiles, grid.T, strict=True):
+    for (picture, values, title, facts), (above, below) in zip(tiles, grid.T, strict=True):
         bare(above)
-        above.imshow(tile.picture)
-        name = wrap_text(f"predicted: {tile.predicted}", TILE - 0.1, 7.5, 3)
-        title = f"{name}\n{100 * tile.probability:.0f} %"
+        above.imshow(picture)
         above.set_title(title, fontsize=7.5, loc="center")
-        image = draw_map_over_grey_picture(below, tile.picture, tile.values)
-        facts = [f"true: {tile.true}", *([tile.file] if tile.file else [])]
+        bare(below)
+        height, width = picture.shape[:2]
+        grey = picture.mean(-1, keepdims=True).astype(np.uint8)
+        below.imshow(np.broadcast_to(grey, picture.shape))
+        image = below.imshow(
+            values / (values.max() or 1),
+            cmap=CMAP,
+            vmin=0,
+            vmax=1,
+            alpha=0.65,
+            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+        )
         label = "\n".join(wrap_text(fact, TILE - 0.1, 7.5, 3) for fact in facts)
         below.set_xlabel(label, fontsize=7.5)
     for axes, name in zip(grid[:, 0], ("picture", "map"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")
     return figure
-
-
-def draw_map_over_grey_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> AxesImage:
-    """Draw a map (gh, gw) over a picture (H, W, 3) in grey, as shares of the map's maximum."""
-    bare(axes)
-    height, width = picture.shape[:2]
-    grey = np.broadcast_to(picture.mean(-1, keepdims=True).astype(np.uint8), picture.shape)
-    axes.imshow(grey)
-    edges = (-0.5, width - 0.5, height - 0.5, -0.5)
-    shares = values / (values.max() or 1)
-    return axes.imshow(shares, cmap=CMAP, vmin=0, vmax=1, alpha=0.65, extent=edges)
 
 
 def heads_figure(tested: TrainedRun) -> RunFigure:

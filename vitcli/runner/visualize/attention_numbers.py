@@ -1,9 +1,8 @@
-"""Distance and entropy of attention by layer and head, over many images.
+"""Distance and entropy of attention by layer and head, of a trained model and of untrained ones.
 
 Axes: n images, L layers, h heads.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +19,12 @@ from vitcli.core.inspect.statistics import (
     uniform_near_share,
 )
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.evaluate.trained_run import TrainedRun
+from vitcli.runner.experiment.build import encoder_of, new_module
+
+NUM_MODELS = 8
+NUM_IMAGES = 64
+"""Few images suffice, because untrained models differ less between images than between seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +55,24 @@ def measure_attention(
     model: VisionTransformer, batches: Iterable[tuple[Tensor, Tensor]]
 ) -> AttentionNumbers:
     """Return the statistics of images; each batch is their indices (B,) and (B, C, H, W)."""
-    size, patch = model.grid_size, model.spec.patch_size
+    size, patch, first = model.grid_size, model.spec.patch_size, model.num_prefix_tokens
     rows: list[list[Tensor]] = []
     similarity = []
     for _, images in batches:
         with torch.no_grad():
             layers = list(model.attention_weights(images).values())
-        rows.append(
-            [
-                torch.stack([attention_distance(w, size, patch) for w in layers], 1),
-                torch.stack([near_share(w, size) for w in layers], 1),
-                torch.stack([attention_entropy(w) for w in layers], 1),
-                torch.stack([_cls_entropy(w, model) for w in layers], 1),
-                torch.stack([_cls_to_patches(w, model) for w in layers], 1),
-            ]
-        )
-        similarity.append(torch.stack([_between_heads(w) for w in layers]) * len(images))
-    distance, near, entropy, cls_entropy, to_patches = (
+        of_cls = [weights[:, :, :1, first:] for weights in layers]  # (B, h, 1, P) each
+        shares = [row / row.sum(-1, keepdim=True).clamp(min=TINY) for row in of_cls]
+        by_layer = [
+            [attention_distance(weights, size, patch) for weights in layers],
+            [near_share(weights, size) for weights in layers],
+            [attention_entropy(weights) for weights in layers],
+            [attention_entropy(share) for share in shares],
+            [row[:, :, 0].sum(-1) for row in of_cls],
+        ]
+        rows.append([torch.stack(values, 1) for values in by_layer])
+        similarity.append(torch.stack([head_similarity(w) for w in layers]) * len(images))
+    distance, near, entropy, cls_entropy, cls_to_patches = (
         torch.cat(part).cpu() for part in zip(*rows, strict=True)
     )
     return AttentionNumbers(
@@ -74,7 +80,7 @@ def measure_attention(
         near=near,
         entropy=entropy,
         cls_entropy=None if model.cls_token is None else cls_entropy,
-        cls_to_patches=None if model.cls_token is None else to_patches,
+        cls_to_patches=None if model.cls_token is None else cls_to_patches,
         similarity=torch.stack(similarity).sum(0).cpu() / len(distance),
         uniform=uniform_distance(size, patch),
         uniform_near=uniform_near_share(size),
@@ -83,21 +89,29 @@ def measure_attention(
     )
 
 
-def _cls_entropy(weights: Tensor, model: VisionTransformer) -> Tensor:
-    """Return the entropy of the first token's attention to patches: (B, h, N, N) -> (B, h)."""
-    row = weights[:, :, :1, model.num_prefix_tokens :]
-    return attention_entropy(row / row.sum(-1, keepdim=True).clamp(min=TINY))
+@dataclass(frozen=True, kw_only=True)
+class UntrainedModels:
+    """The numbers of untrained models, all on the same test images."""
+
+    seeds: tuple[int, ...]
+    """Random seeds of the initial weights: the seed of the run and the next ones."""
+    num_images: int
+    models: tuple[AttentionNumbers, ...]
 
 
-def _cls_to_patches(weights: Tensor, model: VisionTransformer) -> Tensor:
-    """Return the share of the first token's attention to patches: (B, h, N, N) -> (B, h)."""
-    return weights[:, :, 0, model.num_prefix_tokens :].sum(-1)
+def measure_untrained(tested: TrainedRun) -> UntrainedModels:
+    """Measure untrained models of the run's architecture. The result is deterministic."""
+    first = tested.spec.seed
+    seeds = tuple(range(first, first + NUM_MODELS))
+    index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
+    models = (untrained_model(tested, seed) for seed in seeds)
+    numbers = tuple(measure_attention(model, tested.batches(index)) for model in models)
+    return UntrainedModels(seeds=seeds, num_images=len(index), models=numbers)
 
 
-def _between_heads(weights: Tensor) -> Tensor:
-    """Return the mean cosine of two different heads; NaN for one head."""
-    table = head_similarity(weights)
-    count = len(table)
-    if count == 1:
-        return torch.tensor(math.nan)
-    return (table.sum() - table.trace()) / (count * (count - 1))
+def untrained_model(tested: TrainedRun, seed: int) -> VisionTransformer:
+    """Return a model of the run's architecture with the initial weights of a random seed."""
+    spec = tested.spec.replace(seed=seed)
+    model = encoder_of(spec, new_module(spec))
+    assert isinstance(model, VisionTransformer)
+    return model.to(tested.device).eval()

@@ -11,14 +11,15 @@ untrained models; ``Comparison`` explains how.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
+from scipy import stats
 from torch import Tensor
 
-from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.statistics import mean_and_error, plus_minus
-from vitcli.runner.visualize.untrained import Comparison, UntrainedModels, compare
+from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
+from vitcli.runner.visualize.statistics import LEVEL, mean_and_error, plus_minus
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is local if its distance is less than half of the distance of uniform attention. It is
@@ -39,6 +40,43 @@ MORE = "more so in an untrained model"
 
 Statistic = Callable[[AttentionNumbers], Tensor]
 """Returns the number that decides a claim for each image, (n,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One number of a trained model beside the same number of untrained models.
+
+    Both sources of chance count. An untrained model is one unit: its number is a mean over images,
+    and the prediction interval says where one more untrained model is expected. The error of the
+    trained model is that of its images.
+    """
+
+    number: float
+    """The mean of the trained model over its images."""
+    error: float | None
+    """Half the 95 % interval of this mean over images; None for one image."""
+    low: float
+    """Lower end of the 95 % prediction interval of untrained models."""
+    high: float
+    """Upper end of this interval."""
+
+    @property
+    def is_below(self) -> bool:
+        return self.error is not None and self.number + self.error < self.low
+
+    @property
+    def is_above(self) -> bool:
+        return self.error is not None and self.number - self.error > self.high
+
+
+def compare(trained: Tensor, untrained: Sequence[Tensor]) -> Comparison:
+    """Compare a trained model with untrained ones; each tensor is one value per image, (n,)."""
+    number, error = mean_and_error(trained)
+    means = [mean_and_error(values)[0] for values in untrained]
+    middle = fmean(means)
+    quantile = float(stats.t.ppf((1 + LEVEL) / 2, len(means) - 1))
+    half = quantile * stdev(means) * (1 + 1 / len(means)) ** 0.5
+    return Comparison(number=number, error=error, low=middle - half, high=middle + half)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,14 @@ from vitcli.runner.figure_style import (
     PALETTE,
     add_legend_beside,
 )
-from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
+from vitcli.runner.visualize.attention_numbers import (
+    AttentionNumbers,
+    measure_attention,
+    measure_untrained,
+)
 from vitcli.runner.visualize.claims import judge_claims, summarize_comparison
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
 from vitcli.runner.visualize.statistics import mean_and_error
-from vitcli.runner.visualize.untrained import measure_untrained
 
 MAX_HEADS = 20
 """Largest number of heads in a legend."""

@@ -1,95 +1,325 @@
-"""How fast the predicted probability falls and rises as patches are removed and put back.
+"""Whether the maps show what the prediction needs, and whether they depend on the model's weights.
 
-Below: whether the maps depend on the weights of the model's layers.
+The figure shows how fast the predicted probability falls and rises as patches are removed and put
+back, beside two baselines: a random map and the picture's centre. Below, it shows what each kind of
+map loses while layers lose their trained weights.
+
+Axes: n images, S points of a curve or steps of a cascade, R draws of initial weights, B batch,
+C channels, H W pixels, gh gw patch grid.
 """
 
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
+from vitcli.core.inspect.faithfulness import (
+    area,
+    centre_map,
+    probability_curve,
+    random_maps,
+    removal_counts,
+)
+from vitcli.core.inspect.grad_cam import feature_layer
+from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
+from vitcli.core.inspect.randomisation import cascade_parts, randomised_cascade, rank_correlation
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.evaluate.trained_run import TrainedRun
 from vitcli.runner.figure_style import DASHES, FAINT, MUTED, PALETTE, add_legend_beside
-from vitcli.runner.visualize.faithfulness_numbers import (
-    BASELINES,
-    Faithfulness,
-    measure_faithfulness,
-)
+from vitcli.runner.text import join_words, quantity
+from vitcli.runner.visualize.attention_numbers import untrained_model
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
-from vitcli.runner.visualize.randomisation import (
-    SAME,
-    Randomisation,
-    describe_randomisation,
-    draw_randomisation,
-    measure_randomisation,
-    randomisation_document,
-    summarize_randomisation,
-)
 from vitcli.runner.visualize.statistics import mean_and_error
+
+ATTENTION, GRAD_CAM = "last layer", "gradcam"
+MAP_METHODS = (ATTENTION, *(name for name in METHODS if name != "cls"))
+"""The kinds of maps that are checked. The attention of the last layer stands for ``cls``, because
+every model has it."""
+RANDOM, CENTRE = "random", "centre"
+BASELINES = (RANDOM, CENTRE)
+SEED = 0
+NUM_DRAWS = 4
+NUM_IMAGES = 100
+SAME = 0.9
+"""A map hardly depends on the layers that were re-initialised if its mean rank correlation with the
+map of the trained model stays above this number."""
+HARDLY, CLEARLY, OPEN = "hardly depends", "depends", "undecided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodCurves:
+    """Curves of one method over the share of patches, and the areas under them."""
+
+    method: str
+    deletion: Tensor
+    """Probability of the likeliest class at temperature 1, (n, S)."""
+    insertion: Tensor
+    """Probability of the likeliest class, (n, S)."""
+    deletion_area: Tensor
+    """(n,); low is good."""
+    insertion_area: Tensor
+    """(n,); high is good."""
+
+    @property
+    def gap(self) -> Tensor:
+        """Insertion area minus deletion area, (n,): 0 on average for a random map."""
+        return self.insertion_area - self.deletion_area
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faithfulness:
+    """Curves of all methods on the same images."""
+
+    shares: tuple[float, ...]
+    """Share of the patches that are removed or inserted at each point."""
+    methods: dict[str, MethodCurves]
+
+    @property
+    def ranking(self) -> list[MethodCurves]:
+        """The methods without the baselines, the largest mean gap first."""
+        methods = [self.methods[name] for name in MAP_METHODS]
+        return sorted(methods, key=lambda curves: -curves.gap.mean().item())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomisation:
+    """Rank correlations of maps with the trained model's maps, while layers lose their weights."""
+
+    seeds: tuple[int, ...]
+    """Random seeds of the initial weights: those after the seed of the run."""
+    depth: int
+    """Number of layers of the model."""
+    correlations: dict[str, Tensor]
+    """Method -> (R, n, S)."""
+
+    @property
+    def parts(self) -> list[str]:
+        return list(cascade_parts(self.depth))
+
+    @property
+    def num_images(self) -> int:
+        return next(iter(self.correlations.values())).shape[1]
+
+    @property
+    def halfway(self) -> int:
+        """The step after which the head and the upper half of the layers are re-initialised."""
+        return (self.depth + 1) // 2
+
+    def correlation(self, method: str, step: int) -> tuple[float, float]:
+        """Return the mean over draws and images, and half its 95 % t interval over draws."""
+        mean, error = mean_and_error(self.correlations[method][:, :, step].mean(1))
+        assert error is not None, "there are several draws"
+        return mean, error
+
+    def verdict(self, method: str) -> str:
+        """Return whether the map depends on the head and the upper half of the layers."""
+        mean, error = self.correlation(method, self.halfway)
+        if mean - error > SAME:
+            return HARDLY
+        return CLEARLY if mean + error < SAME else OPEN
 
 
 def faithfulness_figure(tested: TrainedRun) -> RunFigure:
     """Return the deletion and insertion curves, and the check with randomised weights."""
-    found = measure_faithfulness(tested)
-    checked = measure_randomisation(tested)
-    count = len(found.methods[0].gap)
-    best = found.best
+    faithfulness = measure_faithfulness(tested)
+    randomisation = measure_randomisation(tested)
+    best = faithfulness.ranking[0]
+    count = len(best.gap)
     return RunFigure(
-        draw_axes=partial(_draw_faithfulness, found, checked),
+        draw_axes=partial(_draw_faithfulness, faithfulness, randomisation),
         title="Faithfulness of the maps",
         summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
         " is good. Right: they are put back; a fast rise is good."
         + (" Shaded: 95 % interval over images. " if count > 1 else " ")
-        + summarize_randomisation(checked),
+        + "Below: Spearman's rank correlation of each map with the trained model's map, while"
+        f" layers lose their trained weights; mean of {quantity(randomisation.num_images, 'image')}"
+        f" and of {quantity(len(randomisation.seeds), 'draw')} of initial weights, 95 % interval"
+        " over draws.",
         details="The probability is a mean over images, at temperature 1. Grey lines: the"
         " baselines, a random map and a Gaussian in the middle. The training had no pictures with"
         f" grey patches. Best by insertion minus deletion: {best.method}. Above the line at {SAME},"
-        f" a map hardly depends on what was re-initialised. {describe_randomisation(checked)}",
+        " a map hardly depends on what was re-initialised."
+        f" {describe_randomisation(randomisation)}",
         source=source_of(tested, count),
-        numbers=faithfulness_document(found)
-        | {"randomisation": randomisation_document(checked, mean_gaps(found))},
+        numbers=faithfulness_document(faithfulness)
+        | {"randomisation": randomisation_document(randomisation, faithfulness)},
     )
 
 
-def mean_gaps(found: Faithfulness) -> dict[str, float]:
-    return {each.method: each.gap.mean().item() for each in found.methods}
+def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
+    """Return the deletion and insertion curves of all methods on the sampled images."""
+    tested.require_classifier()
+    model = tested.attention_model
+    counts = removal_counts(model.grid_size[0] * model.grid_size[1])
+    curves = {name: ([], []) for name in (*MAP_METHODS, *BASELINES)}
+    for index, images in tested.batches(tested.sample):
+        with torch.no_grad():
+            classes = model(images).argmax(-1)
+        # A random map depends only on the index of its image.
+        random = torch.cat([random_maps(1, model.grid_size, SEED + int(i)) for i in index])
+        centre = centre_map(model.grid_size).expand(len(images), *model.grid_size)
+        baselines = {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}
+        for name, maps in (maps_of_methods(model, images, classes) | baselines).items():
+            for inserts, parts in enumerate(curves[name]):
+                curve = probability_curve(
+                    model, images, maps, classes, counts, inserts=bool(inserts)
+                )
+                parts.append(curve.cpu())
+    methods = {}
+    for name, parts in curves.items():
+        away, back = map(torch.cat, parts)
+        methods[name] = MethodCurves(
+            method=name,
+            deletion=away,
+            insertion=back,
+            deletion_area=area(away, counts),
+            insertion_area=area(back, counts),
+        )
+    return Faithfulness(shares=tuple(count / counts[-1] for count in counts), methods=methods)
 
 
-def faithfulness_document(found: Faithfulness) -> dict[str, object]:
+def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
+    """Return the map (B, gh, gw) of each method, on the device of the images.
+
+    Args:
+        images: (B, C, H, W), normalised.
+        classes: (B,) the class that the maps of a class explain.
+    """
+    request = MapRequest(
+        model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
+    )
+    for_grad_cam = replace(request, layers=(feature_layer(model) - 1,))
+    by_method = {
+        ATTENTION: head_maps(request).mean((1, 2)),
+        **{name: METHODS[name](request) for name in METHODS if name not in ("cls", GRAD_CAM)},
+        GRAD_CAM: grad_cam_map(for_grad_cam),
+    }
+    return {name: maps.to(images.device) for name, maps in by_method.items()}
+
+
+def measure_randomisation(tested: TrainedRun) -> Randomisation:
+    """Compare the maps of the trained model with those of the cascade. Deterministic.
+
+    The maps of a class explain the trained model's likeliest class at every step.
+    """
+    trained = tested.attention_model
+    first = tested.spec.seed + 1
+    seeds = tuple(range(first, first + NUM_DRAWS))
+    index = tested.spread_images(min(NUM_IMAGES, tested.num_images))
+    draws: dict[str, list[Tensor]] = {method: [] for method in MAP_METHODS}
+    for seed in seeds:
+        fresh = untrained_model(tested, seed)
+        batches: dict[str, list[Tensor]] = {method: [] for method in MAP_METHODS}
+        for _, images in tested.batches(index):
+            with torch.no_grad():
+                classes = trained(images).argmax(-1)
+            trained_maps = maps_of_methods(trained, images, classes)
+            steps = [
+                maps_of_methods(model, images, classes)
+                for _, model in randomised_cascade(trained, fresh)
+            ]
+            for method, maps in trained_maps.items():
+                by_step = [rank_correlation(maps, step[method]).cpu() for step in steps]
+                batches[method].append(torch.stack(by_step, dim=1))
+        for method, parts in batches.items():
+            draws[method].append(torch.cat(parts))
+    correlations = {method: torch.stack(parts) for method, parts in draws.items()}
+    return Randomisation(seeds=seeds, depth=len(trained.blocks), correlations=correlations)
+
+
+def faithfulness_document(faithfulness: Faithfulness) -> dict[str, object]:
     """Return areas with half their 95 % intervals; ``against_*`` is a paired difference."""
     rows = []
-    for each in found.methods:
+    for curves in faithfulness.methods.values():
         row: dict[str, object] = {
-            "method": each.method,
-            "deletion": each.deletion.mean(0).tolist(),
-            "insertion": each.insertion.mean(0).tolist(),
+            "method": curves.method,
+            "deletion": curves.deletion.mean(0).tolist(),
+            "insertion": curves.insertion.mean(0).tolist(),
         }
         for name in ("deletion_area", "insertion_area", "gap"):
-            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(each, name))
+            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(curves, name))
         for other in BASELINES:
-            difference = each.gap - found.method(other).gap
+            difference = curves.gap - faithfulness.methods[other].gap
             row[f"against_{other}"] = mean_and_error(difference)
         rows.append(row)
-    best, *others = found.ranking
+    best, second, *_ = faithfulness.ranking
     return {
         "n": len(best.gap),
         "best": best.method,
-        "best_against_next": mean_and_error(best.gap - others[0].gap),
-        "next": others[0].method,
-        "shares": list(found.shares),
+        "best_against_next": mean_and_error(best.gap - second.gap),
+        "next": second.method,
+        "shares": list(faithfulness.shares),
         "methods": rows,
     }
 
 
-def _draw_faithfulness(found: Faithfulness, checked: Randomisation) -> Figure:
+def randomisation_document(found: Randomisation, faithfulness: Faithfulness) -> dict[str, Any]:
+    """Return the check as plain data."""
+    gaps = {name: curves.gap.mean().item() for name, curves in faithfulness.methods.items()}
+    steps = range(len(found.parts))
+    return {
+        "n": found.num_images,
+        "seeds": list(found.seeds),
+        "parts": found.parts,
+        "halfway": found.halfway,
+        "methods": [
+            {
+                "method": method,
+                "correlation": [found.correlation(method, step) for step in steps],
+                "verdict": found.verdict(method),
+            }
+            for method in found.correlations
+        ],
+        "choice": choose_map(found, gaps),
+        "sentence": describe_randomisation(found),
+    }
+
+
+def choose_map(found: Randomisation, gaps: dict[str, float]) -> str | None:
+    """Return the best of the maps that depend on the upper layers; None if no map does.
+
+    The best map has the largest insertion area minus deletion area.
+    """
+    passed = [method for method in found.correlations if found.verdict(method) == CLEARLY]
+    return max(passed, key=lambda method: gaps[method], default=None)
+
+
+def describe_randomisation(found: Randomisation) -> str:
+    """Return what the check says about each map. The words follow from its numbers."""
+    says = {
+        HARDLY: "hardly depend on these layers",
+        CLEARLY: "depend on them",
+        OPEN: f"are undecided, because the interval contains {SAME}",
+    }
+    parts = []
+    for verdict, words in says.items():
+        named = [
+            f"{method} ({found.correlation(method, found.halfway)[0]:z.2f})"
+            for method in found.correlations
+            if found.verdict(method) == verdict
+        ]
+        if named:
+            parts.append(f"maps of {join_words(named)} {words}")
+    depth, first = found.depth, found.depth - found.halfway + 1
+    upper = f"layer {depth}" if first == depth else f"layers {first} to {depth}"
+    return (
+        f"After the head and {upper} were re-initialised, by the rank correlation"
+        f" with the trained model's maps: {'; '.join(parts)}."
+    )
+
+
+def _draw_faithfulness(found: Faithfulness, randomisation: Randomisation) -> Figure:
     figure = Figure(figsize=(8.6, 6.2), layout="constrained")
     axes = figure.subplot_mosaic([["left", "right"], ["below", "below"]])
     left, right = axes["left"], axes["right"]
     right.sharey(left)
     right.tick_params(labelleft=False)
-    draw_randomisation(axes["below"], checked)
+    _draw_randomisation(axes["below"], randomisation)
     _draw_side(left, found, "deletion")
     _draw_side(right, found, "insertion")
     left.set_xlabel("patches removed, %")
@@ -103,9 +333,9 @@ def _draw_faithfulness(found: Faithfulness, checked: Randomisation) -> Figure:
 def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
     """Draw the mean curve of each method with its interval, deletion or insertion."""
     shares = 100 * np.array(found.shares)
-    for i, each in enumerate(found.methods):
-        values = getattr(each, side).double()
-        is_base = each.method in BASELINES
+    for i, curves in enumerate(found.methods.values()):
+        values = getattr(curves, side).double()
+        is_base = curves.method in BASELINES
         colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
         mean = values.mean(0)
         if len(values) > 1:
@@ -117,12 +347,38 @@ def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
             shares,
             mean,
             color=colour,
-            linestyle=DASHES[1 + BASELINES.index(each.method)] if is_base else "-",
+            linestyle=DASHES[1 + BASELINES.index(curves.method)] if is_base else "-",
             linewidth=1.5,
             marker=None if is_base else MARKS[i % len(MARKS)],
             markersize=4,
             markevery=(i, max(1, len(shares) // 4)),
-            label=each.method,
+            label=curves.method,
         )
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _draw_randomisation(axes: Axes, found: Randomisation) -> None:
+    """Draw the mean correlation of each method over the steps of the cascade."""
+    steps = range(len(found.parts))
+    axes.axhline(SAME, color=FAINT, linewidth=1)
+    axes.axhline(0, color=FAINT, linewidth=0.6)
+    for i, method in enumerate(found.correlations):
+        pairs = [found.correlation(method, step) for step in steps]
+        mean, error = (list(values) for values in zip(*pairs, strict=True))
+        axes.errorbar(
+            steps,
+            mean,
+            yerr=error,
+            color=PALETTE[i % len(PALETTE)],
+            marker=MARKS[i % len(MARKS)],
+            markersize=4,
+            linewidth=1.5,
+            elinewidth=0.8,
+            label=method,
+        )
+    axes.set_xticks(list(steps), found.parts, rotation=90 if len(found.parts) > 10 else 0)
+    axes.set_xlabel("re-initialised so far, from the head downwards")
+    axes.set_ylabel("rank correlation with\nthe trained model's map")
+    axes.set_ylim(min(-0.3, axes.get_ylim()[0]), 1.05)
+    add_legend_beside(axes)

@@ -48,8 +48,11 @@ class HeadEffects:
             "num_images": self.num_images,
             "accuracy": self.accuracy,
             **{
-                name: {"points": values[0].tolist(), "ci95": _known(values[1])}
-                for name, values in self.effects.items()
+                name: {
+                    "points": mean.tolist(),
+                    "ci95": np.where(np.isfinite(error), error, None).tolist(),
+                }
+                for name, (mean, error) in self.effects.items()
             },
         }
 
@@ -68,10 +71,6 @@ class HeadEffects:
             f" {cost if mean.min() < 0 else 'No removed head lowers the accuracy.'} In the left"
             f" table, the interval of {quantity(count, 'head')} of {mean.size} excludes 0."
         )
-
-
-def _known(errors: np.ndarray) -> list[list[float | None]]:
-    return [[each if np.isfinite(each) else None for each in row] for row in errors.tolist()]
 
 
 def _error(error: float, sign: str) -> str:
@@ -102,12 +101,12 @@ def measure_heads(tested: TrainedRun) -> HeadEffects:
     return HeadEffects(num_images=len(labels), accuracy=accuracy, effects=effects)
 
 
-def draw_heads(place: SubplotSpec, found: HeadEffects) -> None:
+def draw_heads(place: SubplotSpec, heads: HeadEffects) -> None:
     """Draw a matrix of layers and heads for each kind of change, in one scale."""
-    panels = place.subgridspec(1, len(found.effects)).subplots(squeeze=False)[0]
-    limit = max(max(np.abs(values[0]).max() for values in found.effects.values()), 0.1)
+    panels = place.subgridspec(1, len(heads.effects)).subplots(squeeze=False)[0]
+    limit = max(max(np.abs(values[0]).max() for values in heads.effects.values()), 0.1)
     norm = TwoSlopeNorm(0, -limit, limit)
-    for axes, (name, (mean, error)) in zip(panels, found.effects.items(), strict=True):
+    for axes, (name, (mean, error)) in zip(panels, heads.effects.items(), strict=True):
         image = axes.imshow(mean, cmap="RdBu", norm=norm, aspect="auto")
         axes.set_title(CHANGES[name], fontsize=8, loc="center")
         axes.set_xticks(range(mean.shape[1]), range(1, mean.shape[1] + 1))

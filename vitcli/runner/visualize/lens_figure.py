@@ -67,10 +67,12 @@ def lens_figure(tested: TrainedRun) -> RunFigure:
     examined = logits_by_layer(model, tested.batch(index)) / tested.temperature
     shares = examined.softmax(-1).cpu()
     names = [one_line(name, 80) for name in tested.class_names]
-    examples = [
-        _example(tested.picture(i), int(labels[i]), each, names)
-        for i, each in zip(index.tolist(), shares, strict=True)
-    ]
+    examples = []
+    for i, by_layer in zip(index.tolist(), shares, strict=True):
+        best, said = (values.tolist() for values in by_layer.max(-1))
+        label = int(labels[i])
+        predictions = [(names[k], share, k == label) for k, share in zip(said, best, strict=True)]
+        examples.append(Example(picture=tested.picture(i), said=predictions))
     settled = lens.settled
     where = f"layer {settled}" if settled else "the embedded patches"
     return RunFigure(
@@ -104,15 +106,6 @@ def read_lens(logits: Tensor, labels: Tensor) -> Lens:
     )
 
 
-def _example(picture: np.ndarray, label: int, shares: Tensor, names: list[str]) -> Example:
-    best, said = shares.max(-1)
-    pairs = zip(said.tolist(), best.tolist(), strict=True)
-    return Example(
-        picture=picture,
-        said=[(names[i], share, i == label) for i, share in pairs],
-    )
-
-
 def _draw_lens(lens: Lens, examples: list[Example]) -> Figure:
     layers = np.arange(len(lens.accuracy))
     shown = np.unique(np.linspace(0, layers[-1], MAX_COLUMNS).round().astype(int))
@@ -121,15 +114,8 @@ def _draw_lens(lens: Lens, examples: list[Example]) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[3.4, len(shown) + 0.8])
     means = np.array([mean for mean, _ in lens.accuracy])
     errors = np.array([error or 0 for _, error in lens.accuracy])
-    left.errorbar(
-        layers,
-        means,
-        errors,
-        color=BLUE,
-        marker="o",
-        markersize=4,
-        label="agrees with the true class",
-    )
+    dots = {"color": BLUE, "marker": "o", "markersize": 4}
+    left.errorbar(layers, means, errors, **dots, label="agrees with the true class")
     style = {"color": VERMILION, "linestyle": DASHES[1]}
     left.plot(layers, lens.agreement, **style, label="agrees with the model's final class")
     left.set(xlabel="after layer", ylabel="share of images, %", ylim=(0, 105))

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
-from vitcli.runner.attn_map.task_pictures import fixed_pictures
+from vitcli.runner.attn_map.training_pictures import fixed_pictures
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
 from vitcli.runner.figure_style import (
     CMAP,
@@ -40,27 +40,23 @@ def picture_figures(tested: TrainedRun) -> dict[str, RunFigure]:
     if not pictures:
         name = tested.spec.task.name
         raise NoFigureError(f"the task {name!r} has no pictures of its own")
-    return {name: _figure(tested, picture, count) for name, picture in pictures.items()}
-
-
-def _figure(tested: TrainedRun, picture: Picture, count: int) -> RunFigure:
-    return RunFigure(
-        draw_axes=partial(draw_picture, picture),
-        title=picture.title,
-        summary=picture.caption,
-        source=source_of(tested, count),
-    )
+    return {
+        name: RunFigure(
+            draw_axes=partial(draw_picture, picture),
+            title=picture.title,
+            summary=picture.caption,
+            source=source_of(tested, count),
+        )
+        for name, picture in pictures.items()
+    }
 
 
 def draw_picture(picture: Picture) -> Figure:
     """Draw a picture of any kind, without its title and caption."""
-    if isinstance(picture, Grid):
-        return draw_grid(picture)
-    return draw_heat(picture) if isinstance(picture, Heat) else draw_table(picture)
-
-
-def draw_grid(picture: Grid) -> Figure:
-    """Draw images in rows and columns with their names."""
+    if isinstance(picture, Table):
+        return _draw_table(picture)
+    if isinstance(picture, Heat):
+        return _draw_heat(picture)
     cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
     figure, grid = _cells(picture, cells.shape[2] / cells.shape[3])
     for place, axes in np.ndenumerate(grid):
@@ -68,7 +64,7 @@ def draw_grid(picture: Grid) -> Figure:
     return figure
 
 
-def draw_heat(picture: Heat) -> Figure:
+def _draw_heat(picture: Heat) -> Figure:
     """Draw maps of numbers in rows and columns, with one scale for all.
 
     The label of the vertical axis follows the names of rows; without names it stands alone.
@@ -106,8 +102,7 @@ def _cells(picture: Grid | Heat, aspect: float) -> tuple[Figure, np.ndarray]:
     return figure, grid
 
 
-def draw_table(picture: Table) -> Figure:
-    """Draw rows of text below their head."""
+def _draw_table(picture: Table) -> Figure:
     lines = [
         [wrap_text(one_line(cell, 300), CELL_WIDTH, SMALL_SIZE) for cell in row]
         for row in (picture.head, *picture.rows)
@@ -127,9 +122,9 @@ def draw_table(picture: Table) -> Figure:
     for number, (row, tall) in enumerate(zip(lines, heights, strict=True)):
         left = 0.0
         for cell, wide in zip(row, widths, strict=True):
-            colour, weight = (INK, "bold") if number == 0 else (INK, "normal")
-            axes.text(left, top, cell, fontsize=SMALL_SIZE, va="top", color=colour, weight=weight)
+            weight = "normal" if number else "bold"
+            axes.text(left, top, cell, fontsize=SMALL_SIZE, va="top", color=INK, weight=weight)
             left += wide
         top += tall
-        axes.axhline(top - 0.04, color=MUTED if number == 0 else FAINT, linewidth=0.6)
+        axes.axhline(top - 0.04, color=FAINT if number else MUTED, linewidth=0.6)
     return figure

@@ -1,5 +1,9 @@
-"""Draw the figures of one run into a folder."""
+"""Draw the figures of runs, each into a folder, and write one page about all of them.
 
+The page is one file. It needs no network and runs only the explorer's script.
+"""
+
+import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,27 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
-from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.trained_run import NoFigureError, TrainedRun
-from vitcli.runner.figure_style import encode
-from vitcli.runner.files import commit, commit_json, make_output_folder
+from vitcli.runner.figure_style import STYLE, encode
+from vitcli.runner.files import commit, commit_json, make_output_folder, require_replaceable
 from vitcli.runner.machine.device import environment
+from vitcli.runner.report import pages
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
 from vitcli.runner.visualize.distance_figure import distance_figure
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes
-from vitcli.runner.visualize.explorer.page import page
+from vitcli.runner.visualize.explorer.page import fragment, page
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
-from vitcli.runner.visualize.feature_figure import features_figure
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
+from vitcli.runner.visualize.tables import tables_of
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
 from vitcli.runner.visualize.weight_figures import (
     embeddings_figure,
+    features_figure,
     filters_figure,
     positions_figure,
 )
@@ -50,6 +57,8 @@ FIGURES: dict[str, Callable[[TrainedRun], RunFigure]] = {
 SLOW = {"faithfulness": "the model answers many times per image ..."}
 """What is said before a figure that takes far longer than the others."""
 NUMBERS = "numbers.json"
+PAGE = "index.html"
+TITLE = b": figures of the model</title>"
 EXPLORER = "explorer"
 """The name of the explorer among the figures; its file is a page."""
 MAX_SCENES = 4
@@ -81,6 +90,48 @@ def check_names(names: Sequence[str]) -> list[str]:
             hint = did_you_mean(name, known)
             raise ConfigError(f"--what {name}: no such figure{hint} (figures: {', '.join(known)})")
     return [name for name in known if name in names or not names]
+
+
+def visualize_runs(
+    runs: Sequence[RunDir],
+    names: Sequence[str],
+    output: Path,
+    form: str,
+    *,
+    load: Callable[[RunDir], TrainedRun],
+    on_figure: Callable[[str, str], None],
+    on_failure: Callable[[UserError], None],
+) -> tuple[list[VisualizedRun], list[UserError]]:
+    """Draw the figures of each run below ``output``, and write one ``index.html`` about all runs.
+
+    A run that cannot be read is reported, and the other runs are drawn. If it is the only run, its
+    error is raised.
+    """
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"-o {output}: not a folder")
+    require_replaceable(output / PAGE, lambda content: TITLE in content, "page of figures")
+    done: list[VisualizedRun] = []
+    failed: list[UserError] = []
+    folders: set[Path] = set()
+    for run in runs:
+        try:
+            tested = load(run)
+            if not len(tested.data.test):
+                raise InputError(f"{tested.spec.data.name} has no test images")
+            folder, number = output / tested.slug, 1
+            while folder in folders:
+                number += 1
+                folder = output / f"{tested.slug}-{number}"
+            folders.add(folder)
+            done.append(visualize(tested, names, folder, form, on_figure))
+        except UserError as error:
+            if len(runs) == 1:
+                raise
+            on_failure(error)
+            failed.append(error)
+    if done:
+        commit(output / PAGE, html(done))
+    return done, failed
 
 
 def visualize(
@@ -116,7 +167,8 @@ def visualize(
                 scenes = make_scenes(tested)
                 write(asked, "html", page(scenes, about=f"Attention of {tested.name}"))
                 continue
-            for name, figure in make_figures(tested, asked).items():
+            made = picture_figures(tested) if asked == PICTURES else {asked: FIGURES[asked](tested)}
+            for name, figure in made.items():
                 content = encode(figure.draw, form)
                 figures[name] = figure
                 pngs[name] = content if form == "png" else encode(figure.draw, "png")
@@ -136,12 +188,6 @@ def visualize(
         pngs=pngs,
         scenes=scenes,
     )
-
-
-def make_figures(tested: TrainedRun, name: str) -> dict[str, RunFigure]:
-    if name == PICTURES:
-        return picture_figures(tested)
-    return {name: FIGURES[name](tested)}
 
 
 def describe_run(tested: TrainedRun, names: Sequence[str]) -> dict[str, Any]:
@@ -173,21 +219,59 @@ def make_scenes(tested: TrainedRun) -> list[Scene]:
     count = min(MAX_SCENES, MAX_BYTES // attention_bytes(model, len(model.blocks)))
     if not count:
         raise NoFigureError("the attention of one picture is too large for a page")
-    try:
-        return [_make_scene(tested, model, i) for i in tested.first_of_each_class[:count]]
-    except InputError as error:
-        raise NoFigureError(str(error)) from error
+    scenes = []
+    for index in tested.first_of_each_class[:count]:
+        picture = tested.picture(index)
+        label = tested.class_names[int(tested.data.test.labels[index])]
+        try:
+            scene = make_scene(
+                model,
+                tested.batch(torch.tensor([index])),
+                name=f"{label}, test image {index}",
+                picture=picture,
+                box=(0, 0, *picture.shape[:2]),
+                class_names=tested.class_names,
+                temperature=tested.temperature,
+            )
+        except InputError as error:
+            raise NoFigureError(str(error)) from error
+        scenes.append(scene)
+    return scenes
 
 
-def _make_scene(tested: TrainedRun, model: VisionTransformer, index: int) -> Scene:
-    picture = tested.picture(index)
-    label = tested.class_names[int(tested.data.test.labels[index])]
-    return make_scene(
-        model,
-        tested.batch(torch.tensor([index])),
-        name=f"{label}, test image {index}",
-        picture=picture,
-        box=(0, 0, *picture.shape[:2]),
-        class_names=tested.class_names,
-        temperature=tested.temperature,
-    )
+def html(done: Sequence[VisualizedRun]) -> bytes:
+    """Return the page. It embeds the figures as PNG, also if their files are SVG or PDF."""
+    sections = [_section(drawn) for drawn in done]
+    code = next((section["explorer"] for section in sections if section["explorer"]), None)
+    return pages.render("figures.html", sections=sections, code=code).encode()
+
+
+def _section(drawn: VisualizedRun) -> dict[str, Any]:
+    headline, score = drawn.tested.spec.task.row.headline, drawn.tested.recorded_score
+    return {
+        "name": drawn.tested.name,
+        "data": drawn.numbers["data"],
+        "score": "" if score is None else f"{headline.label} {headline.text(score)}",
+        "num_test": drawn.tested.num_scored,
+        "figures": [
+            {
+                "name": name,
+                "title": figure.title,
+                "caption": figure.caption,
+                "details": figure.details,
+                "source": pages.data_uri("png", drawn.pngs[name]),
+                "width": _width(drawn.pngs[name]),
+                "tables": tables_of(name, figure.numbers or {}),
+            }
+            for name, figure in drawn.figures.items()
+        ],
+        "num_scenes": len(drawn.scenes),
+        "explorer": fragment(drawn.scenes) if drawn.scenes else None,
+        "skipped": drawn.skipped,
+    }
+
+
+def _width(png: bytes) -> int:
+    """Return the width of a figure in CSS pixels, 96 per inch, at which its text can be read."""
+    with Image.open(io.BytesIO(png)) as picture:
+        return round(96 * picture.width / STYLE["savefig.dpi"])

@@ -1,8 +1,5 @@
 """Means over images with their intervals."""
 
-from collections.abc import Sequence
-from statistics import fmean, stdev
-
 from scipy import stats
 from torch import Tensor
 
@@ -17,17 +14,6 @@ def mean_and_error(values: Tensor) -> tuple[float, float | None]:
         return values.mean().item(), None
     quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
     return values.mean().item(), quantile * values.std().item() / count**0.5
-
-
-def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % prediction interval for one more value: a t interval from two values on.
-
-    The additional value is expected inside, if it has the same normal distribution.
-    """
-    count, middle = len(values), fmean(values)
-    quantile = float(stats.t.ppf((1 + LEVEL) / 2, count - 1))
-    half = quantile * stdev(values) * (1 + 1 / count) ** 0.5
-    return middle - half, middle + half
 
 
 def plus_minus(mean: float, error: float | None, form: str = "+.2f") -> str:

@@ -50,8 +50,8 @@ def distances(found: Numbers) -> Table:
 def claims(found: Numbers) -> Table:
     """Return the verdict on each claim of the course report about attention."""
     rows = [
-        [each["claim"], full_verdict(each), each["measured"], describe_untrained(each)]
-        for each in found["claims"]
+        [claim["claim"], full_verdict(claim), claim["measured"], describe_untrained(claim)]
+        for claim in found["claims"]
     ]
     notes = [LIMITS]
     if "untrained_seeds" in found:
@@ -76,7 +76,10 @@ def faithfulness(found: Numbers) -> Table:
             f"{row['deletion_area']:.3f}",
             f"{row['insertion_area']:.3f}",
             f"{row['gap']:+.3f}",
-            *(_against(row, other) for other in ("random", "centre")),
+            *(
+                "" if row["method"] == other else _pm(row[f"against_{other}"], "+.3f")
+                for other in ("random", "centre")
+            ),
         ]
         for row in found["methods"]
     ]
@@ -85,10 +88,6 @@ def faithfulness(found: Numbers) -> Table:
         f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
     )
     return replace(make_table(header, rows, range(1, 6)), notes=(note,))
-
-
-def _against(row: Numbers, other: str) -> str:
-    return "" if row["method"] == other else _pm(row[f"against_{other}"], "+.3f")
 
 
 def _pm(pair: Sequence[float | None], form: str) -> str:

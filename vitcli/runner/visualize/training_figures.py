@@ -58,7 +58,8 @@ def curves_figure(tested: TrainedRun) -> RunFigure:
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
     row = tested.spec.task.row
-    panels = [_read_panel(records, name, row) for name in _recorded_numbers(row)]
+    recorded = dict.fromkeys([*row.reports, *row.recorded])
+    panels = [_read_panel(records, name, row) for name in recorded]
     *first, last = [panel.label for panel in panels]
     shown = f"{', '.join(first)} and {last}" if first else last
     training = "Training values are means over the epoch"
@@ -74,12 +75,7 @@ def curves_figure(tested: TrainedRun) -> RunFigure:
     )
 
 
-def _recorded_numbers(task: TaskRow) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*task.reports, *task.recorded]))
-
-
 def _read_panel(records: list[dict[str, Any]], name: str, task: TaskRow) -> _Panel:
-    """Return the curves of one number."""
     metric = task.headline if name == task.headline.name else Metric(name=name, label=name)
     is_cross_entropy = task.classifies and name == "loss"
     return _Panel(
@@ -105,16 +101,9 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
                 continue
             epochs, values = np.array(points).T
             values = values * panel.scale
+            style = {"color": colour, "linestyle": dash, "linewidth": 1.6}
             mark = "o" if len(epochs) < 3 else None
-            axes.plot(
-                epochs,
-                values,
-                color=colour,
-                linestyle=dash,
-                linewidth=1.6,
-                marker=mark,
-                label=split,
-            )
+            axes.plot(epochs, values, marker=mark, label=split, **style)
         axes.set_xlabel("epoch")
         axes.set_ylabel(panel.title)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -209,17 +198,11 @@ def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
         (i, j) for i, j in zip(*np.unravel_index(order, table.shape), strict=True) if shares[i, j]
     ]
     axes.barh(range(len(pairs)), [shares[pair] for pair in pairs], color=BLUE, height=0.6)
-    labels = [
-        f"{_short(names[i])}\nas {_short(names[j])}: {table[i, j]:,} of {table[i].sum():,}"
-        for i, j in pairs
-    ]
+    short = [wrap_text(name, 0.8 * LABEL_WIDTH, 7, 1) for name in names]
+    labels = [f"{short[i]}\nas {short[j]}: {table[i, j]:,} of {table[i].sum():,}" for i, j in pairs]
     axes.set_yticks(range(len(pairs)), labels, fontsize=7)
     axes.set_ylim(PAIRS - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the true class")
     axes.set_ylabel("true class, and the class predicted instead")
     axes.set_title("Most confused pairs")
-
-
-def _short(name: str) -> str:
-    return wrap_text(name, 0.8 * LABEL_WIDTH, 7, 1)

@@ -3,6 +3,7 @@
 Axes: D embed_dim, C channels, P patch_size, gh gw patch grid, n images.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from vitcli.core.inspect.components import patch_colours, principal_directions
 from vitcli.core.models.vit import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
@@ -32,6 +34,10 @@ from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
 
 MAX_FILTERS = 64
+MAX_COMPONENTS = 28
+MAX_PICTURES = 10
+TILE = 0.95
+"""Inches from one picture to the next."""
 MAX_CLASSES = 15
 """Largest number of classes with a name in the map of features."""
 MAX_MAPS = 16
@@ -46,11 +52,14 @@ def positions_figure(tested: TrainedRun) -> RunFigure:
     biases = [m for m in model.modules() if isinstance(m, RelativeBias)]
     if biases:
         maps = torch.stack([_from_centre(bias, model.grid_size) for bias in biases])
-        text = "The bias that each head adds to the scores of the middle patch, by layer."
-        return _bias_figure(tested, maps, text)
+        return RunFigure(
+            draw_axes=partial(_draw_biases, maps.numpy()),
+            title="Relative position bias",
+            summary="The bias that each head adds to the scores of the middle patch, by layer.",
+            source=source_of(tested),
+        )
     if model.pos_embed is None:
-        reason = POS_EMBEDS[kind].no_table or f"pos_embed {kind!r} has no table"
-        raise NoFigureError(reason)
+        raise NoFigureError(POS_EMBEDS[kind].no_table or f"pos_embed {kind!r} has no table")
     table = model.pos_embed()[0, -model.grid_size[0] * model.grid_size[1] :].detach().cpu()
     unit = F.normalize(table, dim=-1)
     similarity = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
@@ -97,15 +106,6 @@ def _numbered(word: str, count: int, step: int) -> list[str]:
     return [f"{word} 1", *(str(1 + step * i) for i in range(1, count))]
 
 
-def _bias_figure(tested: TrainedRun, maps: Tensor, text: str) -> RunFigure:
-    return RunFigure(
-        draw_axes=partial(_draw_biases, maps.numpy()),
-        title="Relative position bias",
-        summary=text,
-        source=source_of(tested),
-    )
-
-
 def _draw_biases(maps: np.ndarray) -> Figure:
     layers, heads = maps.shape[:2]
     figsize = (max(1.2 + 0.9 * heads, 4.5), 0.4 + 0.9 * layers)
@@ -134,7 +134,8 @@ def filters_figure(tested: TrainedRun) -> RunFigure:
     weight = first_filters(model, tested.data.in_chans)  # (D, C, P, P)
     spec = model.spec
     if isinstance(spec, PatchSpec) and not PATCH_EMBEDS[spec.patch_embed].takes("stem_width"):
-        tiles = principal_components(weight)
+        directions, _ = principal_directions(weight.flatten(1))
+        tiles = directions[:MAX_COMPONENTS].unflatten(1, weight.shape[1:])
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
         what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021."
     else:
@@ -163,17 +164,6 @@ def first_filters(model: nn.Module, in_chans: int) -> Tensor:
     raise NoFigureError("no filters enter the images: neither a convolution nor a linear layer")
 
 
-def principal_components(weight: Tensor, count: int = 28) -> Tensor:
-    """Return the directions of largest variance among filters: (D, C, P, P) -> (count, C, P, P)."""
-    rows = weight.flatten(1)
-    _, _, directions = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
-    directions = directions[:count]
-    # The sign of a direction is arbitrary, so the sign with a positive sum is chosen.
-    flip = directions.sum(1).sign()
-    flip[flip == 0] = 1
-    return (directions * flip[:, None]).unflatten(1, weight.shape[1:])
-
-
 def _draw_filters(tiles: np.ndarray) -> Figure:
     columns = min(len(tiles), 14 if len(tiles) <= 28 else 16)
     rows = -(-len(tiles) // columns)
@@ -198,11 +188,9 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
     model, index = tested.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
-    rows = []
-    with torch.no_grad():
-        for _, images in tested.batches(index):
-            rows.append(model.pool(model.forward_features(images)).float().cpu())
-    features = torch.cat(rows).double()
+    features = _features(
+        tested, index, lambda images: model.pool(model.forward_features(images))
+    ).double()
     centred = features - features.mean(0)
     left, values, _ = torch.linalg.svd(centred, full_matrices=False)
     places = (left * values)[:, :2].numpy()
@@ -222,14 +210,22 @@ def embeddings_figure(tested: TrainedRun) -> RunFigure:
     )
 
 
+def _features(tested: TrainedRun, index: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return features of test images, computed from batches (B, C, H, W)."""
+    with torch.no_grad():
+        rows = [compute(images).float().cpu() for _, images in tested.batches(index)]
+    return torch.cat(rows)
+
+
 def _draw_embeddings(
     places: np.ndarray, labels: np.ndarray, names: list[str], shares: list[float]
 ) -> Figure:
     figure = Figure(figsize=(8.6, 5.0), layout="constrained")
     axes = figure.add_subplot()
-    named = named_classes(labels)
+    present, counts = np.unique(labels, return_counts=True)
+    named = np.sort(present[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])  # the most frequent
     if len(rest := places[~np.isin(labels, named)]):
-        count = len(np.unique(labels)) - len(named)
+        count = len(present) - len(named)
         name = f"{count} other classes ({len(rest):,})"
         axes.scatter(
             rest[:, 0], rest[:, 1], s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name
@@ -263,10 +259,56 @@ def _legend_label(name: str, num_images: int, num_classes: int) -> str:
     return " " + lines.replace("\n", "\n ") + f" ({num_images:,})"
 
 
-def named_classes(labels: np.ndarray) -> np.ndarray:
-    """Return the classes that get a colour and a name, in label order.
+def features_figure(tested: TrainedRun) -> RunFigure:
+    """Return a figure of the first three principal components of patch features, as colours.
 
-    Of more than ``MAX_CLASSES`` classes these are the most frequent, the first among equals.
+    The images are the first of their class, so that nobody selected them.
     """
-    present, counts = np.unique(labels, return_counts=True)
-    return np.sort(present[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])
+    model = tested.model
+    if not isinstance(model, TokenModel):
+        raise NoFigureError(f"a {model.spec.family} has no tokens")
+    index = torch.tensor(tested.first_of_each_class[:MAX_PICTURES])
+    features = _features(
+        tested, index, lambda images: model.forward_features(images)[:, model.num_prefix_tokens :]
+    )
+    grid = last_grid(model.grid_size, features.shape[1])
+    colours, shares = patch_colours(features)
+    names, labels = tested.class_names, tested.data.test.labels
+    pictures = [(tested.picture(i), one_line(names[int(labels[i])], 80)) for i in index.tolist()]
+    red, green, blue = (f"{100 * share:.0f}" for share in shares)
+    return RunFigure(
+        draw_axes=partial(_draw_features, pictures, colours.unflatten(1, grid).numpy()),
+        title="Features of patches in colour",
+        summary="Red, green and blue are the first three principal components of the features of"
+        f" all patches shown: {red}, {green} and {blue} % of their variance. Equal colours mean"
+        " similar features.",
+        details="The features are those after the last norm, with the grid of the last layer. The"
+        f" images are the first test image of each of the first {len(pictures)} classes.",
+        source=source_of(tested, len(pictures)),
+        numbers={"explained_variance": shares, "grid": list(grid), "n": len(index)},
+    )
+
+
+def last_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
+    """Return the grid of ``count`` patches, which stages made by halving the embedded grid."""
+    height, width = grid
+    while height * width > count:
+        height, width = -(-height // 2), -(-width // 2)
+    if height * width != count:
+        raise NoFigureError(f"the {count} tokens of the last layer are no grid of patches")
+    return height, width
+
+
+def _draw_features(pictures: list[tuple[np.ndarray, str]], colours: np.ndarray) -> Figure:
+    count = len(pictures)
+    figure = Figure(figsize=(max(TILE * count + 0.7, 4.5), 2 * TILE + 0.5), layout="compressed")
+    grid = figure.subplots(2, count, squeeze=False)
+    for (picture, name), colour, (above, below) in zip(pictures, colours, grid.T, strict=True):
+        for axes, pixels in ((above, picture), (below, colour)):
+            bare(axes)
+            axes.imshow(pixels, aspect="auto" if pixels is colour else "equal")
+        below.set_box_aspect(picture.shape[0] / picture.shape[1])
+        above.set_title(wrap_text(name, TILE - 0.1, 7.5, 2), fontsize=7.5, loc="center")
+    for axes, name in zip(grid[:, 0], ("image", "features"), strict=True):
+        axes.set_ylabel(name, fontsize=8)
+    return figure

@@ -7,7 +7,7 @@ from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import printable, quantity
 from vitcli.runner.visualize.explorer.page import Opening, page
-from vitcli.runner.visualize.explorer.scene import Scene, make_scene
+from vitcli.runner.visualize.explorer.scene import make_scene
 
 MAX_BYTES = 32 * 2**20
 """Largest size of the attention in one page. 12 layers of 12 heads over 197 tokens need 8 MiB; 24
@@ -21,12 +21,7 @@ class Explorer:
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
         """Check the explainer's options, before any picture is read.
 
-        Args:
-            explainer: Its layers are those in the page. The page opens with the last of them.
-            all_layers: Put all layers in the page instead. The page opens with the last layer.
-
-        Raises:
-            ConfigError: The page cannot open with these options, or would be too large.
+        The page has the layers of the explainer or all layers, and opens with the last of them.
         """
         model = explainer.model
         if explainer.method in METHODS_OF_A_CLASS:
@@ -52,7 +47,6 @@ class Explorer:
         )
 
     def check_attention(self) -> None:
-        """Refuse a page with too much attention."""
         model, layers = self.explainer.model, len(self.layers)
         fits = attention_bytes(model, 1) <= MAX_BYTES
         check_size(
@@ -63,21 +57,18 @@ class Explorer:
 
     def page(self, explanation: Explanation) -> bytes:
         predictor = self.explainer.predictor
-        about = f"Attention of {predictor.run.name}, {predictor.origin}"
-        return page([self.scene(explanation)], self.opening, about=about)
-
-    def scene(self, explanation: Explanation) -> Scene:
-        """Return the numbers of one picture."""
-        return make_scene(
+        scene = make_scene(
             self.explainer.model,
             explanation.batch,
             name=name_of(explanation),
             picture=explanation.picture,
             box=explanation.box,
-            class_names=self.explainer.predictor.names if self.explainer.classifies else (),
-            temperature=self.explainer.predictor.temperature,
+            class_names=predictor.names if self.explainer.classifies else (),
+            temperature=predictor.temperature,
             layers=self.layers,
         )
+        about = f"Attention of {predictor.run.name}, {predictor.origin}"
+        return page([scene], self.opening, about=about)
 
 
 def name_of(explanation: Explanation) -> str:

@@ -7,22 +7,15 @@ if the browser computes others, the page says so.
 
 import copy
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitcli.core.data.augment import normalize
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.slots import POOLS
 from vitcli.runner.attn_map.explain import Explainer, Explanation
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.evaluate.predict import Predictor
-from vitcli.runner.visualize.explorer.explore import (
-    Explorer,
-    check_size,
-    name_of,
-)
+from vitcli.runner.visualize.explorer.explore import Explorer, check_size, name_of
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 from vitcli.runner.visualize.explorer.page import (
     PARTS,
@@ -47,13 +40,7 @@ class LiveExplorer(Explorer):
     def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
         """Check the explainer's options and pack the model, before any picture is read.
 
-        Args:
-            explainer: The page opens with the last of its layers. It contains all layers.
-            all_layers: Open with the last layer of the model instead.
-
-        Raises:
-            ConfigError: The page cannot open with these options or compute this model, or would be
-                too large.
+        The page has all layers. It opens with the last layer of the explainer or of the model.
         """
         if not isinstance(explainer.model, VisionTransformer):
             family = explainer.model.spec.family
@@ -69,7 +56,8 @@ class LiveExplorer(Explorer):
                 f"--live shows classes, but {predictor.run.name} does not classify; leave out"
                 " --live"
             )
-        self.model = _on_cpu(predictor)
+        is_on_cpu = predictor.device.type == "cpu"
+        self.model = explainer.model if is_on_cpu else copy.deepcopy(explainer.model).to("cpu")
         mean, std = predictor.spec.data.mean, predictor.spec.data.std
         assert mean is not None, "the configuration of a run is resolved"
         assert std is not None
@@ -95,30 +83,11 @@ class LiveExplorer(Explorer):
 
     def page(self, explanation: Explanation) -> bytes:
         """Return the page, with the picture of the explanation as the first one."""
-        predictor = self.explainer.predictor
-        run = predictor.run
+        predictor, model = self.explainer.predictor, self.model
         name = name_of(explanation)
-        picture = pack_picture(name, explanation.picture, explanation.box) | {
-            "pixels": to_base64(explanation.pixels.transpose(1, 2, 0)),
-            "logits": self._logits(explanation).tolist(),
-        }
-        explorer = make_fragment(
-            self.packed | {"scenes": [picture], "about": self._about()},
-            self.opening,
-            keys="page",
-            template="live_fragment.html",
-            styles=STYLES,
-            scripts=SCRIPTS,
-        )
-        about = f"{run.name}, {predictor.origin}. The model is inside this page."
-        return whole_page(explorer, title=name, about=about)
-
-    def _about(self) -> dict[str, Any]:
-        """Return what the script knows of each picture before the model has seen it."""
-        model, pool = self.model, POOLS[self.model.spec.pool]
-        prefix = prefix_names(model)
+        pool, prefix = POOLS[model.spec.pool], prefix_names(model)
         fill = [round(255 * share) for share in self.mean]
-        return {
+        facts = {
             "grid": model.grid_size,
             "prefix": prefix,
             "layers": [layer + 1 for layer in self.layers],
@@ -126,22 +95,24 @@ class LiveExplorer(Explorer):
             "readOut": 0 if pool.has_cls_token else len(prefix) + model.num_patches,
             "pool": model.spec.pool,
             "reader": pool.reads,
-            "classNames": self.explainer.predictor.names,
-            "temperature": self.explainer.predictor.temperature,
+            "classNames": predictor.names,
+            "temperature": predictor.temperature,
             "fill": fill if len(fill) == 3 else 3 * fill,
         }
-
-    @torch.no_grad()
-    def _logits(self, explanation: Explanation) -> Tensor:
-        """Return the logits of the picture, (K,)."""
         pixels = torch.from_numpy(explanation.pixels)[None]
-        logits: Tensor = self.model(normalize(pixels, *map(torch.tensor, (self.mean, self.std))))[0]
-        return logits
-
-
-def _on_cpu(predictor: Predictor) -> VisionTransformer:
-    model = predictor.model
-    if predictor.device.type != "cpu":
-        model = copy.deepcopy(model).to("cpu")
-    assert isinstance(model, VisionTransformer)
-    return model
+        with torch.no_grad():
+            logits = model(normalize(pixels, torch.tensor(self.mean), torch.tensor(self.std)))[0]
+        picture = pack_picture(name, explanation.picture, explanation.box) | {
+            "pixels": to_base64(explanation.pixels.transpose(1, 2, 0)),
+            "logits": logits.tolist(),
+        }
+        explorer = make_fragment(
+            self.packed | {"scenes": [picture], "about": facts},
+            self.opening,
+            keys="page",
+            template="live_fragment.html",
+            styles=STYLES,
+            scripts=SCRIPTS,
+        )
+        about = f"{predictor.run.name}, {predictor.origin}. The model is inside this page."
+        return whole_page(explorer, title=name, about=about)

@@ -65,11 +65,11 @@ class Packer:
         kind = int(not np.array_equal(halves.astype("<f4"), values))
         stored = self.tensors[kind]
         stored.append((halves, values)[kind])
-        return [kind, sum(each.size for each in stored[:-1]), values.size]
+        return [kind, sum(array.size for array in stored[:-1]), values.size]
 
     def weights(self) -> tuple[bytes, bytes]:
         """Return the bytes of the stored tensors: in float16, and in float32."""
-        halves, floats = (b"".join(each.tobytes() for each in part) for part in self.tensors)
+        halves, floats = (b"".join(map(np.ndarray.tobytes, part)) for part in self.tensors)
         return halves, floats
 
     def steps(self, layer: nn.Module, slot: str) -> list[Step]:
@@ -115,7 +115,10 @@ def pack_model(
         "positions": None if positions is None else packer.add(positions),
         "heads": model.spec.num_heads,
         "residual": model.spec.has_residual,
-        "blocks": [_block(packer, block) for block in model.blocks],
+        "blocks": [
+            [_branch(packer, name, branch) for name, branch in block.named_children()]
+            for block in model.blocks
+        ],
         "norm": packer.steps(model.norm, "norm"),
         "pool": _pool(packer, model.pool),
         "head": packer.steps(model.head, "head"),
@@ -134,10 +137,6 @@ def _embedding(model: VisionTransformer) -> tuple[Tensor | None, Tensor | None]:
     if front is not None and first:
         front = front + table[:, :first]
     return front, table[:, first:]
-
-
-def _block(packer: Packer, block: nn.Module) -> list[Step]:
-    return [_branch(packer, name, branch) for name, branch in block.named_children()]
 
 
 def _branch(packer: Packer, name: str, branch: nn.Module) -> Step:
@@ -237,10 +236,6 @@ def _max_pool(packer: Packer, layer: nn.MaxPool2d, _: str) -> list[Step]:
     return [_unfold(*sides) | {"step": "maxPool"}]
 
 
-def _conv_stem(packer: Packer, layer: ConvStem, slot: str) -> list[Step]:
-    return packer.steps(layer.stem, slot) + packer.steps(layer.proj, slot)
-
-
 def _attention(packer: Packer, layer: SelfAttention, _: str) -> list[Step]:
     rule, position = layer.attend, layer.position
     if type(rule) is not Softmax:
@@ -267,10 +262,6 @@ def _attention(packer: Packer, layer: SelfAttention, _: str) -> list[Step]:
     ]
 
 
-def _mlp(packer: Packer, layer: Mlp, slot: str) -> list[Step]:
-    return [step for part in (layer.fc1, layer.act, layer.fc2) for step in packer.steps(part, slot)]
-
-
 def _swiglu(packer: Packer, layer: SwiGlu, slot: str) -> list[Step]:
     return [*packer.steps(layer.fc1, slot), {"step": "gate"}, *packer.steps(layer.fc2, slot)]
 
@@ -283,8 +274,11 @@ def _named(name: str) -> Callable[[Packer, Any, str], list[Step]]:
     return lambda packer, layer, slot: [{"step": name}]
 
 
-def _nothing(packer: Packer, layer: nn.Module, slot: str) -> list[Step]:
-    return []
+def _parts(*names: str) -> Callable[[Packer, Any, str], list[Step]]:
+    """Return the function for a layer whose parts of these names follow each other."""
+    return lambda packer, layer, slot: [
+        step for name in names for step in packer.steps(getattr(layer, name), slot)
+    ]
 
 
 STEPS: dict[type[nn.Module], Callable[[Packer, Any, str], list[Step]]] = {
@@ -296,16 +290,16 @@ STEPS: dict[type[nn.Module], Callable[[Packer, Any, str], list[Step]]] = {
     nn.RMSNorm: _norm,
     TokenBatchNorm: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
-    nn.Identity: _nothing,
+    nn.Identity: _parts(),
     nn.Sequential: _sequence,
     nn.Conv2d: _conv,
     nn.MaxPool2d: _max_pool,
     LinearPatches: _linear_patches,
-    ConvPatches: lambda packer, layer, slot: packer.steps(layer.proj, slot),
-    ConvStem: _conv_stem,
-    ConvTokenizer: lambda packer, layer, slot: packer.steps(layer.stem, slot),
+    ConvPatches: _parts("proj"),
+    ConvStem: _parts("stem", "proj"),
+    ConvTokenizer: _parts("stem"),
     SelfAttention: _attention,
-    Mlp: _mlp,
+    Mlp: _parts("fc1", "act", "fc2"),
     SwiGlu: _swiglu,
 }
 """The exact class of a layer -> the function that returns its steps."""

@@ -101,7 +101,8 @@ def make_fragment(
     style, script = (
         pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )
-    data = {"colours": to_base64(_colours()), "opening": vars(opening)} | data
+    colours = (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
+    data = {"colours": to_base64(colours), "opening": vars(opening)} | data
     markup = pages.render(f"explorer/{template}", data=data, keys=keys)
     return Fragment(
         markup=Markup(markup),
@@ -166,10 +167,6 @@ def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
     if scene.reads_cls:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
-
-
-def _colours() -> np.ndarray:
-    return (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
 
 
 def picture_uri(picture: np.ndarray, longest: int = MAX_SHOWN) -> str:

@@ -71,14 +71,18 @@ def make_scene(
         picture: (H, W, 3) uint8, to be shown.
         layers: From 0. Default: all.
     """
-    logits, found = model.forward_with_weights(images)
+    logits, weights = model.forward_with_weights(images)
     chosen = range(len(model.blocks)) if layers is None else layers
-    through = list(rollouts(found.values(), residual=model.spec.has_residual))
-    attention = torch.stack([found[i][0] for i in chosen])
+    through = list(rollouts(weights.values(), residual=model.spec.has_residual))
+    attention = torch.stack([weights[i][0] for i in chosen])
     if not attention.isfinite().all():
         raise InputError(f"{name}: the model's attention to this picture is not finite")
     shares, indices = (logits[0] / temperature).softmax(-1).topk(min(NUM_CLASSES, len(class_names)))
     best = zip(indices.tolist(), shares.tolist(), strict=True)
+    reader = POOLS[model.pool_name].reads
+    if model.second_reader is not None:
+        first = "CLS" if model.cls_token is not None else reader.removeprefix("read-out, ")
+        reader = f"read-out, half {first}, half the {model.second_reader} token"
     return Scene(
         name=name,
         picture=picture,
@@ -89,7 +93,7 @@ def make_scene(
         attention=as_array(attention),
         rollout=as_array(torch.stack([through[i][0] for i in chosen])),
         pool=model.pool_name,
-        reader=reader_name(model),
+        reader=reader,
         reading=as_array(model.pool_weights(images)[0]),
         classes=tuple((class_names[i], share) for i, share in best),
     )
@@ -102,16 +106,6 @@ def prefix_names(model: MappedModel) -> tuple[str, ...]:
     return (*read, *(f"register {number}" for number in registers))
 
 
-def reader_name(model: MappedModel) -> str:
-    """Return the name of the classifier's input."""
-    reads = POOLS[model.pool_name].reads
-    if model.second_reader is None:
-        return reads
-    first = "CLS" if model.cls_token is not None else reads.removeprefix("read-out, ")
-    return f"read-out, half {first}, half the {model.second_reader} token"
-
-
 def as_array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as a float32 numpy array."""
     array: np.ndarray = tensor.float().cpu().numpy()
     return array

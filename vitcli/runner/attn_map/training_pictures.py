@@ -1,22 +1,26 @@
-"""Pictures of a model's attention during training, on the same few test images each time.
+"""Pictures during training, of the same few test images each time: attention, and the task's own.
 
 Axes: B images, C channels, H W pixels, gh gw patch grid, L layers, h heads.
 """
 
+from collections.abc import Iterator
+
 import matplotlib
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.maps import MapRequest, head_maps
-from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.objectives.objective import Task
+from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import rank_in_class
 from vitcli.runner.data.contact_sheet import arrange_rows, tile_size, to_rgb
 from vitcli.runner.figure_style import CMAP
+from vitcli.runner.run.tensorboard import PICTURES, TASK_PICTURES
 
 COUNT = 8
 MAX_BYTES = 2**28
@@ -24,28 +28,29 @@ MAX_BYTES = 2**28
 one image and layer need more."""
 
 
+def training_pictures(
+    task: Task, module: nn.Module, data: DataSet
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield TensorBoard's tag and pixels of where the model looks, and of what the task shows."""
+    model = type(task).encoder(module)
+    if (
+        isinstance(model, VisionTransformer)
+        and model.has_attention_weights
+        and weight_bytes(model) <= MAX_BYTES
+    ):
+        images = data.val or data.test
+        pixels = images.pixels[fixed_index(images)]
+        yield PICTURES, attention_strip(model, pixels, task.spec.data)
+    for name, picture in fixed_pictures(task, module, data)[0].items():
+        if (sheet := picture_sheet(picture)) is not None:
+            yield TASK_PICTURES + name, sheet
+
+
 def fixed_index(images: Images) -> Tensor:
     """Return the first image of each class, then the second, up to ``COUNT``: (B,) int64."""
     labels = images.labels.cpu()
     turns = rank_in_class(labels) * (labels.max() + 1) + labels
     return turns.argsort()[:COUNT].to(images.pixels.device)
-
-
-def fixed_images(images: Images) -> Tensor:
-    """Return the pixels of the images at ``fixed_index``, (B, C, H, W)."""
-    return images.pixels[fixed_index(images)]
-
-
-def draw_training_strip(model: ImageModel, images: Images, data: DataSpec) -> np.ndarray | None:
-    """Return the strip of a model in training; None for a model without attention maps.
-
-    A model whose attention would take more than ``MAX_BYTES`` gets no strip either.
-    """
-    if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
-        return None
-    if weight_bytes(model) > MAX_BYTES:
-        return None
-    return attention_strip(model, fixed_images(images), data)
 
 
 def weight_bytes(model: VisionTransformer) -> int:
@@ -91,3 +96,35 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
         model.train(was_training)
     array: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()
     return array
+
+
+def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[str, Picture], int]:
+    """Return the task's pictures of the first test images of each class, and their number.
+
+    The modes of the module's parts and torch's random state are restored, so a training does not
+    depend on its pictures.
+    """
+    index = fixed_index(data.test)
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            return task.pictures(module, data, index), len(index)
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def picture_sheet(picture: Picture) -> np.ndarray | None:
+    """Return a picture as pixels (height, width, 3) uint8 with its row names; None for a table."""
+    if isinstance(picture, Grid):
+        cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
+    elif isinstance(picture, Heat):
+        maps = picture.cells.float().cpu().numpy()
+        shares = (maps - maps.min()) / max(float(np.ptp(maps)), 1e-12)
+        cells = matplotlib.colormaps[CMAP](shares, bytes=True)[..., :3]
+    else:
+        return None
+    names = picture.row_names or ("",) * len(cells)
+    return arrange_rows(list(zip(names, cells, strict=True)), tile_size(*cells.shape[2:4]))
