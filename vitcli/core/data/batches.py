@@ -60,11 +60,7 @@ def balanced_order(labels: Tensor, seed: int, epoch: int) -> Tensor:
 
 
 def num_batches(num_images: int, batch_size: int) -> int:
-    """Return the number of full batches in an epoch.
-
-    Raises:
-        ValueError: The images do not fill one batch.
-    """
+    """Return the number of full batches in an epoch."""
     if num_images < batch_size:
         raise ValueError(f"{num_images} images do not fill one batch of {batch_size}")
     return num_images // batch_size
@@ -216,8 +212,7 @@ THREAD = "epoch-draws"
 class DrawnAhead:
     """Draws epochs before they are needed. Each has its own thread, which ends with the draw.
 
-    Args:
-        draw: A pure function. It may be called in a thread.
+    ``draw`` is a pure function.
     """
 
     def __init__(self, draw: Callable[..., Rows]) -> None:

@@ -65,13 +65,9 @@ def choose_speakers(shares: Tensor, held_out: bool) -> Tensor:
 
 
 def synthesize(keys: Tensor, classes: Tensor, num_classes: int, *, held_out: bool) -> Tensor:
-    """Return sounds with a root mean square of 1: (B,) int64, (B,) int64 -> (B, T) float32.
+    """Return sounds with a root mean square of 1: keys (B,), classes (B,) -> (B, T) float32.
 
-    Args:
-        keys: Keys of the sounds; see ``core.data.keys``.
-        classes: Class of each sound.
-        num_classes: Number of classes.
-        held_out: Whether the held-out speakers speak.
+    ``held_out`` says whether the held-out speakers speak.
     """
     speaker, tune, stretch, start, phase = uniform(keys, 5).unbind(1)
     who = speakers(keys.device)[choose_speakers(speaker, held_out)]

@@ -64,11 +64,7 @@ class Scores:
 
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
-    """Return the scores of logits (N, K) for labels (N,).
-
-    Raises:
-        ValueError: A logit is infinite or NaN.
-    """
+    """Return the scores of logits (N, K) for labels (N,)."""
     logits, labels = _checked(logits, labels)
     num_images = len(logits)
     predicted = logits.argmax(-1)
@@ -86,11 +82,7 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return every metric of logits (N, K) for labels (N,) that the table has, by name.
-
-    Raises:
-        ValueError: A logit is infinite or NaN.
-    """
+    """Return every metric of logits (N, K) for labels (N,) that the table has, by name."""
     logits, labels = _checked(logits, labels)
     measured = {
         name: load_target(metric.of_logits)(logits, labels)
@@ -165,18 +157,11 @@ def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> flo
 
 
 def rank_by_self_confidence(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the images in the order in which their labels are suspect, and their self-confidence.
+    """Return the images (N,), the most suspect label first, and the self-confidence of each, (N,).
 
-    Self-confidence is the probability of the given label; a small one is suspect. The probabilities
-    must come from a classifier that has not seen the image. Northcutt et al. 2021,
+    Self-confidence is the probability of the given label: (N, K), (N,). The probabilities must come
+    from a classifier that has not seen the image. Northcutt et al. 2021,
     https://arxiv.org/abs/1911.00068
-
-    Args:
-        probabilities: (N, K).
-        labels: (N,).
-
-    Returns:
-        Indices of the images, the most suspect first, and the self-confidence of each image: (N,).
     """
     confidence = probabilities.gather(1, labels[:, None]).squeeze(1)
     return confidence.argsort(stable=True), confidence

@@ -43,19 +43,13 @@ def linear_probe(
     strengths: Sequence[float] = STRENGTHS,
     on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LinearProbe:
-    """Fit a linear layer to the frozen features of training images.
+    """Fit a linear layer to the frozen features (M, F) of training images.
 
     The penalty acts on features with mean 0 and deviation 1; the returned layer takes them as they
     are. The strength of the penalty has the smallest cross-entropy on held-out training images;
     with fewer than ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then
-    fitted to all training images.
-
-    Args:
-        train: Features of the training images, (M, F).
-        labels: Their labels, (M,).
-        num_classes: K.
-        strengths: Strengths to choose from, the strongest first.
-        on_fit: Gets the number of fits that are done, and the largest number that may be needed.
+    fitted to all training images. ``on_fit`` gets the number of fits that are done, and the largest
+    number that may be needed.
     """
     mean, deviation = train.mean(0), train.std(0, correction=0)
     # a feature that is constant over the training images is only shifted
@@ -93,13 +87,8 @@ def cross_validated(
 ) -> Tensor | None:
     """Return logits (M, K) for the training images, each from a probe that has not seen it.
 
-    Each fold has a strength of its own. None if a class has fewer images than there are folds.
-
-    Args:
-        train: Features of the training images, (M, F).
-        labels: Their labels, (M,), sorted if ``most`` is given.
-        num_classes: K.
-        most: Largest number of images that a probe learns from, evenly spaced; by default all.
+    Each fold has a strength of its own. None if a class has fewer images than there are folds. A
+    probe learns from at most ``most`` images, evenly spaced, for which the labels must be sorted.
     """
     fold, logits = folds(labels), train.new_zeros(len(train), num_classes)
     if not fold.any():

@@ -56,11 +56,7 @@ class ResNet18(ImageModel):
         nn.init.uniform_(self.head.bias, -limit, limit, generator=draws("head.bias"))
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Return the last feature map: (B, C, H, W) -> (B, 512, H / 8, W / 8), sides rounded up.
-
-        Raises:
-            ValueError: The model was built for images of another shape.
-        """
+        """Return the last feature map: (B, C, H, W) -> (B, 512, H / 8, W / 8), sides rounded up."""
         self.check_images(images)
         return self.stages(self.stem(images))
 

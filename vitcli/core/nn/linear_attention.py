@@ -26,13 +26,7 @@ TINY = 1e-12
 def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return D^-1 phi(q) (phi(k)^T v) with D = phi(q) sum(phi(k)), at a cost of O((N + M) m d).
 
-    Args:
-        query: Features phi(q) of the queries, (B, h, N, m), not negative.
-        key: Features phi(k) of the keys, (B, h, M, m), not negative.
-        value: Values, (B, h, M, d).
-
-    Returns:
-        The output, (B, h, N, d).
+    Features, not negative, and values: (B, h, N, m), (B, h, M, m), (B, h, M, d) -> (B, h, N, d).
     """
     seen = query @ (key.mT @ value)
     total = query @ key.sum(dim=-2)[..., None]  # (B, h, N, 1)

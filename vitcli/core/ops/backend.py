@@ -49,12 +49,7 @@ def attention_weights(
 ) -> Tensor:
     """Return softmax(scale q k^T + bias) over the keys: (B, h, N, M). Rows sum to 1.
 
-    Args:
-        mask: Boolean, broadcast to (B, h, N, M). True allows attention.
-        bias: Added to the scores, broadcast to (B, h, N, M).
-
-    Raises:
-        ValueError: A row of the mask is all False, so it has no softmax.
+    A boolean mask is True where attention is allowed. Mask and bias broadcast to (B, h, N, M).
     """
     scores = attention_scores(query, key, scale, clamp)
     if bias is not None:
@@ -65,11 +60,7 @@ def attention_weights(
 
 
 def check_mask(mask: Tensor) -> Tensor:
-    """Return the mask unchanged.
-
-    Raises:
-        ValueError: A row is all False, so its query may attend to no key.
-    """
+    """Return the mask unchanged."""
     if not mask.any(dim=-1).all():
         raise ValueError(
             "a row of the attention mask is all False: that query may attend to nothing"
@@ -147,10 +138,7 @@ def self_attention(
 ) -> Tensor:
     """Return softmax(scale q k^T) v of all heads: (B, N, 3 D) -> (B, N, D).
 
-    Args:
-        qkv: The output of the fused projection.
-        turn: Function applied to q and to k, each (B, h, N, d), such as a rotary embedding.
-        fused: Whether to use torch's kernel, as in ``attention``.
+    ``turn`` is applied to q and to k, each (B, h, N, d), such as a rotary embedding.
     """
     q, k, v = split_heads(qkv, num_heads)
     if turn is not None:

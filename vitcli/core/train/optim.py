@@ -41,11 +41,7 @@ BACKBONE = "backbone"
 
 
 def freeze(model: nn.Module, chosen: int | str) -> None:
-    """Let no gradient reach the parameters that ``train.freeze`` names.
-
-    Raises:
-        ValueError: Nothing is frozen, or nothing is left to train.
-    """
+    """Let no gradient reach the parameters that ``train.freeze`` names."""
     assert isinstance(model, ImageModel), "the spec lets only a classification freeze"
     names = [name for name, _ in model.named_parameters()]
     if isinstance(chosen, int):
@@ -243,14 +239,9 @@ def own_optimizer(
     spec: OptimSpec,
     **options: Any,
 ) -> list[Optimizer]:
-    """Return an optimiser of the user's own class.
+    """Return an optimiser of the user's own class, of groups, a rate, fields and options.
 
-    Args:
-        build: The class. It takes groups, a learning rate, the fields and the options.
-        given: Names of the fields of ``spec`` that it takes.
-        named: The parameters.
-        spec: The fields of ``optim``.
-        options: The options that stand beside its name.
+    ``given`` are the names of the fields of ``spec`` that it takes.
     """
     fields = {field: getattr(spec, field) for field in given}
     return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
@@ -348,11 +339,7 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Restore the state that ``state_tensors`` returned.
-
-    Raises:
-        ValueError: The names or shapes belong to other optimisers.
-    """
+    """Restore the state that ``state_tensors`` returned."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
         i, index, key = name.split(".", 2)

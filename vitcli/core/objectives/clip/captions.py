@@ -129,11 +129,7 @@ def change_captions(names: Sequence[str]) -> CaptionBook:
 
 
 def superclass_captions(names: Sequence[str]) -> CaptionBook:
-    """Return captions that name the class, its superclass and its relatives.
-
-    Raises:
-        ValueError: The superclasses of these classes are not known.
-    """
+    """Return captions that name the class, its superclass and its relatives."""
     groups = superclasses_of(names)
     if groups is None:
         raise ValueError(

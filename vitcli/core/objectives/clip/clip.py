@@ -77,11 +77,7 @@ class ContrastiveTask(Task):
 
     @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
-        """Fill the vocabulary from the captions of a folder.
-
-        Raises:
-            ValueError: The pictures have no captions.
-        """
+        """Fill the vocabulary from the captions of a folder."""
         if clip_spec(spec).captions != "folder":
             return
         if "caption" not in data.train.extra:
@@ -363,17 +359,12 @@ class ContrastiveTask(Task):
 
 
 def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tensor) -> Tensor:
-    """Return the symmetric cross-entropy of similarities in a batch.
+    """Return the symmetric cross-entropy of similarities of unit vectors, (B, E) and (B, E).
 
     An image's targets are all texts that equal its own caption, with equal probability, and vice
-    versa. CLIP has only its own caption as target, because equal captions are rare in its data.
-    Swapping images and texts does not change the loss.
-
-    Args:
-        images: Unit vectors (B, E).
-        texts: Unit vectors (B, E) of the captions.
-        scale: Factor of the similarities, a scalar: the inverse of the temperature.
-        caption: (B,) int64; equal captions have equal numbers.
+    versa; equal captions have equal numbers in ``caption`` (B,). CLIP has only its own caption as
+    target, because equal captions are rare in its data. Swapping images and texts does not change
+    the loss. ``scale`` is the inverse of the temperature.
     """
     logits = scale * images @ texts.mT
     same = (caption[:, None] == caption[None]).to(logits.dtype)
@@ -382,14 +373,11 @@ def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tens
 
 
 def loss_floor(subject: Tensor) -> Tensor:
-    """Return the smallest loss that a batch allows on average, as a scalar.
+    """Return the smallest loss that a batch of captions of these subjects (B,) allows on average.
 
     Captions of one subject describe its images equally well, because the template is drawn anew in
     every epoch. So the best model spreads the probability over the captions with the subject, and
     the loss is the mean logarithm of their number. With 10 classes and 128 images this is 2.5.
-
-    Args:
-        subject: (B,) int64: what each caption says.
     """
     return (subject[:, None] == subject[None]).sum(1).float().log().mean()
 

@@ -72,11 +72,7 @@ class DistilSpec(TaskSpec):
         return self
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse a student without the parts that the kind needs.
-
-        Raises:
-            ValueError: The text begins with the field.
-        """
+        """Refuse a student without the parts that the kind needs."""
         if self.kind == "logits":
             return
         if not isinstance(model, VitSpec):

@@ -140,9 +140,6 @@ def mean_errors(outputs: Outputs) -> dict[str, float]:
     """Return the means of ``reconstruction_errors``, and ``mse_ratio``.
 
     ``mse_ratio`` is the error as a share of the error of the best baseline.
-
-    Raises:
-        ValueError: An error is infinite or NaN.
     """
     if not outputs["masked_mse"].isfinite().all():
         raise ValueError("the reconstructions contain infinite or NaN values")

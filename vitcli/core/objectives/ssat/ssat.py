@@ -33,12 +33,9 @@ class ClassifyingAutoencoder(MaskedModel):
     def forward(
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits (B, K); with noise also the errors (B,) of the masked patches.
+        """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
 
-        Args:
-            images: The images to classify, (B, C, H, W).
-            others: The images to reconstruct, of the same shape.
-            noise: (B, P), which determines the masks of ``others``.
+        The masks of ``others`` (B, C, H, W) are a function of the noise.
         """
         logits: Tensor = self.encoder(images)
         if others is None or noise is None:
