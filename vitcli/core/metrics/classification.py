@@ -13,7 +13,6 @@ from vitcli.core.data.source import Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.rows import load_target
-from vitcli.core.torch_use import autocast_to
 
 TOP = 5
 
@@ -66,16 +65,13 @@ class Scores:
 def score(logits: Tensor, labels: Tensor) -> Scores:
     """Return the scores of logits (N, K) for labels (N,)."""
     logits, labels = _checked(logits, labels)
-    num_images = len(logits)
-    predicted = logits.argmax(-1)
-    correct = predicted == labels
     confusion = confusion_matrix(logits, labels)
     counts = confusion.sum(1)
     hits = zip(confusion.diag().tolist(), counts.tolist(), strict=True)
     return Scores(
-        num_images=num_images,
-        accuracy=correct.double().mean().item(),
-        accuracy_interval=wilson_interval(int(correct.sum()), num_images),
+        num_images=len(logits),
+        accuracy=accuracy(logits, labels),
+        accuracy_interval=wilson_interval(int(confusion.diag().sum()), len(logits)),
         per_class=tuple(hit / count if count else None for hit, count in hits),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
@@ -198,7 +194,6 @@ def compute_logits(
     model: nn.Module,
     batches: Iterable[dict[str, Tensor]],
     *,
-    autocast: torch.dtype | None = None,
     flip: bool = False,
 ) -> Tensor:
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
@@ -215,12 +210,11 @@ def compute_logits(
         count, size = len(images), max(size, len(images))
         if images.is_cuda and count < size:
             images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
-        with autocast_to(images.device, autocast):
-            logits = model(images).float()
-            if flip:
-                mirrored = model(images.flip(-1)).float()
-                mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
-                logits = mean - math.log(2)
+        logits = model(images).float()
+        if flip:
+            mirrored = model(images.flip(-1)).float()
+            mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
+            logits = mean - math.log(2)
         rows.append(logits[:count])
     model.train(was_training)
     return torch.cat(rows)

@@ -5,6 +5,7 @@ Axes: N test images, M training images, F features, K classes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -108,7 +109,7 @@ def choose_strength(
     out: Tensor,
     num_classes: int,
     strengths: Sequence[float],
-    on_fit: Callable[[int, int], None] = lambda done, most: None,
+    on_fit: Callable[[int, int], None],
 ) -> float:
     """Return the strength with the smallest cross-entropy on the held-out images.
 
@@ -139,29 +140,22 @@ def fit_layers(
     weights without the bias. It is convex; L-BFGS (Liu and Nocedal 1989,
     https://doi.org/10.1007/BF01589116) starts from the layer before, so the strengths should fall.
     """
-    layer = features.new_zeros(features.shape[1] + 1, num_classes)
-    for strength in strengths:
-        layer = fit_layer(features, labels, layer, strength)
-        yield layer
+    layer = features.new_zeros(features.shape[1] + 1, num_classes, requires_grad=True)
 
-
-def fit_layer(features: Tensor, labels: Tensor, first: Tensor, strength: float) -> Tensor:
-    """Return the best layer (F + 1, K) for one strength, starting from ``first``."""
-    layer = first.clone().requires_grad_()
-    optimizer = LBFGS(
-        [layer],
-        max_iter=MAX_ITERATIONS,
-        history_size=20,
-        tolerance_grad=1e-5,
-        tolerance_change=1e-9,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> float:
+    def closure(strength: float) -> float:
         loss = F.cross_entropy(apply(layer, features), labels)
         loss = loss + strength / 2 * layer[:-1].square().sum()
         (layer.grad,) = torch.autograd.grad(loss, layer)
         return loss.item()
 
-    optimizer.step(closure)
-    return layer.detach()
+    for strength in strengths:
+        optimizer = LBFGS(
+            [layer],
+            max_iter=MAX_ITERATIONS,
+            history_size=20,
+            tolerance_grad=1e-5,
+            tolerance_change=1e-9,
+            line_search_fn="strong_wolfe",
+        )
+        optimizer.step(partial(closure, strength))
+        yield layer.detach().clone()

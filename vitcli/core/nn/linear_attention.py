@@ -33,12 +33,6 @@ def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return seen / total.clamp(min=TINY)
 
 
-def implied_weights(query: Tensor, key: Tensor) -> Tensor:
-    """Return the weights (B, h, N, M), which ``attend_by_features`` applies but never computes."""
-    weights = query @ key.mT
-    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
-
-
 class FeatureAttention(AttentionRule):
     """Attention with a feature map. It is computed in fp32, because it sums over all keys."""
 
@@ -52,8 +46,11 @@ class FeatureAttention(AttentionRule):
             return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the weights (B, h, N, M), which ``forward`` applies but never computes."""
         with without_autocast(query.device):
-            return implied_weights(*self.features(query.float(), key.float()))
+            phi_q, phi_k = self.features(query.float(), key.float())
+            weights = phi_q @ phi_k.mT
+            return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
 
 class LinearAttention(FeatureAttention):

@@ -281,10 +281,9 @@ def update(
     """Clip the gradient and take a step; return the gradient's norm before clipping."""
     if scaler:
         unscale(scaler, optimizers)
-    params = parameters(optimizers)
     grad_norm = total_norm(gradients(optimizers))
     if max_grad_norm is not None:
-        nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
+        nn.utils.clip_grads_with_norm_(parameters(optimizers), max_grad_norm, grad_norm)
     for optimizer in optimizers:
         scaler.step(optimizer) if scaler else optimizer.step()
     if scaler:
@@ -345,7 +344,7 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
         i, index, key = name.split(".", 2)
         states[int(i)].setdefault(int(index), {})[key] = tensor
     for optimizer, state in zip(optimizers, states, strict=True):
-        params = [p for group in optimizer.param_groups for p in group["params"]]
+        params = parameters([optimizer])
         for place, entry in state.items():
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:
