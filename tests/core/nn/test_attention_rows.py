@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from tests.core.specs import changed
-from vitcli.core.make import make_part
+from vitcli.core.models.layers import make_part
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import linear_attention as linear
 from vitcli.core.nn.attention import SelfAttention, TokenShape, before_step

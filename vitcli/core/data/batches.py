@@ -22,11 +22,10 @@ from vitcli.core.data.policy import (
 )
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images, evenly_spaced
-from vitcli.core.make import make
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.spec.data import POLICIES
-from vitcli.core.spec.rows import options_of
+from vitcli.core.spec.rows import make, options_of
 from vitcli.core.torch_use import to_device
 
 Batch = dict[str, Tensor]

@@ -8,9 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import FAMILIES, ModelSpec
+from vitcli.core.spec.rows import make
 
 
 def refuse_bytes(images: Tensor) -> None:

@@ -10,9 +10,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make, make_part
 from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
-from vitcli.core.models.layers import build_block, build_norm, build_patch_embed, build_table
+from vitcli.core.models.layers import (
+    build_block,
+    build_norm,
+    build_patch_embed,
+    build_table,
+    make_part,
+)
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import Block, drop_path_rates, forward_recomputed
 from vitcli.core.nn.init import init_parts
@@ -21,6 +26,7 @@ from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.ops.backend import UsesBackend, norm_op_sizes, postpone_sums
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec, PatchSpec, TokenSpec, VitSpec
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTENTIONS, HEADS, INITS, NORMS, POOLS
 
 

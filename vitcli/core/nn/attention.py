@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.ops.backend import (
     InnerLayer,
     Linear,
@@ -20,6 +19,7 @@ from vitcli.core.ops.backend import (
     merge_heads,
     split_heads,
 )
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTN_SCALES
 
 

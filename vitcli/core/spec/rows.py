@@ -112,6 +112,11 @@ def _import_target(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
+def make(row: Row, *args: Any, **options: Any) -> Any:
+    """Return what the class or function of a row makes of the arguments."""
+    return load_target(row.build)(*args, **options)
+
+
 def _list_names(table: Table) -> str:
     *others, last = [repr(name) for name in table]
     return f"{', '.join(others)} or {last}" if others else last

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.spec.rows import options_of
+from vitcli.core.spec.rows import make, options_of
 from vitcli.core.torch_use import without_compiler
 
 Groups = list[dict[str, Any]]

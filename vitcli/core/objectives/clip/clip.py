@@ -49,7 +49,7 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import pinned, without_autocast
+from vitcli.core.torch_use import without_autocast
 
 LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
@@ -121,12 +121,11 @@ class ContrastiveTask(Task):
 
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
-        tables = {}
         for name in ("variant", "choice"):
             generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")
             draws = torch.randint(2**30, (num_images,), generator=generator)
-            tables[f"caption.{name}"] = draws[rows["index"]]
-        return rows | (pinned(tables) if is_cuda else tables)
+            rows[f"caption.{name}"] = draws[rows["index"]]
+        return rows
 
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the rows of an epoch; an image of a held-out class is replaced by another one."""
@@ -157,19 +156,11 @@ class ContrastiveTask(Task):
         """Return the captions of the images of B rows."""
         index = rows["index"]
         if self.options.captions == "folder":
-            return self._stored(data).draw(index, rows["caption.variant"])
-        subject = self.trained.choose(self.classes(data, index), rows["caption.choice"])
+            if self._read is None or self._read[0] is not data.train:
+                self._read = data.train, self._read_captions(data.train)
+            return self._read[1].draw(index, rows["caption.variant"])
+        subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
-
-    def classes(self, data: DataSet, index: Tensor) -> Tensor:
-        """Return the class that the caption of each image names: (B,) -> (B,)."""
-        return data.train.labels[index]
-
-    def _stored(self, data: DataSet) -> StoredCaptions:
-        """Return the captions of the training images, which are read once."""
-        if self._read is None or self._read[0] is not data.train:
-            self._read = data.train, self._read_captions(data.train)
-        return self._read[1]
 
     def _read_captions(self, images: Images) -> StoredCaptions:
         text = self.module.text
@@ -196,17 +187,13 @@ class ContrastiveTask(Task):
     @torch.inference_mode()
     def embed_images(self, module: nn.Module, images: Images, flip: bool = False) -> Tensor:
         """Return the unit vectors (N, E) of a split, or the means with the mirror images."""
-        return torch.cat(
-            [self._embed(module, batch["images"], flip) for batch in self.eval_batches(images)]
-        )
-
-    def _embed(self, module: nn.Module, images: Tensor, flip: bool) -> Tensor:
-        found = cast(ImageTextModel, module).encode_images(images)
-        if flip:
-            found = F.normalize(
-                found + cast(ImageTextModel, module).encode_images(images.flip(-1)), dim=-1
-            )
-        return found
+        vectors, model = [], cast(ImageTextModel, module)
+        for batch in self.eval_batches(images):
+            vectors.append(model.encode_images(batch["images"]))
+            if flip:
+                mirrored = model.encode_images(batch["images"].flip(-1))
+                vectors[-1] = F.normalize(vectors[-1] + mirrored, dim=-1)
+        return torch.cat(vectors)
 
     @torch.inference_mode()
     def embed_tokens(self, module: nn.Module, tokens: Tensor) -> Tensor:
@@ -309,7 +296,8 @@ class ContrastiveTask(Task):
                 which = subject[start : start + len(batch["images"])] % len(CHANGES)
                 start += len(which)
                 changed = change(batch["images"], which, *self._channels)
-                found.append((self._embed(module, changed, False) @ vectors.mT).argmax(1))
+                seen = cast(ImageTextModel, module).encode_images(changed)
+                found.append((seen @ vectors.mT).argmax(1))
             outputs |= {f"{name}_subject": subject, f"{name}_found": torch.cat(found)}
         return outputs
 

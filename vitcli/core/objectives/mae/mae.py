@@ -24,7 +24,6 @@ from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import pinned
 
 NOISE = "noise"
 """Name of the table of noise (N, P), and of its part in a batch (B, P)."""
@@ -56,8 +55,7 @@ class MaskedTask(Task):
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
         noise = draw_noise(num_images, self.num_patches, self.spec.seed, epoch)
-        table = {NOISE: noise[rows["index"]]}
-        return rows | (pinned(table) if is_cuda else table)
+        return rows | {NOISE: noise[rows["index"]]}
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of B rows, with the noise (B, P) of its masks."""
