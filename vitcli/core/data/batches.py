@@ -156,7 +156,6 @@ def eval_batches(
 def _draw_all(
     spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int, at_once: bool
 ) -> Draws:
-    """Draw all random parameters of one epoch. Each operation has its own generator."""
     height, width = size
     draws: Draws = {}
     if spec.crop_padding:

@@ -101,7 +101,6 @@ class Graphs:
             self._captured[key] = graph, found
 
     def _refuse(self, error: BaseException) -> None:
-        """Call the function eagerly from now on."""
         self.is_refused = True
         self.forget()
         generator = default_generator(self.device)

@@ -115,7 +115,10 @@ class BatchedMuon(torch.optim.Muon):
         return None
 
     def _update(self, parameters: Sequence[Parameter], group: dict[str, Any]) -> None:
-        buffers = [self._buffer(parameter) for parameter in parameters]
+        for parameter in parameters:
+            if "momentum_buffer" not in self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
         gradients = [p.grad for p in parameters if p.grad is not None]
         lr, overflow = group["lr"], getattr(self, "found_inf", None)
         if overflow is not None:  # along its own momentum and at rate 0, a step changes nothing
@@ -132,13 +135,6 @@ class BatchedMuon(torch.optim.Muon):
         matrices: list[Tensor] = list(parameters)
         torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
         torch._foreach_sub_(matrices, directions.unbind(), alpha=rate)
-
-    def _buffer(self, parameter: Parameter) -> Tensor:
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer
 
 
 def find_directions(updates: Sequence[Tensor], group: dict[str, Any]) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.policy import Size
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.metrics.retrieval import distinct, ranks, recall
 from vitcli.core.objectives.clip.captions import (
@@ -29,9 +29,9 @@ from vitcli.core.objectives.clip.changes import change
 from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.core.objectives.clip.retrieval_pictures import (
+    GALLERY,
     SHOWN_CAPTIONS,
     caption_table,
-    gallery_of,
     image_grid,
 )
 from vitcli.core.objectives.clip.spec import ClipSpec
@@ -306,7 +306,8 @@ class ContrastiveTask(Task):
         """Return retrieval both ways between a gallery of test images and their captions."""
         was_training = module.training
         module.eval()
-        asked, gallery = data.test[index.to(data.test.labels.device)], gallery_of(data.test)
+        asked = data.test[index.to(data.test.labels.device)]
+        gallery = evenly_spaced(data.test, GALLERY)
         drawn, texts = self.captions_of(gallery)
         first, _ = distinct(drawn.caption)
         vectors = self.embed_tokens(module, drawn.tokens[first])

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.objectives.pictures import Grid, Table
 
 GALLERY = 500
 """Number of test images among which a caption finds its images."""
 SHOWN_CAPTIONS, SHOWN_IMAGES, BEST = 6, 6, 3
-
-
-def gallery_of(images: Images) -> Images:
-    """Return the evenly spaced images among which pictures search."""
-    return evenly_spaced(images, GALLERY)
 
 
 def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found: Tensor) -> Table:

@@ -52,7 +52,6 @@ class DistilSpec(TaskSpec):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        """Refuse fields that the kind ignores."""
         used = {
             "logits": ("temperature", "standardize", "share"),
             "token": ("share",),

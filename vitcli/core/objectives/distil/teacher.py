@@ -47,7 +47,6 @@ class Teacher:
             self._change = std / spread, (mean - wanted) / spread
 
     def _prepare(self, images: Tensor) -> Tensor:
-        """Return the images as the teacher takes them: (B, C, H, W) -> (B, C, H', W')."""
         if self._change is not None:
             images = images * self._change[0] + self._change[1]
         size = self.model.image_shape[1:]

@@ -97,18 +97,16 @@ class Ssat(MaskedTask, Classify):
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _rows_of_pass(self, images: Images, number: int) -> Rows:
-        if number not in self._passes:
-            before = {key: rows for key, rows in self._passes.items() if key == number - 1}
-            self._passes = before | {number: self._draw_pass(images, number)}
-        return self._passes[number]
-
-    def _draw_pass(self, images: Images, number: int) -> Rows:
+        if number in self._passes:
+            return self._passes[number]
         seed, is_cuda = seed_of(OTHERS, self.spec.seed), images.pixels.is_cuda
         size, augment = images.pixels.shape[-2:], self._augment_others
         rows = epoch_rows(len(images), size, augment, seed=seed, epoch=number, at_once=is_cuda)
         noise = draw_noise(len(images), self.num_patches, seed, number)
         named = {f"{PREFIX}{name}": table for name, table in rows.items()}
-        return named | {NOISE: noise[rows["index"]]}
+        before = {key: rows for key, rows in self._passes.items() if key == number - 1}
+        self._passes = before | {number: named | {NOISE: noise[rows["index"]]}}
+        return self._passes[number]
 
     @cached_property
     def _augment_others(self) -> AugmentSpec:

@@ -112,5 +112,4 @@ class ViewTask(Task):
         return found | ({"similarity": similarity} if similarity else {})
 
     def _show(self, views: Tensor) -> Tensor:
-        """Return normalised views as pixels on the host: (R, V, C, h, w) -> (R, V, 3, h, w)."""
         return self.to_pixels(views.flatten(0, 1)).unflatten(0, views.shape[:2]).cpu()
