@@ -94,6 +94,19 @@ __all__ = [
 Part = TypeVar("Part", bound=Callable[..., Any])
 
 
+def _part(
+    table: Any, build: Part | None, name: str, make_row: Callable[[Part, str], Row | Metric]
+) -> Any:
+    """Add a part to a table, or return a decorator that does."""
+
+    def add(build: Part) -> Part:
+        part = name or build.__name__
+        add_row(table, make_row(build, part), part)
+        return build
+
+    return add if build is None else add(build)
+
+
 def _slot(
     table: Any,
     kind: type[Row],
@@ -102,11 +115,10 @@ def _slot(
     about: str,
     skip: int,
     reserved: Mapping[str, str] | None = None,
-    facts: Callable[[Part], dict[str, Any]] = lambda build: {},
+    facts: Callable[[Part], dict[str, Any]] | None = None,
+    **fixed: Any,
 ) -> Any:
-    """Add a part to the table of a slot, or return a decorator that does."""
-
-    def add(build: Part) -> Part:
+    def make_row(build: Part, part: str) -> Row:
         passed = {k: v for k, v in (reserved or {}).items() if k in parameters_of(build)}
         fields = options_of_signature(build, skip, passed)
         row: dict[str, Any] = {
@@ -114,12 +126,11 @@ def _slot(
             "about": about or first_line(build),
             "options": passed,
             "own": new_spec(build.__name__, __base__=Spec, **fields),
-            "source": source_of(build, name or build.__name__),
+            "source": source_of(build, part),
         }
-        add_row(table, kind(**row | facts(build)), name or build.__name__)
-        return build
+        return kind(**row | fixed | (facts(build) if facts else {}))
 
-    return add if build is None else add(build)
+    return _part(table, build, name, make_row)
 
 
 def attention(
@@ -145,16 +156,13 @@ def attention(
             their last argument, as ``pos_embed: relative`` needs.
         needs_grid: Whether the rule works only with all patches of the grid of ``shape``.
     """
-    return _slot(
-        *(ATTENTIONS, AttentionRow, build, name, about, 1, {"dropout": "attn_drop"}),
-        lambda build: {
-            "time": time,
-            "memory": memory,
-            "has_attention_matrix": hasattr(build, "weights"),
-            "takes_bias": takes_bias,
-            "needs_grid": needs_grid,
-        },
-    )
+    costs = {"time": time, "memory": memory}
+    needs = {"takes_bias": takes_bias, "needs_grid": needs_grid}
+
+    def facts(build: Part) -> dict[str, Any]:
+        return {"has_attention_matrix": hasattr(build, "weights"), **costs, **needs}
+
+    return _slot(ATTENTIONS, AttentionRow, build, name, about, 1, {"dropout": "attn_drop"}, facts)
 
 
 def ffn(
@@ -165,8 +173,7 @@ def ffn(
     Reserved: ``hidden_dim`` (from ``model.mlp_ratio``), ``dropout`` (``model.proj_drop``).
     """
     reserved = {"hidden_dim": "hidden_dim", "dropout": "proj_drop"}
-    facts = {"needs_grid": needs_grid}
-    return _slot(FFNS, FfnRow, build, name, about, 1, reserved, lambda _: facts)
+    return _slot(FFNS, FfnRow, build, name, about, 1, reserved, needs_grid=needs_grid)
 
 
 def norm(
@@ -177,8 +184,8 @@ def norm(
     Reserved: ``eps`` (``model.norm_eps``). ``is_batch_norm`` states that the output for an image
     depends on the other images of its batch.
     """
-    facts = {"is_batch_norm": is_batch_norm}
-    return _slot(NORMS, NormRow, build, name, about, 1, {"eps": "norm_eps"}, lambda _: facts)
+    reserved = {"eps": "norm_eps"}
+    return _slot(NORMS, NormRow, build, name, about, 1, reserved, is_batch_norm=is_batch_norm)
 
 
 def pos_embed(build: Part | None = None, *, name: str = "", about: str = "") -> Any:
@@ -192,12 +199,8 @@ def pos_embed(build: Part | None = None, *, name: str = "", about: str = "") -> 
         if not (isinstance(build, type) and issubclass(build, Position)):
             return {}
         no_table = f"{build.__name__} acts inside attention and has no table of positions"
-        return {
-            "build": None,
-            "heads": build,
-            "biases_scores": build.biases_scores,
-            "no_table": no_table,
-        }
+        positions = {"heads": build, "biases_scores": build.biases_scores, "no_table": no_table}
+        return {"build": None, **positions}
 
     return _slot(POS_EMBEDS, PosEmbedRow, build, name, about, 1, None, facts)
 
@@ -210,12 +213,8 @@ def patch_embed(
     It maps images (B, C, H, W) to tokens (B, H W / patch_size^2, D) in reading order. Reserved:
     ``bias`` (``model.patch_bias``).
     """
-    facts = {"has_batch_norm": has_batch_norm}
-    return _slot(
-        *(PATCH_EMBEDS, PatchEmbedRow, build, name, about, 3),
-        {"bias": "patch_bias"},
-        lambda _: facts,
-    )
+    facts: dict[str, Any] = {"reserved": {"bias": "patch_bias"}, "has_batch_norm": has_batch_norm}
+    return _slot(PATCH_EMBEDS, PatchEmbedRow, build, name, about, 3, **facts)
 
 
 def pool(
@@ -226,8 +225,8 @@ def pool(
     A method ``weights(tokens)`` that returns the share of each token, (B, N), gives attention maps.
     ``has_cls_token`` puts a CLS token before the patches.
     """
-    facts = {"has_cls_token": has_cls_token, "reads": "your own read-out"}
-    return _slot(POOLS, PoolRow, build, name, about, 1, None, lambda _: facts)
+    facts: dict[str, Any] = {"has_cls_token": has_cls_token, "reads": "your own read-out"}
+    return _slot(POOLS, PoolRow, build, name, about, 1, **facts)
 
 
 def schedule(build: Part | None = None, *, name: str = "", about: str = "") -> Any:
@@ -247,7 +246,7 @@ def augmentation(
     random numbers in [0, 1), which depend on seed, epoch and image only. Take all randomness from
     them, so that a resumed training sees the same images.
     """
-    return _slot(POLICIES, PolicyRow, build, name, about, 2, None, lambda _: {"draws": draws})
+    return _slot(POLICIES, PolicyRow, build, name, about, 2, draws=draws)
 
 
 def optimizer(
@@ -259,17 +258,14 @@ def optimizer(
     ``betas``, ``eps`` and ``momentum``. ``state_copies`` is the number of values that it stores for
     each parameter.
     """
-    fields = {each: each for each in OptimSpec.model_fields if each != "name"}
+    fields = {field: field for field in OptimSpec.model_fields if field != "name"}
 
     def facts(build: Part) -> dict[str, Any]:
         given = tuple(k for k in fields if k in [*parameters_of(build)][2:] and k != "weight_decay")
-        return {
-            "build": partial(own_optimizer, build, given),
-            "options": {},
-            "state_copies": state_copies,
-        }
+        return {"build": partial(own_optimizer, build, given), "options": {}}
 
-    return _slot(OPTIMIZERS, OptimizerRow, build, name, about, 2, fields, facts)
+    row = OptimizerRow
+    return _slot(OPTIMIZERS, row, build, name, about, 2, fields, facts, state_copies=state_copies)
 
 
 def data_set(build: Part | None = None, *, name: str = "", about: str = "") -> Any:
@@ -280,19 +276,16 @@ def data_set(build: Part | None = None, *, name: str = "", about: str = "") -> A
     of which a fifth is held out. It must return the same for the same text.
     """
 
-    def add(build: Part) -> Part:
-        own = name or build.__name__
-        row = DataReader(
+    def make_row(build: Part, part: str) -> DataReader:
+        return DataReader(
             about=about or first_line(build),
             build=build,
-            example=f"{own}:TEXT",
+            example=f"{part}:TEXT",
             is_path=False,
-            source=source_of(build, own),
+            source=source_of(build, part),
         )
-        add_row(DATA_READERS, row, own)
-        return build
 
-    return add if build is None else add(build)
+    return _part(DATA_READERS, build, name, make_row)
 
 
 def model(
@@ -304,24 +297,21 @@ def model(
     logits is its attribute ``head`` and is called last. Options are fields of ``model``.
     """
 
-    def add(build: Part) -> Part:
-        own = name or build.__name__
+    def make_row(build: Part, part: str) -> FamilyRow:
         sizes, taken = ("img_size", "in_chans", "num_classes"), {"family", *dir(ModelSpec)}
         fields = options_of_signature(build, 0, sizes, taken)
-        fields["family"] = (Literal[own], own)
+        fields["family"] = (Literal[part], part)
         spec = new_spec(build.__name__, __base__=ModelSpec, **fields)
         spec.is_own, spec.has_blocks, spec.is_convolutional = True, False, has_batch_norm
         options = tuple(field for field in fields if field != "family")
-        row = FamilyRow(
+        return FamilyRow(
             about=about or first_line(build),
             build=partial(OwnModel, build=build, options=options),
             spec=spec,
-            source=source_of(build, own),
+            source=source_of(build, part),
         )
-        add_row(FAMILIES, row, own)
-        return build
 
-    return add if build is None else add(build)
+    return _part(FAMILIES, build, name, make_row)
 
 
 def metric(
@@ -338,21 +328,18 @@ def metric(
     ``%`` it returns a share, which is shown in percent. NaN and infinity count as None.
     """
 
-    def add(build: Part) -> Part:
-        own = name or build.__name__
-        row = Metric(
-            name=own,
-            label=label or own.replace("_", " "),
+    def make_row(build: Part, part: str) -> Metric:
+        return Metric(
+            name=part,
+            label=label or part.replace("_", " "),
             scale=100 if unit == "%" else 1,
             unit=unit,
             higher_is_better=higher_is_better,
             of_logits=partial(_as_number, build),
-            source=source_of(build, own),
+            source=source_of(build, part),
         )
-        add_row(METRICS, row, own)
-        return build
 
-    return add if build is None else add(build)
+    return _part(METRICS, build, name, make_row)
 
 
 def _as_number(build: Callable[..., Any], logits: Tensor, labels: Tensor) -> float | None:
@@ -383,24 +370,21 @@ def objective(
         uses_labels: Whether the training reads labels.
     """
 
-    def add(build: Part) -> Part:
-        own = name or build.__name__
+    def make_row(build: Part, part: str) -> TaskRow:
         task, options = task_of(build)
-        fields: dict[str, Any] = {"name": (Literal[own], own), **options}
+        fields: dict[str, Any] = {"name": (Literal[part], part), **options}
         classifies = issubclass(task, Classify)
         numbers = recorded or (("loss", "accuracy") if classifies else ())
-        row = TaskRow(
+        return TaskRow(
             about=about or first_line(build),
             build=task,
             spec=new_spec(build.__name__, __base__=OwnTaskSpec, **fields),
             headline=headline,
             reports=reports or (("loss", "accuracy") if classifies else ("loss",)),
-            recorded=(*(each for each in numbers if each != headline.name), headline.name),
+            recorded=(*(number for number in numbers if number != headline.name), headline.name),
             uses_labels=uses_labels,
             classifies=classifies,
-            source=source_of(build, own),
+            source=source_of(build, part),
         )
-        add_row(TASKS, row, own)
-        return build
 
-    return add if build is None else add(build)
+    return _part(TASKS, build, name, make_row)

@@ -165,7 +165,7 @@ COMMANDS = {
     "data": (PLAIN, ["json: data ls --json", "json: data info shapes --picture shapes.png --json",
         "json: data info imagefolder:images --json"]),
     "interface": (PLAIN, [f"json: python -c {shlex.quote(INTERFACE)}",
-        "json: import weights.pt -e exp.yaml -o imported --json",
+        "json: import weights.pt exp.yaml -o imported --json",
         "json: eval imported --limit-batches 1 --json"]),
 }  # fmt: skip
 

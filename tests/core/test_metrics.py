@@ -1,11 +1,7 @@
 """Every metric equals its definition, and only training images choose anything."""
 
-import json
 import math
-import os
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -224,45 +220,15 @@ def test_suspect_labels_come_first_by_the_probability_of_the_label():
     assert_close(confidence, torch.tensor([0.6, 0.1, 0.8]))
 
 
-@pytest.mark.data
-def test_confirmed_label_errors_of_cifar10_come_first():
-    """Probabilities and reviews of Northcutt et al. 2021, https://arxiv.org/abs/2103.14749
-
-    The figures of the ranking are those of its authors' data, computed once by other code.
-    """
-    folder = Path(os.environ.get("VITCLI_DATA", "")) / "label_errors"
-    if not folder.is_dir():
-        pytest.skip("no folder label_errors in VITCLI_DATA")
-    shares = torch.from_numpy(np.load(folder / "cifar10_test_probabilities.npy"))
-    labels = torch.from_numpy(np.load(folder / "cifar10_test_labels.npy")).long()
-    reviews = json.loads((folder / "cifar10_reviews.json").read_text())
-    wrong = torch.zeros(len(labels), dtype=torch.bool)
-    wrong[[each["index"] for each in reviews if each["votes"]["given"] < 3]] = True
-    order, confidence = rank_by_self_confidence(shares, labels)
-    assert wrong.sum() == 54
-    assert (wrong[order[:100]].sum(), wrong[order[:275]].sum()) == (24, 44)
-    area = stats.mannwhitneyu(confidence[~wrong], confidence[wrong]).statistic
-    assert area / (54 * (len(labels) - 54)) == pytest.approx(0.988, abs=5e-4)
-    measured = measure_logits(shares.log(), labels)
-    assert measured["loss"] == pytest.approx(0.249, abs=5e-4)
-    assert measured["calibration_error"] == pytest.approx(0.0326, abs=5e-5)
-
-
-def test_the_scale_of_a_feature_does_not_matter():
+def test_scales_shifts_and_constant_features_do_not_matter():
     features, labels = draw()
     scale = torch.tensor([1e-3, 1, 10, 1e3, 1, 1], dtype=torch.float64)
+    moved = torch.cat([features * scale + 7, torch.full((len(features), 1), 5.0).double()], 1)
     found = []
-    for each in (features, features * scale + 7):
-        probe = probes.linear_probe(each[:200], labels[:200], 4)
-        found.append(probes.apply(probe.layer, each[200:]))
+    for changed in (features, moved):
+        probe = probes.linear_probe(changed[:200], labels[:200], 4)
+        found.append(probes.apply(probe.layer, changed[200:]))
     assert_close(*found, atol=1e-3, rtol=1e-3)
-
-
-def test_a_constant_feature_is_harmless():
-    features, labels = draw()
-    constant = torch.cat([features, torch.full((len(features), 1), 5.0).double()], 1)
-    both = (constant, features)
-    assert_close(*(probes.apply(probes.linear_probe(x, labels, 4).layer, x) for x in both))
 
 
 def test_few_labels_have_the_default_strength():

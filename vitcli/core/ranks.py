@@ -71,10 +71,8 @@ def own_rank() -> int:
 def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
     """Return this rank's rows of the batch that ``make`` makes from the rows of a batch.
 
-    Args:
-        rows: Tables (B, ...) of the whole batch.
-        parts: Number of equal parts of a batch. A rank has the same share of each part.
-        make: Makes a row from the same row of the tables and, with mixing, from the one before.
+    A rank has the same share of each of ``parts`` equal parts. ``make`` makes a row from the same
+    row of the tables and, with mixing, from the one before.
     """
     count, before = len(rows["index"]), int(MIXING in rows)
     each = count // parts // size()
@@ -160,11 +158,7 @@ def agree(number: int) -> int:
 
 
 def check_weights(weights: Mapping[str, Tensor]) -> None:
-    """Refuse to continue if the weights differ between ranks.
-
-    Raises:
-        LostRankError: A rank has other weights.
-    """
+    """Refuse to continue if the weights differ between ranks."""
     if size() > 1:
         number = 0
         for tensor in weights.values():
@@ -173,10 +167,6 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
 
 
 def check_equal(number: int, what: str) -> None:
-    """Refuse to continue if a number differs between ranks.
-
-    Raises:
-        LostRankError: It differs.
-    """
+    """Refuse to continue if a number differs between ranks."""
     if agree(number) != -agree(-number):
         raise LostRankError(f"the {what} of the ranks differ")

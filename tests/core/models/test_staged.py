@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 from torchvision.models.maxvit import MBConv as TheirMBConv
-from torchvision.models.swin_transformer import PatchMerging as TheirMerging
 from torchvision.models.swin_transformer import ShiftedWindowAttention, SwinTransformer
 
 from tests.core.models.published import PUBLISHED, parameters_of
@@ -21,7 +20,7 @@ from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens, build_shortcut
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.pos_embed import RelativeBias
-from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
+from vitcli.core.nn.window import WindowAttention, Windows
 
 
 def window_attention(dim: int, heads: int, windows: Windows) -> WindowAttention:
@@ -64,15 +63,6 @@ def test_window_attention_equals_torchvision(grid, window, shift, fused):
         other, _ = attention_pair(grid, window, 0)
         other.load_state_dict(ours.state_dict())
         assert (other(tokens) - expected).abs().max() > 1e-3, "the shift matters"
-
-
-@pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 4)])
-def test_patch_merging_equals_torchvision(grid):
-    shape = TokenShape(embed_dim=6, grid_size=grid, num_prefix_tokens=0)
-    ours, theirs = scrambled(PatchMerging(shape, nn.LayerNorm(24))), TheirMerging(6).double()
-    theirs.load_state_dict(ours.state_dict())
-    tokens = torch.randn(2, grid[0] * grid[1], 6, dtype=torch.float64)
-    assert_close(ours(tokens), theirs(tokens.unflatten(1, grid)).flatten(1, 2))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 64), (36, 44)])

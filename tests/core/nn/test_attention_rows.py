@@ -10,11 +10,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from tests.core.specs import changed
-from vitcli.core.make import make_part
+from vitcli.core.models.layers import make_part
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import linear_attention as linear
 from vitcli.core.nn.attention import SelfAttention, TokenShape, before_step
-from vitcli.core.ops.backend import attention
+from vitcli.core.ops.backend import attention, attention_weights
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema
 
@@ -169,12 +169,13 @@ def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
     found = rule_of(name, shape, attn_window=window).eval()
     q, k, v = inputs = qkv(shape)
     mask = found.mask()
-    assert_same_with_gradients(found(q, k, v), attention(q, k, v, mask=mask, fused=False), inputs)
+    expected = attention_weights(q, k, scale=q.shape[-1] ** -0.5, mask=mask) @ v
+    assert_same_with_gradients(found(q, k, v), expected, inputs)
     assert_close(found.weights(q, k) @ v, found(q, k, v))
     other = mask.clone()
     other[-1, :] = torch.arange(shape.num_tokens) == shape.num_tokens - 1
     if not other.equal(mask):
-        wrong = attention(q, k, v, mask=other, fused=False)
+        wrong = attention_weights(q, k, scale=q.shape[-1] ** -0.5, mask=other) @ v
         assert (found(q, k, v) - wrong).abs().max() > 1e-3, "a control"
 
 

@@ -81,15 +81,6 @@ def test_mimetic_positions_start_as_sines():
     assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
 
 
-@pytest.mark.parametrize("init", ["trunc_normal", "xavier_normal"])
-@pytest.mark.parametrize("family", ["swin", "coatnet", "pit"])
-def test_biases_start_at_zero_in_every_family(family, init):
-    model = build_model(changed(family=family, init=init, **REQUIRED[family]))
-    biases = {n: p for n, p in model.named_parameters() if n.endswith("bias")}
-    assert biases
-    assert not [name for name, bias in biases.items() if bias.any()]
-
-
 def test_the_glorot_variance_counts_one_group():
     sizes: dict[str, Any] = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
     model = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))

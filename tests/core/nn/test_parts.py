@@ -9,12 +9,12 @@ from torch.nn.functional import fold, unfold
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
-from vitcli.core.make import make
 from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import FFNS, NORMS, POOLS, POS_EMBEDS
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)

@@ -79,32 +79,17 @@ def attention(tokens: int, heads: int, dim: int, turns: bool = False) -> Case:
 
 
 OPS: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
-    "linear": (
-        linear,
-        [
-            (1, 16, 16, True),
-            (31, 48, 80, True),
-            (65, 400, 48, False),
-            (33, 24, 48, True),
-            (33, 48, 10, True),
-        ],
-    ),
+    "linear": (linear, [
+        (1, 16, 16, True), (31, 48, 80, True), (65, 400, 48, False),
+        (33, 24, 48, True), (33, 48, 10, True),
+    ]),
     "gelu": (gelu, [(1,), (3, 17), (2, 65, 100), (2, 8, 4, 4)]),
     "add_norm": (add_norm, [(37, 8, True), (37, 45, False), (37, 64, True), (37, 400, False)]),
-    "attention": (
-        attention,
-        [
-            (65, 4, 16),
-            (65, 2, 50),
-            (1, 1, 2),
-            (33, 3, 18),
-            (257, 2, 8),
-            (65, 2, 16, True),
-            (20, 2, 15),
-            (321, 1, 16),
-        ],
-    ),
-}
+    "attention": (attention, [
+        (65, 4, 16), (65, 2, 50), (1, 1, 2), (33, 3, 18), (257, 2, 8),
+        (65, 2, 16, True), (20, 2, 15), (321, 1, 16),
+    ]),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -196,7 +181,7 @@ def test_a_linear_layers_gradients_are_sums_in_float(rows, inputs, outputs, kern
 
 
 def test_infinity_and_nan_reach_the_output(kernels):
-    """Infinity and NaN must reach the output, so that a diverged run is noticed."""
+    """A diverged run is noticed. A row whose variance overflows must not become the bias."""
     for bad in (float("nan"), float("inf")):
         qkv = torch.randn(2, 20, 48).to(BF16)
         qkv[0, 3, 5] = bad
@@ -205,9 +190,5 @@ def test_infinity_and_nan_reach_the_output(kernels):
         one = torch.ones(4)
         assert not functions.AddNorm.apply(x, None, one, one, 1e-6, kernels)[1].isfinite().all()
     assert functions.Gelu.apply(torch.tensor([float("nan")]).to(BF16), kernels).isnan().all()
-
-
-def test_a_row_whose_variance_overflows_is_nan(kernels):
-    """It must not become the bias, which would hide a divergence."""
-    one, x = torch.ones(4), torch.tensor([[1.0, -1e30, 2.0, 1e30]])
+    x = torch.tensor([[1.0, -1e30, 2.0, 1e30]])
     assert functions.AddNorm.apply(x, None, one, one, 1e-6, kernels)[1].isnan().all()

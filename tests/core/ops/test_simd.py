@@ -85,23 +85,20 @@ Case = tuple[Tensor, Weights, Callable[..., Any], Callable[..., Any]]
 """Tokens, weights, a function that calls a backend, and the exact result."""
 
 
-def attention(
-    batch: int,
-    tokens: int,
-    heads: int,
-    width: int,
-    queries: int,
-    adds: bool,
-    norm: bool,
-    bias: bool,
-) -> Case:
-    scale = 0.7 * (width // heads) ** -0.5
+def caller(op: str, *options: Any) -> Callable[..., Any]:
+    """Return a function that calls an op of a backend on tokens and weights."""
 
     def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
         layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
-        assert backend.attention_branch is not None
         with precision_of(backend):
-            return backend.attention_branch(x, *layers, heads, scale, adds, queries)
+            return getattr(backend, op)(x, *layers, *options)
+
+    return call
+
+
+def attention(batch: int, tokens: int, heads: int, width: int, queries: int, *flags: bool) -> Case:
+    (adds, norm, bias), scale = flags, 0.7 * (width // heads) ** -0.5
+    call = caller("attention_branch", heads, scale, adds, queries)
 
     def truth(x: Tensor, weights: Weights) -> Tensor:
         qkv = F.linear(norm_of(x, *weights[:2]), *weights[2:4])
@@ -115,42 +112,29 @@ def attention(
 
 
 def ffn(batch: int, tokens: int, width: int, hidden: int, adds: bool, norm: bool) -> Case:
-    def call(backend: Backend, x: Tensor, weights: Weights) -> Tensor | None:
-        layers = as_norm(*weights[:2]), as_linear(*weights[2:4]), as_linear(*weights[4:])
-        assert backend.ffn_branch is not None
-        with precision_of(backend):
-            return backend.ffn_branch(x, *layers, adds)
-
     def truth(x: Tensor, weights: Weights) -> Tensor:
         inner = F.gelu(F.linear(norm_of(x, *weights[:2]), *weights[2:4]))
         return F.linear(inner, *weights[4:]) + (x if adds else 0)
 
     shapes = [(hidden, width), (width, hidden)]
+    call = caller("ffn_branch", adds)
     return torch.randn(batch, tokens, width), weights_of(shapes, norm, True), call, truth
 
 
 BRANCHES: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
-    "attention_branch": (
-        attention,
-        [
-            (3, 65, 4, 64, 65, True, True, True),
-            (2, 65, 8, 400, 1, True, True, True),
-            (1, 1, 1, 16, 1, True, True, True),
-            (4, 37, 8, 80, 20, False, True, False),
-            (2, 33, 3, 48, 33, True, False, True),
-            (1, 257, 2, 32, 257, False, False, False),
-        ],
-    ),
-    "ffn_branch": (
-        ffn,
-        [
-            (4, 65, 64, 64, True, True),
-            (1, 1, 16, 16, False, True),
-            (7, 31, 48, 80, True, False),
-            (2, 100, 400, 512, False, False),
-        ],
-    ),
-}
+    "attention_branch": (attention, [
+        (3, 65, 4, 64, 65, True, True, True),
+        (2, 65, 8, 400, 1, True, True, True),
+        (1, 1, 1, 16, 1, True, True, True),
+        (4, 37, 8, 80, 20, False, True, False),
+        (2, 33, 3, 48, 33, True, False, True),
+        (1, 257, 2, 32, 257, False, False, False),
+    ]),
+    "ffn_branch": (ffn, [
+        (4, 65, 64, 64, True, True), (1, 1, 16, 16, False, True),
+        (7, 31, 48, 80, True, False), (2, 100, 400, 512, False, False),
+    ]),
+}  # fmt: skip
 
 
 def gradients_of(function: Callable[..., Any], x: Tensor, weights: Weights, grad: Tensor) -> Any:

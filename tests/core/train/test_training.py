@@ -1,14 +1,19 @@
-"""The steps of a training: accumulated parts, clipped gradients, and fp16."""
+"""Steps: accumulated parts, clipping, fp16, rates of layers, frozen parameters, class weights."""
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.core.specs import build, classify
-from tests.core.trainings import training_on
+from tests.core.trainings import data_set, new_task, of_parameters, training_on
+from vitcli.core.data.batches import Batch, balanced_order
+from vitcli.core.models.image_model import count_layers
+from vitcli.core.objectives.objective import Task
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.train.optim import build_optimizers, state_tensors
+from vitcli.core.train.training import Training
 
 
 def batches(count: int) -> list[dict[str, torch.Tensor]]:
@@ -101,3 +106,100 @@ def test_a_first_step_that_fp16_skips_leaves_no_trace(name, monkeypatch):
             torch.use_deterministic_algorithms(False)
         ends.append((weights(model), state_tensors(optimizers)))
     assert_close(*ends)
+
+
+def training(**train: object) -> Training:
+    task = new_task({"train": train})
+    return Training(task.spec, task, data_set())
+
+
+def test_layers_follow_the_blocks_also_through_stages():
+    names = ["embed", "blocks.0.a", "blocks.0.b", "blocks.1.a", "norm", "head"]
+    assert count_layers(names) == [0, 1, 1, 2, 3, 3]
+    staged = ["embed", "stages.0.blocks.0.a", "stages.1.down.a", "stages.1.blocks.0.a", "head"]
+    assert count_layers(staged) == [0, 1, 2, 2, 3]
+    assert count_layers(["conv", "head"]) == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_rate_falls_by_the_factor_from_layer_to_layer(name):
+    task = new_task({"optim": {"name": name, "layer_decay": 0.5, "lr": 1.0, "muon_lr": 8.0}})
+    optimizers = build_optimizers(task.module, task.spec.optim)
+    rates = of_parameters(task.module, optimizers, "peak_lr")
+    names = [name for name, _ in task.module.named_parameters()]
+    depth = dict(zip(names, count_layers(names), strict=True))
+    for parameter, rate in rates.items():
+        is_hidden = name == "muon" and parameter.endswith(".weight") and "blocks" in parameter
+        peak = 8.0 if is_hidden and task.module.get_parameter(parameter).ndim == 2 else 1.0
+        assert rate == peak * 0.5 ** (3 - depth[parameter])
+    assert rates.keys() == {*names}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "trained"),
+    [
+        ("backbone", {"head"}),
+        (1, {"blocks.1", "norm", "head"}),
+        (0, {"blocks.0", "blocks.1", "norm", "head"}),
+        (r"blocks\.\d", {"embed", "norm", "head"}),
+    ],
+)
+def test_a_step_changes_what_is_not_frozen(freeze, trained):
+    made = training(freeze=freeze)
+    before = {n: p.detach().clone() for n, p in made.module.named_parameters()}
+    for _ in made.run_epoch(0):
+        pass
+    changed = {n for n, p in made.module.named_parameters() if not p.equal(before[n])}
+    places = [n if "embed" not in n and "token" not in n else f"embed.{n}" for n in before]
+    wanted = {n for n, p in zip(before, places, strict=True) if p.startswith(tuple(trained))}
+    assert changed == wanted
+
+
+@pytest.mark.parametrize("freeze", ["nothing has this name", ".", 9])
+def test_to_freeze_nothing_or_everything_is_refused(freeze):
+    with pytest.raises(ValueError, match=r"train\.freeze"):
+        training(freeze=freeze)
+
+
+def test_muon_without_a_matrix_to_train_is_refused():
+    task = new_task({"optim": {"name": "muon"}, "train": {"freeze": "backbone"}})
+    with pytest.raises(ValueError, match=r"optim\.name: .* train\.freeze"):
+        Training(task.spec, task, data_set())
+
+
+def test_a_balanced_epoch_draws_each_class_equally_often():
+    labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
+    order = balanced_order(labels, seed=0, epoch=0)
+    assert order.equal(balanced_order(labels, seed=0, epoch=0))
+    assert not order.equal(balanced_order(labels, seed=0, epoch=1))
+    drawn = labels[order].bincount() / len(labels)
+    assert_close(drawn, torch.full((3,), 1 / 3), atol=0.06, rtol=0)  # four standard deviations
+
+
+def test_an_image_that_is_drawn_twice_is_augmented_twice():
+    augment = {"augment": {"crop_padding": 4}}
+    plain = new_task(augment).rows(data_set(), 0)
+    sampled = new_task(augment | {"train": {"class_balance": "sampling"}}).rows(data_set(), 0)
+    assert len(sampled["index"].unique()) < len(plain["index"].unique()) == len(plain["index"])
+    assert sampled["crop"].equal(plain["crop"])
+
+
+def weighted(**augment: float) -> tuple[Task, Batch, Tensor]:
+    images = data_set()
+    images.train.labels[:40] = 0
+    task = new_task({"train": {"class_balance": "weights"}, "augment": augment})
+    counts = images.train.labels.bincount(minlength=5).float()
+    return task, next(task.batches(images, 0)), len(images.train) / (5 * counts)
+
+
+def test_weights_make_every_class_count_the_same():
+    task, batch, table = weighted()
+    assert_close(batch["weights"], table[batch["targets"]])
+    logits = task.module(batch["images"])
+    expected = F.cross_entropy(logits, batch["targets"], table, reduction="sum") / len(logits)
+    assert_close(task.losses(batch)["loss"], expected)
+
+
+def test_a_mixed_image_has_the_weight_of_both_classes():
+    _, batch, table = weighted(mixup=1.0)
+    assert_close(batch["weights"], (batch["targets"] * table).sum(-1))

@@ -22,11 +22,10 @@ from vitcli.core.data.policy import (
 )
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images, evenly_spaced
-from vitcli.core.make import make
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.spec.data import POLICIES
-from vitcli.core.spec.rows import options_of
+from vitcli.core.spec.rows import make, options_of
 from vitcli.core.torch_use import to_device
 
 Batch = dict[str, Tensor]
@@ -60,11 +59,7 @@ def balanced_order(labels: Tensor, seed: int, epoch: int) -> Tensor:
 
 
 def num_batches(num_images: int, batch_size: int) -> int:
-    """Return the number of full batches in an epoch.
-
-    Raises:
-        ValueError: The images do not fill one batch.
-    """
+    """Return the number of full batches in an epoch."""
     if num_images < batch_size:
         raise ValueError(f"{num_images} images do not fill one batch of {batch_size}")
     return num_images // batch_size
@@ -161,7 +156,6 @@ def eval_batches(
 def _draw_all(
     spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int, at_once: bool
 ) -> Draws:
-    """Draw all random parameters of one epoch. Each operation has its own generator."""
     height, width = size
     draws: Draws = {}
     if spec.crop_padding:
@@ -216,8 +210,7 @@ THREAD = "epoch-draws"
 class DrawnAhead:
     """Draws epochs before they are needed. Each has its own thread, which ends with the draw.
 
-    Args:
-        draw: A pure function. It may be called in a thread.
+    ``draw`` is a pure function.
     """
 
     def __init__(self, draw: Callable[..., Rows]) -> None:

@@ -34,7 +34,6 @@ def _shift(keys: Tensor, count: int) -> Tensor:
 
 @cache
 def _weights(length: int, device: torch.device) -> Tensor:
-    """Return random odd int64 weights (length,)."""
     generator = keyed_generator("content", length)
     drawn = torch.randint(-(2**63), 2**63 - 1, (length,), generator=generator)
     return (drawn | 1).to(device)

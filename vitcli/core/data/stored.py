@@ -20,12 +20,9 @@ THREAD = "gather"
 class StoredPixels:
     """Images (N, C, H, W) uint8 that are read as those of a tensor are: ``pixels[index]``.
 
-    Args:
-        base: The memory map, (M, C, H, W) uint8 on the CPU.
-        index: The places of the images in it, (N,) int64; None for all.
-        device: Where the gathered images are wanted.
-        is_mirrored: Whether the images are mirrored when they are gathered.
-        hint: Takes places that will be gathered at once, so that the disk can read them together.
+    They are the images ``index`` (N,) of the memory map ``base`` (M, C, H, W), all by default,
+    gathered for ``device``. ``hint`` takes places that will be gathered at once, so that the disk
+    can read them together.
     """
 
     def __init__(

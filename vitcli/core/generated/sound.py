@@ -65,13 +65,9 @@ def choose_speakers(shares: Tensor, held_out: bool) -> Tensor:
 
 
 def synthesize(keys: Tensor, classes: Tensor, num_classes: int, *, held_out: bool) -> Tensor:
-    """Return sounds with a root mean square of 1: (B,) int64, (B,) int64 -> (B, T) float32.
+    """Return sounds with a root mean square of 1: keys (B,), classes (B,) -> (B, T) float32.
 
-    Args:
-        keys: Keys of the sounds; see ``core.data.keys``.
-        classes: Class of each sound.
-        num_classes: Number of classes.
-        held_out: Whether the held-out speakers speak.
+    ``held_out`` says whether the held-out speakers speak.
     """
     speaker, tune, stretch, start, phase = uniform(keys, 5).unbind(1)
     who = speakers(keys.device)[choose_speakers(speaker, held_out)]
@@ -86,7 +82,8 @@ def synthesize(keys: Tensor, classes: Tensor, num_classes: int, *, held_out: boo
     octaves = (first[:, None] * harmonics / who[:, 1:]).log2()
     loudness = torch.exp(-0.5 * (octaves / FORMANT_WIDTH).square())  # (B, H)
     waves = sum(loudness[:, h : h + 1] * (angle * (h + 1)).sin() for h in range(NUM_HARMONICS))
-    return unit_rms(waves * envelope(place))
+    fade_in, fade_out = (place / FADE).clamp(0, 1), ((1 - place) / FADE).clamp(0, 1)
+    return unit_rms(waves * (fade_in * fade_out))
 
 
 def cycles(place: Tensor, pitches: Tensor, seconds: Tensor) -> Tensor:
@@ -103,8 +100,3 @@ def cycles(place: Tensor, pitches: Tensor, seconds: Tensor) -> Tensor:
         begin, rise = pitches[:, i, None], (pitches[:, i + 1] - pitches[:, i])[:, None]
         total = total + inside * (begin + rise * inside / 2)
     return total * (seconds / glides)[:, None]
-
-
-def envelope(place: Tensor) -> Tensor:
-    """Return the loudness at a place: 0 outside [0, 1], and fades at both ends."""
-    return (place / FADE).clamp(0, 1) * ((1 - place) / FADE).clamp(0, 1)

@@ -13,7 +13,6 @@ from vitcli.core.data.source import Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.rows import load_target
-from vitcli.core.torch_use import autocast_to
 
 TOP = 5
 
@@ -64,33 +63,22 @@ class Scores:
 
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
-    """Return the scores of logits (N, K) for labels (N,).
-
-    Raises:
-        ValueError: A logit is infinite or NaN.
-    """
+    """Return the scores of logits (N, K) for labels (N,)."""
     logits, labels = _checked(logits, labels)
-    num_images = len(logits)
-    predicted = logits.argmax(-1)
-    correct = predicted == labels
     confusion = confusion_matrix(logits, labels)
     counts = confusion.sum(1)
     hits = zip(confusion.diag().tolist(), counts.tolist(), strict=True)
     return Scores(
-        num_images=num_images,
-        accuracy=correct.double().mean().item(),
-        accuracy_interval=wilson_interval(int(correct.sum()), num_images),
+        num_images=len(logits),
+        accuracy=accuracy(logits, labels),
+        accuracy_interval=wilson_interval(int(confusion.diag().sum()), len(logits)),
         per_class=tuple(hit / count if count else None for hit, count in hits),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
 
 
 def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return every metric of logits (N, K) for labels (N,) that the table has, by name.
-
-    Raises:
-        ValueError: A logit is infinite or NaN.
-    """
+    """Return every metric of logits (N, K) for labels (N,) that the table has, by name."""
     logits, labels = _checked(logits, labels)
     measured = {
         name: load_target(metric.of_logits)(logits, labels)
@@ -165,18 +153,11 @@ def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> flo
 
 
 def rank_by_self_confidence(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the images in the order in which their labels are suspect, and their self-confidence.
+    """Return the images (N,), the most suspect label first, and the self-confidence of each, (N,).
 
-    Self-confidence is the probability of the given label; a small one is suspect. The probabilities
-    must come from a classifier that has not seen the image. Northcutt et al. 2021,
+    Self-confidence is the probability of the given label: (N, K), (N,). The probabilities must come
+    from a classifier that has not seen the image. Northcutt et al. 2021,
     https://arxiv.org/abs/1911.00068
-
-    Args:
-        probabilities: (N, K).
-        labels: (N,).
-
-    Returns:
-        Indices of the images, the most suspect first, and the self-confidence of each image: (N,).
     """
     confidence = probabilities.gather(1, labels[:, None]).squeeze(1)
     return confidence.argsort(stable=True), confidence
@@ -213,7 +194,6 @@ def compute_logits(
     model: nn.Module,
     batches: Iterable[dict[str, Tensor]],
     *,
-    autocast: torch.dtype | None = None,
     flip: bool = False,
 ) -> Tensor:
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
@@ -230,12 +210,11 @@ def compute_logits(
         count, size = len(images), max(size, len(images))
         if images.is_cuda and count < size:
             images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
-        with autocast_to(images.device, autocast):
-            logits = model(images).float()
-            if flip:
-                mirrored = model(images.flip(-1)).float()
-                mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
-                logits = mean - math.log(2)
+        logits = model(images).float()
+        if flip:
+            mirrored = model(images.flip(-1)).float()
+            mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
+            logits = mean - math.log(2)
         rows.append(logits[:count])
     model.train(was_training)
     return torch.cat(rows)

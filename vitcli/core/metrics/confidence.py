@@ -16,16 +16,13 @@ STEPS = 50
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float | None:
-    """Return the T for which logits / T have the smallest cross-entropy.
+    """Return the T for which logits (N, K) / T have the smallest cross-entropy.
 
-    Above 1, the classifier was too sure. T changes no prediction. If all predictions are right, the
-    smallest T is the best, and if the logits say nothing, the largest; that helps no other images.
-    Then, or if the best T is outside ``RANGE``, None is returned. The loss is convex in 1 / T, so
-    its slope is bisected. Guo et al. 2017, https://arxiv.org/abs/1706.04599
-
-    Args:
-        logits: (N, K) of images that the training has not seen.
-        labels: (N,).
+    The training must not have seen the images. Above 1, the classifier was too sure. T changes no
+    prediction. If all predictions are right, the smallest T is the best, and if the logits say
+    nothing, the largest; that helps no other images. Then, or if the best T is outside ``RANGE``,
+    None is returned. The loss is convex in 1 / T, so its slope is bisected. Guo et al. 2017,
+    https://arxiv.org/abs/1706.04599
     """
     logits = logits.double().cpu()
     right = logits.gather(1, labels.cpu()[:, None]).squeeze(1)
@@ -55,11 +52,6 @@ def set_threshold(logits: Tensor, labels: Tensor, coverage: float) -> float:
     any classifier, if these images have fitted neither it nor a temperature. The score is 1 -
     probability of the true class. Vovk et al. 2005, Algorithmic Learning in a Random World;
     Angelopoulos and Bates 2021, https://arxiv.org/abs/2107.07511
-
-    Args:
-        logits: (N, K).
-        labels: (N,).
-        coverage: Between 0 and 1.
     """
     shares = logits.double().cpu().softmax(1).gather(1, labels.cpu()[:, None]).squeeze(1)
     rank = math.ceil(round((len(shares) + 1) * coverage, 9))  # 100 * 0.07 is 7.000000000000001

@@ -22,18 +22,10 @@ def knn_logits(
     neighbours: int = NEIGHBOURS,
     temperature: float = TEMPERATURE,
 ) -> Tensor:
-    """Return the votes of the nearest training images as logits, (N, K).
+    """Return the votes of the nearest training images as logits: (M, F), (M,), (N, F) -> (N, K).
 
     The vote of an image with cosine similarity s counts exp(s / temperature).
     Wu et al. 2018, https://arxiv.org/abs/1805.01978, section 3.4.
-
-    Args:
-        train: Features of the training images, (M, F).
-        labels: Their labels, (M,).
-        test: Features of the images to classify, (N, F).
-        num_classes: K.
-        neighbours: Number of nearest training images that vote, at most M.
-        temperature: Divides the similarities.
     """
     keys, queries = F.normalize(train, dim=1), F.normalize(test, dim=1)
     count = min(neighbours, len(keys))

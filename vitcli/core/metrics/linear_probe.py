@@ -5,6 +5,7 @@ Axes: N test images, M training images, F features, K classes.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -43,19 +44,13 @@ def linear_probe(
     strengths: Sequence[float] = STRENGTHS,
     on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LinearProbe:
-    """Fit a linear layer to the frozen features of training images.
+    """Fit a linear layer to the frozen features (M, F) of training images.
 
     The penalty acts on features with mean 0 and deviation 1; the returned layer takes them as they
     are. The strength of the penalty has the smallest cross-entropy on held-out training images;
     with fewer than ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then
-    fitted to all training images.
-
-    Args:
-        train: Features of the training images, (M, F).
-        labels: Their labels, (M,).
-        num_classes: K.
-        strengths: Strengths to choose from, the strongest first.
-        on_fit: Gets the number of fits that are done, and the largest number that may be needed.
+    fitted to all training images. ``on_fit`` gets the number of fits that are done, and the largest
+    number that may be needed.
     """
     mean, deviation = train.mean(0), train.std(0, correction=0)
     # a feature that is constant over the training images is only shifted
@@ -93,13 +88,8 @@ def cross_validated(
 ) -> Tensor | None:
     """Return logits (M, K) for the training images, each from a probe that has not seen it.
 
-    Each fold has a strength of its own. None if a class has fewer images than there are folds.
-
-    Args:
-        train: Features of the training images, (M, F).
-        labels: Their labels, (M,), sorted if ``most`` is given.
-        num_classes: K.
-        most: Largest number of images that a probe learns from, evenly spaced; by default all.
+    Each fold has a strength of its own. None if a class has fewer images than there are folds. A
+    probe learns from at most ``most`` images, evenly spaced, for which the labels must be sorted.
     """
     fold, logits = folds(labels), train.new_zeros(len(train), num_classes)
     if not fold.any():
@@ -119,7 +109,7 @@ def choose_strength(
     out: Tensor,
     num_classes: int,
     strengths: Sequence[float],
-    on_fit: Callable[[int, int], None] = lambda done, most: None,
+    on_fit: Callable[[int, int], None],
 ) -> float:
     """Return the strength with the smallest cross-entropy on the held-out images.
 
@@ -150,29 +140,22 @@ def fit_layers(
     weights without the bias. It is convex; L-BFGS (Liu and Nocedal 1989,
     https://doi.org/10.1007/BF01589116) starts from the layer before, so the strengths should fall.
     """
-    layer = features.new_zeros(features.shape[1] + 1, num_classes)
-    for strength in strengths:
-        layer = fit_layer(features, labels, layer, strength)
-        yield layer
+    layer = features.new_zeros(features.shape[1] + 1, num_classes, requires_grad=True)
 
-
-def fit_layer(features: Tensor, labels: Tensor, first: Tensor, strength: float) -> Tensor:
-    """Return the best layer (F + 1, K) for one strength, starting from ``first``."""
-    layer = first.clone().requires_grad_()
-    optimizer = LBFGS(
-        [layer],
-        max_iter=MAX_ITERATIONS,
-        history_size=20,
-        tolerance_grad=1e-5,
-        tolerance_change=1e-9,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> float:
+    def closure(strength: float) -> float:
         loss = F.cross_entropy(apply(layer, features), labels)
         loss = loss + strength / 2 * layer[:-1].square().sum()
         (layer.grad,) = torch.autograd.grad(loss, layer)
         return loss.item()
 
-    optimizer.step(closure)
-    return layer.detach()
+    for strength in strengths:
+        optimizer = LBFGS(
+            [layer],
+            max_iter=MAX_ITERATIONS,
+            history_size=20,
+            tolerance_grad=1e-5,
+            tolerance_change=1e-9,
+            line_search_fn="strong_wolfe",
+        )
+        optimizer.step(partial(closure, strength))
+        yield layer.detach().clone()

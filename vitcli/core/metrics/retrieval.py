@@ -26,15 +26,9 @@ def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
 def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> Tensor:
     """Return how many items of other subjects precede the best item of a query's subject: (N,).
 
-    0 means that only the right items are most similar. An item of another subject that is as
-    similar as the best one precedes it, so vectors that are all equal retrieve nothing. The
-    function serves both ways of retrieval.
-
-    Args:
-        queries: Unit vectors (N, E) of images or captions.
-        items: Unit vectors (M, E) of what is retrieved.
-        subject: (N,) int64: what each query shows or says. An item has the same number.
-        of_item: (M,) int64, the subject of each item.
+    Queries (N, E) and items (M, E) are unit vectors; a query's right items have its number. 0 means
+    that only the right items are most similar. An item of another subject that is as similar as the
+    best one precedes it, so vectors that are all equal retrieve nothing.
     """
     found = []
     for part, own in zip(queries.split(AT_ONCE), subject.split(AT_ONCE), strict=True):

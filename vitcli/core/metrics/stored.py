@@ -10,11 +10,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def check_predictions(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return logits (N, K) and labels (N,) after checking that they fit.
-
-    Raises:
-        ValueError: The labels do not fit the logits.
-    """
+    """Return logits (N, K) and labels (N,) after checking that they fit."""
     logits, labels = arrays["logits"], arrays["labels"]
     fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
     if not (fits and bool(((labels >= 0) & (labels < logits.shape[1])).all())):

@@ -122,9 +122,6 @@ class ConvNet(ImageModel):
         """Return the last feature map: (B, C, H, W) -> (B, widths[-1], h, w).
 
         A side of S pixels becomes floor((S - 1) / 2^n) after n stages.
-
-        Raises:
-            ValueError: The model was built for images of another shape.
         """
         self.check_images(images)
         return self.stages(self.stem(images))

@@ -8,17 +8,13 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import FAMILIES, ModelSpec
+from vitcli.core.spec.rows import make
 
 
 def refuse_bytes(images: Tensor) -> None:
-    """Refuse images that are not normalised.
-
-    Raises:
-        ValueError: The images are bytes.
-    """
+    """Refuse images that are not normalised."""
     if images.dtype == torch.uint8:
         raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
 
@@ -43,11 +39,7 @@ def count_layers(names: Sequence[str]) -> list[int]:
 
 
 def chosen_layers(layers: Sequence[int] | None, depth: int) -> list[int]:
-    """Return the layers of a model, counted from 0, all by default.
-
-    Raises:
-        ValueError: The model has no such layer.
-    """
+    """Return the layers of a model, counted from 0, all by default."""
     for index in layers or ():
         if not -depth <= index < depth:
             raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
@@ -95,12 +87,7 @@ class ImageModel(nn.Module):
         return self
 
     def check_images(self, images: Tensor) -> None:
-        """Check type, size and channels of the images.
-
-        Raises:
-            ValueError: The images are not normalised, or the model was built for another size or
-                other channels.
-        """
+        """Check type, size and channels of the images."""
         refuse_bytes(images)
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))

@@ -10,14 +10,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitcli.core.make import make_part
 from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
 from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale, PreNormBranch
 from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
 from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
-from vitcli.core.spec.rows import load_target, options_of
+from vitcli.core.spec.rows import load_target, make, options_of
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS
+
+
+def make_part(spec: TokenSpec, slot: str, *args: Any) -> Any:
+    """Return what the row of a slot builds from the arguments and its options in the spec.
+
+    An option that the family of the spec does not have keeps the default of the layer.
+    """
+    row = spec.row_of(slot)
+    given = {key: field for key, field in row.options.items() if hasattr(spec, field)}
+    options = {key: getattr(spec, field) for key, field in given.items()}
+    part = make(row, *args, **options, **options_of(getattr(spec, slot, "")))
+    if row.source:
+        part.own_part = slot, type(part)
+    return part
 
 
 def build_patch_embed(spec: PatchSpec) -> nn.Sequential:

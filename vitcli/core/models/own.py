@@ -17,12 +17,7 @@ CLOSE = 1e-4
 
 
 class GivenModel(ImageModel):
-    """Any module that maps normalised images (B, C, H, W) to logits (B, K).
-
-    Args:
-        spec: Only its sizes count.
-        module: The module. Its weights are shared.
-    """
+    """Any module that maps normalised images (B, C, H, W) to logits (B, K), with shared weights."""
 
     no_maps = "is a module of your own, which states no attention weights"
 
@@ -44,12 +39,8 @@ class OwnModel(ImageModel):
     """A module whose last layer is its attribute ``head``: images (B, C, H, W) -> logits (B, K).
 
     The head is taken out of the module, which then returns the features of an image, (B, D).
-
-    Args:
-        spec: The spec, whose fields include the options of the module.
-        build: The class of the module. It is called with ``img_size`` (height, width),
-            ``in_chans``, ``num_classes`` and its options.
-        options: Names of the options.
+    ``build`` takes ``img_size`` (height, width), ``in_chans``, ``num_classes`` and the options of
+    these names.
     """
 
     no_maps = "is your own model, which states no attention weights"
@@ -102,9 +93,6 @@ class OwnModel(ImageModel):
 
         A copy of the module, with other weights, gets a head whose answer is known, in both modes.
         The module itself must return what is trained.
-
-        Raises:
-            ValueError: It returns something else than the output of its head, or calls it again.
         """
         kind = type(self.net).__name__
         wanted = (len(images), self.num_classes)

@@ -14,18 +14,13 @@ WIDTH = 64
 """Number of channels after the stem."""
 
 
-def build_stem(in_chans: int) -> nn.Conv2d:
-    """Return a 3x3 convolution of stride 1, which keeps the size of the image.
+class ResNet18(ImageModel):
+    """ResNet-18 of torchvision with a stem for small images: (B, C, H, W) -> (B, K).
 
-    Deviation: this convolution replaces the paper's stem for ImageNet, as is usual for CIFAR-10.
-    The paper's stem is a 7x7 convolution of stride 2 and a max-pooling. It would reduce 32x32
+    Deviation: a 3x3 convolution of stride 1 replaces the paper's stem for ImageNet, as is usual for
+    CIFAR-10. The paper's stem, a 7x7 convolution of stride 2 and a max-pooling, would reduce 32x32
     pixels to 8x8 before the first block.
     """
-    return nn.Conv2d(in_chans, WIDTH, kernel_size=3, stride=1, padding=1, bias=False)
-
-
-class ResNet18(ImageModel):
-    """ResNet-18 of torchvision with a stem for small images: (B, C, H, W) -> (B, K)."""
 
     head: nn.Linear
 
@@ -34,7 +29,8 @@ class ResNet18(ImageModel):
 
         super().__init__(spec)
         net = resnet18(weights=None, num_classes=self.num_classes)
-        self.stem = nn.Sequential(build_stem(self.image_shape[0]), net.bn1, net.relu)
+        convolution = nn.Conv2d(self.image_shape[0], WIDTH, kernel_size=3, padding=1, bias=False)
+        self.stem = nn.Sequential(convolution, net.bn1, net.relu)
         self.stages = nn.Sequential(net.layer1, net.layer2, net.layer3, net.layer4)
         self.pool = net.avgpool
         self.head = wrap_linear(net.fc)
@@ -56,11 +52,7 @@ class ResNet18(ImageModel):
         nn.init.uniform_(self.head.bias, -limit, limit, generator=draws("head.bias"))
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Return the last feature map: (B, C, H, W) -> (B, 512, H / 8, W / 8), sides rounded up.
-
-        Raises:
-            ValueError: The model was built for images of another shape.
-        """
+        """Return the last feature map: (B, C, H, W) -> (B, 512, H / 8, W / 8), sides rounded up."""
         self.check_images(images)
         return self.stages(self.stem(images))
 

@@ -81,11 +81,7 @@ class StagedModel(TokenModel):
 
 
 def halve_grid(shape: TokenShape, *, widened: bool = False) -> TokenShape:
-    """Return a shape with halved sides, rounded up; ``widened`` doubles width and heads.
-
-    Raises:
-        ValueError: The grid is a single token.
-    """
+    """Return a shape with halved sides, rounded up; ``widened`` doubles width and heads."""
     height, width = shape.grid_size
     if height * width == 1:
         raise ValueError(

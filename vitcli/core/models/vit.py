@@ -10,9 +10,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make, make_part
 from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
-from vitcli.core.models.layers import build_block, build_norm, build_patch_embed, build_table
+from vitcli.core.models.layers import (
+    build_block,
+    build_norm,
+    build_patch_embed,
+    build_table,
+    make_part,
+)
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import Block, drop_path_rates, forward_recomputed
 from vitcli.core.nn.init import init_parts
@@ -21,6 +26,7 @@ from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.ops.backend import UsesBackend, norm_op_sizes, postpone_sums
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec, PatchSpec, TokenSpec, VitSpec
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTENTIONS, HEADS, INITS, NORMS, POOLS
 
 
@@ -82,9 +88,6 @@ class TokenModel(UsesBackend, ImageModel):
 
         As in the course report, positions are added to the patches before the prefix is prepended.
         With ``pos_embed_prefix`` the prefix has positions too.
-
-        Raises:
-            ValueError: The model was built for images of another shape.
         """
         self.check_images(images)
         return self.embed_patches(images, self.grid_size)
@@ -92,13 +95,10 @@ class TokenModel(UsesBackend, ImageModel):
     def embed_patches(
         self, images: Tensor, grid_size: tuple[int, int], keep: Tensor | None = None
     ) -> Tensor:
-        """Return the tokens of images on a grid of patches, as ``embed`` does.
+        """Return the tokens of images on a grid of patches, as ``embed`` does, unchecked.
 
-        Args:
-            images: (B, C, H, W). They are not checked.
-            grid_size: Rows and columns of patches. A table of positions is resized to this grid.
-            keep: (B, n) indices of the patches that become tokens, in reading order; None keeps
-                all.
+        A table of positions is resized to this grid. ``keep`` (B, n) are the patches that become
+        tokens, in reading order; None keeps all.
         """
         tokens = self.patch_embed(images)  # (B, patches, D)
         first = 0
@@ -187,15 +187,10 @@ class VisionTransformer(TokenModel):
         return self.last_norm(self.run_blocks(self.blocks, postpone_sums(self, tokens)))
 
     def encode(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Return the tokens (B, N, D) after the last norm, on any grid of patches.
+        """Return the tokens (B, N, D) after the last norm, on any grid of whole patches.
 
-        Args:
-            images: (B, C, H, W), whose sides are multiples of the patch size.
-            keep: (B, n) indices of the patches that become tokens; None keeps all patches. A
-                patch's position does not depend on the selection.
-
-        Raises:
-            ValueError: The model needs all patches of its own grid, or a side does not fit.
+        ``keep`` (B, n) are the patches that become tokens; None keeps all. A patch's position does
+        not depend on the selection.
         """
         refuse_bytes(images)
         patch, (height, width) = self.spec.patch_size, images.shape[-2:]

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.ops.backend import (
     InnerLayer,
     Linear,
@@ -20,6 +19,7 @@ from vitcli.core.ops.backend import (
     merge_heads,
     split_heads,
 )
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import ATTN_SCALES
 
 
@@ -96,11 +96,7 @@ class AttentionRule(nn.Module):
     """Whether torch's fused kernel computes the rule, if there is one, or plain matrix products."""
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the attention weights (B, h, N, N) of the output.
-
-        Raises:
-            ValueError: The rule has no weights between tokens.
-        """
+        """Return the attention weights (B, h, N, N) of the output."""
         raise NotImplementedError
 
     def before_step(self, seed: int, step: int, index: int) -> None:
@@ -143,16 +139,8 @@ class Position(nn.Module):
 class SelfAttention(InnerLayer):
     """Multi-head self-attention with input and output projections: (B, N, D) -> (B, N, D).
 
-    Args:
-        shape: Width, heads and length of the sequence.
-        attend: The attention rule: q, k and v, each (B, h, N, d) -> (B, h, N, d). With a bias of
-            the scores, the bias is the fourth argument.
-        position: Positions, which rotate q and k or add a bias to the scores; None means none.
-        in_dim: Width of the input tokens; None means ``embed_dim``.
-        qkv_bias: Whether the input projection has a bias.
-        has_proj: Whether there is an output projection.
-        proj_bias: Whether the output projection has a bias.
-        dropout: Dropout rate of the output.
+    ``attend`` maps q, k and v, each (B, h, N, d), and perhaps a bias of the scores to (B, h, N, d).
+    ``position`` rotates q and k or adds that bias. The input is ``in_dim`` wide, by default D.
     """
 
     attends_globally = True

@@ -64,11 +64,8 @@ class LayerScale(nn.Module):
 class Branch(UsesBackend, nn.Module):
     """Base class of residual branches, which differ in the place of the norm.
 
-    Args:
-        norm: The normalisation.
-        inner: Attention or feed-forward network, (B, N, D) -> (B, N, D).
-        join: Function of the input of the branch and its output.
-        after: LayerScale and DropPath of the output.
+    ``inner`` is attention or a feed-forward network, ``after`` the LayerScale and DropPath of its
+    output, and ``join`` adds that output to the input of the branch.
     """
 
     norm_is_first = False

@@ -26,23 +26,11 @@ TINY = 1e-12
 def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return D^-1 phi(q) (phi(k)^T v) with D = phi(q) sum(phi(k)), at a cost of O((N + M) m d).
 
-    Args:
-        query: Features phi(q) of the queries, (B, h, N, m), not negative.
-        key: Features phi(k) of the keys, (B, h, M, m), not negative.
-        value: Values, (B, h, M, d).
-
-    Returns:
-        The output, (B, h, N, d).
+    Features, not negative, and values: (B, h, N, m), (B, h, M, m), (B, h, M, d) -> (B, h, N, d).
     """
     seen = query @ (key.mT @ value)
     total = query @ key.sum(dim=-2)[..., None]  # (B, h, N, 1)
     return seen / total.clamp(min=TINY)
-
-
-def implied_weights(query: Tensor, key: Tensor) -> Tensor:
-    """Return the weights (B, h, N, M), which ``attend_by_features`` applies but never computes."""
-    weights = query @ key.mT
-    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
 
 class FeatureAttention(AttentionRule):
@@ -58,8 +46,11 @@ class FeatureAttention(AttentionRule):
             return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
 
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the weights (B, h, N, M), which ``forward`` applies but never computes."""
         with without_autocast(query.device):
-            return implied_weights(*self.features(query.float(), key.float()))
+            phi_q, phi_k = self.features(query.float(), key.float())
+            weights = phi_q @ phi_k.mT
+            return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
 
 class LinearAttention(FeatureAttention):

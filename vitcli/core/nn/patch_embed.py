@@ -99,9 +99,6 @@ def halving_widths(
 
     There are log2(P) layers. The last has ``dim`` channels. The others have ``width``, or half of
     the channels of the layer after them.
-
-    Raises:
-        ValueError: ``patch_size`` is not a power of 2, or is 1.
     """
     halvings = patch_size.bit_length() - 1
     if patch_size != 2**halvings or halvings == 0:

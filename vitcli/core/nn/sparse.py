@@ -47,7 +47,8 @@ class Sparse(AttentionRule):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, first = query * self.scale(), self.num_prefix
-        front = self._attend_to_all(query[:, :, :first], key, value)
+        rate, to_all = self.dropout if self.training else 0.0, query[:, :, :first]
+        front = attention(to_all, key, value, scale=1.0, dropout=rate, fused=self.fused)
         if query.shape[2] <= first:
             return front
         grid = (2, self.grid_size)
@@ -56,10 +57,6 @@ class Sparse(AttentionRule):
         prefix = to_prefix, value[:, :, None, :first]
         out = self.patches(cells[0], cells[1], cells[2], prefix).flatten(2, 3)
         return torch.cat([front, out.to(front.dtype)], dim=2) if first else out
-
-    def _attend_to_all(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        return attention(query, key, value, scale=1.0, dropout=dropout, fused=self.fused)
 
     def _softmax(self, *scores: Tensor) -> tuple[Tensor, ...]:
         """Return weights from one softmax over several groups of scores (B, h, H, W, *)."""
@@ -129,7 +126,6 @@ class Local(Sparse):
         return out.to(value.dtype)
 
     def _neighbours(self, x: Tensor) -> list[Tensor]:
-        """Return the neighbours of each cell, (B, h, H, W, d) for each offset in the window."""
         height, width = self.grid_size
         radius = self.radius
         padded = F.pad(x, (0, 0, radius, radius, radius, radius))

@@ -68,7 +68,7 @@ class Task(ABC):
         """The function of ``core.data``, compiled or not, that makes the training batches."""
         self.autocast: torch.dtype | None = None
         """Type of the forward pass in the training; None is fp32."""
-        self._ahead = DrawnAhead(self.draw_rows)
+        self._ahead = DrawnAhead(self._draw_pinned)
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -144,7 +144,10 @@ class Task(ABC):
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         """Draw the order and the random parameters of an epoch. A thread may call this."""
         augment, seed = self.spec.data.augment, self.spec.seed
-        rows = epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
+        return epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
+
+    def _draw_pinned(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        rows = self.draw_rows(epoch, num_images, size, is_cuda)
         return pinned(rows) if is_cuda else rows
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:

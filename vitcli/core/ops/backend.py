@@ -49,32 +49,14 @@ def attention_weights(
 ) -> Tensor:
     """Return softmax(scale q k^T + bias) over the keys: (B, h, N, M). Rows sum to 1.
 
-    Args:
-        mask: Boolean, broadcast to (B, h, N, M). True allows attention.
-        bias: Added to the scores, broadcast to (B, h, N, M).
-
-    Raises:
-        ValueError: A row of the mask is all False, so it has no softmax.
+    A boolean mask is True where attention is allowed. Mask and bias broadcast to (B, h, N, M).
     """
     scores = attention_scores(query, key, scale, clamp)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
-        scores = scores.masked_fill(~check_mask(mask), float("-inf"))
+        scores = scores.masked_fill(~mask, float("-inf"))
     return scores.softmax(dim=-1)
-
-
-def check_mask(mask: Tensor) -> Tensor:
-    """Return the mask unchanged.
-
-    Raises:
-        ValueError: A row is all False, so its query may attend to no key.
-    """
-    if not mask.any(dim=-1).all():
-        raise ValueError(
-            "a row of the attention mask is all False: that query may attend to nothing"
-        )
-    return mask
 
 
 def attention(
@@ -83,7 +65,6 @@ def attention(
     value: Tensor,
     *,
     scale: Scale | None = None,
-    mask: Tensor | None = None,
     bias: Tensor | None = None,
     clamp: bool = False,
     dropout: float = 0.0,
@@ -98,21 +79,17 @@ def attention(
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if fused and not clamp:
         # torch's argument ``scale`` has no gradient, which a learned scale needs
-        allowed = bias if mask is None else check_mask(mask)
-        if mask is not None and bias is not None:
-            allowed = bias.masked_fill(~mask, float("-inf"))
-        if allowed is not None and allowed.is_floating_point():
-            allowed = allowed.to(query.dtype)
+        bias = None if bias is None else bias.to(query.dtype)
         multiple = FUSED_BYTES // value.element_size() if value.is_cuda else 1
-        return fused_attention(query * scale, key, value, allowed, dropout, multiple)
-    weights = attention_weights(query, key, scale=scale, mask=mask, bias=bias, clamp=clamp)
+        return fused_attention(query * scale, key, value, bias, dropout, multiple)
+    weights = attention_weights(query, key, scale=scale, bias=bias, clamp=clamp)
     return F.dropout(weights, dropout) @ value
 
 
 def fused_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, multiple: int
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float, multiple: int
 ) -> Tensor:
-    """Return softmax(q k^T) v from torch's fused kernel, with the shapes of ``attention``.
+    """Return softmax(q k^T + bias) v from torch's fused kernel, with the shapes of ``attention``.
 
     If the width of a head is not a multiple of ``multiple``, zeros are appended to q, k and v, and
     cut off from the result. They change neither the scores nor the other features.
@@ -122,7 +99,7 @@ def fused_attention(
     if missing:
         query, key, value = (F.pad(part, (0, missing)) for part in (query, key, value))
     out = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0
+        query, key, value, attn_mask=bias, dropout_p=dropout, scale=1.0
     )
     return out[..., :width] if missing else out
 
@@ -147,10 +124,7 @@ def self_attention(
 ) -> Tensor:
     """Return softmax(scale q k^T) v of all heads: (B, N, 3 D) -> (B, N, D).
 
-    Args:
-        qkv: The output of the fused projection.
-        turn: Function applied to q and to k, each (B, h, N, d), such as a rotary embedding.
-        fused: Whether to use torch's kernel, as in ``attention``.
+    ``turn`` is applied to q and to k, each (B, h, N, d), such as a rotary embedding.
     """
     q, k, v = split_heads(qkv, num_heads)
     if turn is not None:

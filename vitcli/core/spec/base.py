@@ -21,7 +21,6 @@ class Spec(BaseModel):
 
 
 def _to_pair(value: Any) -> Any:
-    """Return (value, value) for an integer, and a tuple for a list."""
     if type(value) is int:
         return (value, value)
     return as_tuple(value)

@@ -89,7 +89,6 @@ DATA_SETS = (*GENERATED, "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist"
 
 
 def _count_or_share(value: float) -> float:
-    """Return a number of images as an integer, and a share below 1 as it is."""
     if value >= 1 and value % 1:
         raise ValueError("a number of images is whole, and a share is below 1")
     return int(value) if value % 1 == 0 else value

@@ -103,7 +103,6 @@ class ExperimentSpec(Spec):
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:
-        """Refuse training options that the model does not support."""
         model = self.model
         if self.train.grad_checkpointing and not model.has_blocks:
             raise ValueError(
@@ -127,7 +126,6 @@ class ExperimentSpec(Spec):
         return self
 
     def _check_fine_tuning(self) -> None:
-        """Refuse what only a classification or only a model with blocks can have."""
         by_layer = {
             "optim.layer_decay": self.optim.layer_decay < 1,
             "train.freeze": isinstance(self.train.freeze, int),

@@ -230,11 +230,7 @@ all."""
 
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without fields of other built-in families that have their defaults.
-
-    Raises:
-        ValueError: A field of another family has another value.
-    """
+    """Return the fields without fields of other built-in families that have their defaults."""
     if spec.model_config.get("extra") == "allow":  # of own code that is not loaded
         return dict(fields)
     foreign = [name for name in fields if name in DEFAULTS.keys() - spec.model_fields.keys()]
@@ -252,11 +248,7 @@ FAMILY = SpecOf(FAMILIES, "family", DEFAULT_FAMILY, drop_foreign_fields)
 
 
 def model_spec(**fields: Any) -> ModelSpec:
-    """Return the spec of the family ``family``, by default of a Vision Transformer.
-
-    Raises:
-        ValueError: The family is unknown, has no such field, or its fields contradict each other.
-    """
+    """Return the spec of the family ``family``, by default of a Vision Transformer."""
     spec = FAMILY.choose(fields)
     assert isinstance(spec, ModelSpec)
     return spec

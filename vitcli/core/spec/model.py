@@ -181,7 +181,6 @@ class TokenSpec(ModelSpec):
 
     @model_validator(mode="after")
     def _check_init(self) -> Self:
-        """Refuse parts that the scheme of the initial weights would have to fill, but cannot."""
         row, scheme = INITS[self.init], f"init {self.init!r}"
         if row.factors_attention and not self.attn_proj:
             raise ValueError(f"{scheme} needs attn_proj: it fills values and projection together")
@@ -237,7 +236,6 @@ class AttentionSpec(TokenSpec):
 
     @model_validator(mode="after")
     def _check_attention(self) -> Self:
-        """Refuse options that the attention rule would ignore."""
         row, rule = ATTENTIONS[self.attention], f"attention {self.attention!r}"
         if INITS[self.init].needs_table and not row.has_attention_matrix:
             raise ValueError(

@@ -111,9 +111,6 @@ def options_of_signature(
     """Return the fields of a spec: name -> (type, default), for the parameters after ``skip``.
 
     ``taken`` are names that no option can have.
-
-    Raises:
-        TypeError: A parameter has neither an annotation nor a default, or a taken name.
     """
     target = build.__init__ if isinstance(build, type) else build  # type: ignore[misc]
     hints = get_type_hints(target, include_extras=True)
@@ -156,12 +153,7 @@ def _written(value: Any) -> bytes:
 
 
 def checked_options(name: str, fields: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
-    """Return the fields of options, whose values are read as written.
-
-    Raises:
-        TypeError: An option has a taken name, a type that no YAML file can hold, or a default of
-            another type or that a YAML file changes.
-    """
+    """Return the fields of options, whose values are read as written."""
     found: dict[str, Any] = {}
     for field, (kind, default) in fields.items():
         where = f"{name}: default of {field!r}"
@@ -200,12 +192,7 @@ def _has_set(kind: Any) -> bool:
 
 
 def add_row(table: Any, row: Row | Metric, name: str) -> None:
-    """Add a row to a table.
-
-    Raises:
-        ValueError: vitcli, another source or the source that is being loaded has a part of this
-            name.
-    """
+    """Add a row to a table."""
     found = table.get(name)
     if not name.isidentifier() or name.lower() in ("null", "true", "false"):
         raise ValueError(f"a part's name is letters, digits and _, and no word of YAML: {name!r}")

@@ -100,11 +100,7 @@ def as_written(name: str) -> str | dict[str, Any]:
 
 
 def load_target(target: Target | None) -> Any:
-    """Return the class or function of a target; import it if the target is text.
-
-    Raises:
-        ValueError: The target is None.
-    """
+    """Return the class or function of a target; import it if the target is text."""
     if target is None:
         raise ValueError("this row builds nothing")
     return _import_target(target) if isinstance(target, str) else target
@@ -114,6 +110,11 @@ def load_target(target: Target | None) -> Any:
 def _import_target(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
+
+
+def make(row: Row, *args: Any, **options: Any) -> Any:
+    """Return what the class or function of a row makes of the arguments."""
+    return load_target(row.build)(*args, **options)
 
 
 def _list_names(table: Table) -> str:
@@ -208,11 +209,7 @@ class SpecOf:
         return described if name == self.default else described | {"required": [self.key]}
 
     def choose(self, value: Any) -> BaseModel:
-        """Return the spec with these fields; return a spec unchanged.
-
-        Raises:
-            ValidationError: No row has the name, or a field is invalid.
-        """
+        """Return the spec with these fields; return a spec unchanged."""
         if not isinstance(value, Mapping):
             name = getattr(value, self.key, None)
             row = self.table[name] if isinstance(name, str) and name in self.table else None

@@ -30,9 +30,7 @@ compute them from the same tensors; so a resumed training, which warms up again,
 class Graphs:
     """Calls a function eagerly at first, then as one CUDA graph for each set of inputs.
 
-    Args:
-        optimizers: The optimisers that the function calls.
-        on_message: Is told if the function cannot be captured. It is then called eagerly.
+    The function calls these optimisers. If it cannot be captured, it is called eagerly.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], on_message: Callable[[str], None]) -> None:
@@ -60,9 +58,7 @@ class Graphs:
     def __call__(self, function: Function, *inputs: Tensors) -> dict[str, Tensor]:
         """Call the function, always the same one. The caller seeds the generator of the device.
 
-        Args:
-            function: The next call overwrites the tensors that it returns.
-            inputs: What ``fill`` returned. Each set of tensors has its own graph.
+        The next call overwrites the tensors that it returns. ``inputs`` are what ``fill`` returned.
         """
         key = tuple((name, each.data_ptr()) for part in inputs for name, each in part.items())
         if not self.is_refused and key not in self._captured and self._calls[key] == WARM_UP:
@@ -105,7 +101,6 @@ class Graphs:
             self._captured[key] = graph, found
 
     def _refuse(self, error: BaseException) -> None:
-        """Call the function eagerly from now on."""
         self.is_refused = True
         self.forget()
         generator = default_generator(self.device)

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.spec.rows import options_of
+from vitcli.core.spec.rows import make, options_of
 from vitcli.core.torch_use import without_compiler
 
 Groups = list[dict[str, Any]]
@@ -41,11 +40,7 @@ BACKBONE = "backbone"
 
 
 def freeze(model: nn.Module, chosen: int | str) -> None:
-    """Let no gradient reach the parameters that ``train.freeze`` names.
-
-    Raises:
-        ValueError: Nothing is frozen, or nothing is left to train.
-    """
+    """Let no gradient reach the parameters that ``train.freeze`` names."""
     assert isinstance(model, ImageModel), "the spec lets only a classification freeze"
     names = [name for name, _ in model.named_parameters()]
     if isinstance(chosen, int):
@@ -120,7 +115,10 @@ class BatchedMuon(torch.optim.Muon):
         return None
 
     def _update(self, parameters: Sequence[Parameter], group: dict[str, Any]) -> None:
-        buffers = [self._buffer(parameter) for parameter in parameters]
+        for parameter in parameters:
+            if "momentum_buffer" not in self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
         gradients = [p.grad for p in parameters if p.grad is not None]
         lr, overflow = group["lr"], getattr(self, "found_inf", None)
         if overflow is not None:  # along its own momentum and at rate 0, a step changes nothing
@@ -137,13 +135,6 @@ class BatchedMuon(torch.optim.Muon):
         matrices: list[Tensor] = list(parameters)
         torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
         torch._foreach_sub_(matrices, directions.unbind(), alpha=rate)
-
-    def _buffer(self, parameter: Parameter) -> Tensor:
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer
 
 
 def find_directions(updates: Sequence[Tensor], group: dict[str, Any]) -> Tensor:
@@ -243,14 +234,9 @@ def own_optimizer(
     spec: OptimSpec,
     **options: Any,
 ) -> list[Optimizer]:
-    """Return an optimiser of the user's own class.
+    """Return an optimiser of the user's own class, of groups, a rate, fields and options.
 
-    Args:
-        build: The class. It takes groups, a learning rate, the fields and the options.
-        given: Names of the fields of ``spec`` that it takes.
-        named: The parameters.
-        spec: The fields of ``optim``.
-        options: The options that stand beside its name.
+    ``given`` are the names of the fields of ``spec`` that it takes.
     """
     fields = {field: getattr(spec, field) for field in given}
     return [build(param_groups(named, spec, spec.lr), spec.lr, **fields, **options)]
@@ -290,10 +276,9 @@ def update(
     """Clip the gradient and take a step; return the gradient's norm before clipping."""
     if scaler:
         unscale(scaler, optimizers)
-    params = parameters(optimizers)
     grad_norm = total_norm(gradients(optimizers))
     if max_grad_norm is not None:
-        nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
+        nn.utils.clip_grads_with_norm_(parameters(optimizers), max_grad_norm, grad_norm)
     for optimizer in optimizers:
         scaler.step(optimizer) if scaler else optimizer.step()
     if scaler:
@@ -348,17 +333,13 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Restore the state that ``state_tensors`` returned.
-
-    Raises:
-        ValueError: The names or shapes belong to other optimisers.
-    """
+    """Restore the state that ``state_tensors`` returned."""
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
         i, index, key = name.split(".", 2)
         states[int(i)].setdefault(int(index), {})[key] = tensor
     for optimizer, state in zip(optimizers, states, strict=True):
-        params = [p for group in optimizer.param_groups for p in group["params"]]
+        params = parameters([optimizer])
         for place, entry in state.items():
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:

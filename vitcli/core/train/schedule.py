@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from vitcli.core.make import make
 from vitcli.core.spec import SCHEDULES, ExperimentSpec
-from vitcli.core.spec.rows import options_of
+from vitcli.core.spec.rows import make, options_of
 
 
 def cosine(progress: float) -> float:

@@ -63,9 +63,6 @@ class Training:
         graphs: Replay each step as one CUDA graph. The device must be CUDA. A graph draws other
             numbers when it recomputes a block, so blocks with dropout must not be recomputed.
         on_message: Is told if a step cannot be a CUDA graph.
-
-    Raises:
-        ValueError: The images do not fill one batch.
     """
 
     def __init__(
@@ -146,13 +143,9 @@ class Training:
         return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
 
     def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
-        """Change the weights by one batch; return its scalars and ``grad_norm``.
+        """Change the weights by the rows of this process; return its scalars and ``grad_norm``.
 
         The host decides nothing and waits for nothing, so a CUDA graph can replay this.
-
-        Args:
-            batch: The rows of this process.
-            rates: What ``rates`` returned for the step.
         """
         share, *learning = rates
         set_learning_rates(self.optimizers, learning)
@@ -204,9 +197,8 @@ class Training:
     def _take_planned_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
         """Take the step at ``_place`` of the epoch. A CUDA graph replays this function.
 
-        Args:
-            tables: Row i of ``rates`` belongs to step i. The other tables are the rows from which
-                the task makes its batches; without them, ``batch`` is the batch.
+        Row i of ``rates`` belongs to step i. The other tables are the rows from which the task
+        makes its batches; without them, ``batch`` is the batch.
         """
         rows = dict(tables)
         rates = rows.pop(RATES).index_select(0, self._place)[0].unbind()
@@ -242,12 +234,7 @@ class Training:
         return tensors | {f"optim.{k}": v for k, v in state_tensors(self.optimizers).items()}
 
     def load(self, step: int, part: Parts, scaler: Mapping[str, object] | None) -> None:
-        """Restore the tensors that ``tensors`` returned after ``step``.
-
-        Raises:
-            RuntimeError: The tensors belong to another model.
-            ValueError: The tensors belong to other optimisers.
-        """
+        """Restore the tensors that ``tensors`` returned after ``step``."""
         self.module.load_state_dict(part("model"))
         if self.ema:
             self.ema.model.load_state_dict(part("ema"))

@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.make import make_part
+from vitcli.core.models.layers import make_part
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec

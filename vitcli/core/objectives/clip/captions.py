@@ -129,11 +129,7 @@ def change_captions(names: Sequence[str]) -> CaptionBook:
 
 
 def superclass_captions(names: Sequence[str]) -> CaptionBook:
-    """Return captions that name the class, its superclass and its relatives.
-
-    Raises:
-        ValueError: The superclasses of these classes are not known.
-    """
+    """Return captions that name the class, its superclass and its relatives."""
     groups = superclasses_of(names)
     if groups is None:
         raise ValueError(
@@ -164,10 +160,6 @@ def _class_variants(name: str, names: Sequence[str], groups: Sequence[str]) -> t
     )
 
 
-def _prompts(name: str) -> tuple[str, ...]:
-    return tuple(form.format(w=with_article(phrase(name))) for form in FORM_HELD_OUT)
-
-
 def class_prompts(names: Sequence[str]) -> Variants:
     """Return the held-out captions of classes."""
     return fill_all(HELD_OUT, names)
@@ -181,7 +173,8 @@ def change_prompts(names: Sequence[str]) -> Variants:
 
 def superclass_prompts(names: Sequence[str]) -> Variants:
     """Return the held-out captions of classes or superclasses."""
-    return tuple(_prompts(name) for name in names)
+    things = [with_article(phrase(name)) for name in names]
+    return tuple(tuple(form.format(w=thing) for form in FORM_HELD_OUT) for thing in things)
 
 
 @dataclass(frozen=True)

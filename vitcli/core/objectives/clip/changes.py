@@ -64,15 +64,11 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def change(images: Tensor, which: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return normalised images, each after its transformation.
+    """Return normalised images (B, C, H, W), each after its transformation.
 
-    All transformations are computed for all images, so that the host need not read ``which``.
-
-    Args:
-        images: (B, C, H, W), normalised.
-        which: (B,) int64, places in ``CHANGES``.
-        scale: What normalises levels from 0 to 255, as :func:`augment.standardize` does: (C, 1, 1).
-        shift: As ``scale``.
+    ``which`` (B,) are places in ``CHANGES``. All transformations are computed for all images, so
+    that the host need not read them. Scale and shift (C, 1, 1) are those of
+    :func:`augment.standardize`.
     """
     levels = ((images + shift) / (255 * scale)).clamp(0, 1)
     changed = torch.stack([apply(levels) for apply in CHANGES.values()])

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.policy import Size
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet, Images, evenly_spaced
 from vitcli.core.metrics.classification import accuracy
 from vitcli.core.metrics.retrieval import distinct, ranks, recall
 from vitcli.core.objectives.clip.captions import (
@@ -29,9 +29,9 @@ from vitcli.core.objectives.clip.changes import change
 from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.core.objectives.clip.retrieval_pictures import (
+    GALLERY,
     SHOWN_CAPTIONS,
     caption_table,
-    gallery_of,
     image_grid,
 )
 from vitcli.core.objectives.clip.spec import ClipSpec
@@ -49,7 +49,7 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import pinned, without_autocast
+from vitcli.core.torch_use import without_autocast
 
 LARGEST_SCALE = 100.0
 """Largest factor of the similarities."""
@@ -77,11 +77,7 @@ class ContrastiveTask(Task):
 
     @classmethod
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
-        """Fill the vocabulary from the captions of a folder.
-
-        Raises:
-            ValueError: The pictures have no captions.
-        """
+        """Fill the vocabulary from the captions of a folder."""
         if clip_spec(spec).captions != "folder":
             return
         if "caption" not in data.train.extra:
@@ -125,12 +121,11 @@ class ContrastiveTask(Task):
 
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
-        tables = {}
         for name in ("variant", "choice"):
             generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")
             draws = torch.randint(2**30, (num_images,), generator=generator)
-            tables[f"caption.{name}"] = draws[rows["index"]]
-        return rows | (pinned(tables) if is_cuda else tables)
+            rows[f"caption.{name}"] = draws[rows["index"]]
+        return rows
 
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the rows of an epoch; an image of a held-out class is replaced by another one."""
@@ -161,19 +156,11 @@ class ContrastiveTask(Task):
         """Return the captions of the images of B rows."""
         index = rows["index"]
         if self.options.captions == "folder":
-            return self._stored(data).draw(index, rows["caption.variant"])
-        subject = self.trained.choose(self.classes(data, index), rows["caption.choice"])
+            if self._read is None or self._read[0] is not data.train:
+                self._read = data.train, self._read_captions(data.train)
+            return self._read[1].draw(index, rows["caption.variant"])
+        subject = self.trained.choose(data.train.labels[index], rows["caption.choice"])
         return self.trained.draw(subject, rows["caption.variant"])
-
-    def classes(self, data: DataSet, index: Tensor) -> Tensor:
-        """Return the class that the caption of each image names: (B,) -> (B,)."""
-        return data.train.labels[index]
-
-    def _stored(self, data: DataSet) -> StoredCaptions:
-        """Return the captions of the training images, which are read once."""
-        if self._read is None or self._read[0] is not data.train:
-            self._read = data.train, self._read_captions(data.train)
-        return self._read[1]
 
     def _read_captions(self, images: Images) -> StoredCaptions:
         text = self.module.text
@@ -200,17 +187,13 @@ class ContrastiveTask(Task):
     @torch.inference_mode()
     def embed_images(self, module: nn.Module, images: Images, flip: bool = False) -> Tensor:
         """Return the unit vectors (N, E) of a split, or the means with the mirror images."""
-        return torch.cat(
-            [self._embed(module, batch["images"], flip) for batch in self.eval_batches(images)]
-        )
-
-    def _embed(self, module: nn.Module, images: Tensor, flip: bool) -> Tensor:
-        found = cast(ImageTextModel, module).encode_images(images)
-        if flip:
-            found = F.normalize(
-                found + cast(ImageTextModel, module).encode_images(images.flip(-1)), dim=-1
-            )
-        return found
+        vectors, model = [], cast(ImageTextModel, module)
+        for batch in self.eval_batches(images):
+            vectors.append(model.encode_images(batch["images"]))
+            if flip:
+                mirrored = model.encode_images(batch["images"].flip(-1))
+                vectors[-1] = F.normalize(vectors[-1] + mirrored, dim=-1)
+        return torch.cat(vectors)
 
     @torch.inference_mode()
     def embed_tokens(self, module: nn.Module, tokens: Tensor) -> Tensor:
@@ -313,7 +296,8 @@ class ContrastiveTask(Task):
                 which = subject[start : start + len(batch["images"])] % len(CHANGES)
                 start += len(which)
                 changed = change(batch["images"], which, *self._channels)
-                found.append((self._embed(module, changed, False) @ vectors.mT).argmax(1))
+                seen = cast(ImageTextModel, module).encode_images(changed)
+                found.append((seen @ vectors.mT).argmax(1))
             outputs |= {f"{name}_subject": subject, f"{name}_found": torch.cat(found)}
         return outputs
 
@@ -322,7 +306,8 @@ class ContrastiveTask(Task):
         """Return retrieval both ways between a gallery of test images and their captions."""
         was_training = module.training
         module.eval()
-        asked, gallery = data.test[index.to(data.test.labels.device)], gallery_of(data.test)
+        asked = data.test[index.to(data.test.labels.device)]
+        gallery = evenly_spaced(data.test, GALLERY)
         drawn, texts = self.captions_of(gallery)
         first, _ = distinct(drawn.caption)
         vectors = self.embed_tokens(module, drawn.tokens[first])
@@ -363,17 +348,12 @@ class ContrastiveTask(Task):
 
 
 def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tensor) -> Tensor:
-    """Return the symmetric cross-entropy of similarities in a batch.
+    """Return the symmetric cross-entropy of similarities of unit vectors, (B, E) and (B, E).
 
     An image's targets are all texts that equal its own caption, with equal probability, and vice
-    versa. CLIP has only its own caption as target, because equal captions are rare in its data.
-    Swapping images and texts does not change the loss.
-
-    Args:
-        images: Unit vectors (B, E).
-        texts: Unit vectors (B, E) of the captions.
-        scale: Factor of the similarities, a scalar: the inverse of the temperature.
-        caption: (B,) int64; equal captions have equal numbers.
+    versa; equal captions have equal numbers in ``caption`` (B,). CLIP has only its own caption as
+    target, because equal captions are rare in its data. Swapping images and texts does not change
+    the loss. ``scale`` is the inverse of the temperature.
     """
     logits = scale * images @ texts.mT
     same = (caption[:, None] == caption[None]).to(logits.dtype)
@@ -382,14 +362,11 @@ def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tens
 
 
 def loss_floor(subject: Tensor) -> Tensor:
-    """Return the smallest loss that a batch allows on average, as a scalar.
+    """Return the smallest loss that a batch of captions of these subjects (B,) allows on average.
 
     Captions of one subject describe its images equally well, because the template is drawn anew in
     every epoch. So the best model spreads the probability over the captions with the subject, and
     the loss is the mean logarithm of their number. With 10 classes and 128 images this is 2.5.
-
-    Args:
-        subject: (B,) int64: what each caption says.
     """
     return (subject[:, None] == subject[None]).sum(1).float().log().mean()
 

@@ -16,12 +16,9 @@ from vitcli.core.objectives.clip.captions import CHANGES
 def pair_accuracies(outputs: Mapping[str, Tensor]) -> dict[str, float]:
     """Return level L1: both words, and each of them, on seen and unseen combinations.
 
+    ``seen_subject`` and ``seen_found`` are the true and the recognised subjects (N,) of images with
+    a trained combination, the other two those of an unseen one. Without them nothing is returned.
     Chance is 1 / (7 K) for a pair, 1 / K for a class and 1 / 7 for a transformation.
-
-    Args:
-        outputs: ``seen_subject`` and ``seen_found`` are the true and the recognised subjects (N,)
-            of images with a trained combination, the other two those of an unseen combination.
-            Without them nothing is returned.
     """
     measured: dict[str, float] = {}
     count = len(CHANGES)
@@ -41,15 +38,11 @@ def pair_accuracies(outputs: Mapping[str, Tensor]) -> dict[str, float]:
 def unseen_accuracies(
     outputs: Mapping[str, Tensor], groups: Sequence[int], held_out: Tensor
 ) -> dict[str, float]:
-    """Return the accuracy of superclasses, and level L2 if classes are held out.
+    """Return the accuracy of superclasses, and level L2 if classes are held out, a mask (K,).
 
     L2 is measured on images of held-out classes only: their superclass, their class among the
-    held-out classes, and their class among all classes.
-
-    Args:
-        outputs: ``logits`` (N, K), ``group_logits`` (N, superclasses) and ``labels`` (N,).
-        groups: The superclass of each class.
-        held_out: (K,) bool, the classes without training images.
+    held-out classes, and their class among all classes. ``groups`` has the superclass of each
+    class.
     """
     labels, logits, group_logits = (outputs[k] for k in ("labels", "logits", "group_logits"))
     wanted = torch.tensor(groups, device=labels.device)[labels]

@@ -29,11 +29,7 @@ def clip_spec(spec: ExperimentSpec) -> ClipSpec:
 
 
 def caption_book(spec: ExperimentSpec) -> CaptionBook:
-    """Return the generated captions of an experiment.
-
-    Raises:
-        ValueError: The class names are not known, or have no superclasses.
-    """
+    """Return the generated captions of an experiment."""
     if spec.data.class_names is None:
         raise ValueError("data.class_names must be set to write captions")
     return KINDS[clip_spec(spec).captions].book(spec.data.class_names)

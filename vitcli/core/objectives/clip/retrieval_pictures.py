@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.objectives.pictures import Grid, Table
 
 GALLERY = 500
@@ -15,20 +14,8 @@ GALLERY = 500
 SHOWN_CAPTIONS, SHOWN_IMAGES, BEST = 6, 6, 3
 
 
-def gallery_of(images: Images) -> Images:
-    """Return the evenly spaced images among which pictures search."""
-    return evenly_spaced(images, GALLERY)
-
-
 def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found: Tensor) -> Table:
-    """Return the most similar captions of images.
-
-    Args:
-        index: (n,) places of the images in the test set.
-        own: The caption of each image.
-        texts: The U captions among which an image finds its own.
-        found: Similarities (n, U), from -1 to 1.
-    """
+    """Return the most similar of U captions for the images ``index``: (n,), (n, U) similarities."""
     values, places = found.float().topk(min(BEST, len(texts)), dim=1)
     rows = []
     for image, text, best, where in zip(
@@ -47,13 +34,7 @@ def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found
 
 
 def image_grid(pixels: Tensor, texts: Sequence[str], found: Tensor) -> Grid:
-    """Return the most similar images of captions.
-
-    Args:
-        pixels: (G, C, H, W) uint8, the gallery.
-        texts: U captions.
-        found: Similarities (U, G).
-    """
+    """Return the most similar of G images for captions, from similarities (U, G)."""
     places = found.float().topk(min(SHOWN_IMAGES, len(pixels)), dim=1).indices
     cells = pixels[places]  # (U, images, C, H, W)
     if cells.shape[2] != 3:

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.init import xavier_normal
@@ -15,6 +14,7 @@ from vitcli.core.objectives.distil.teacher import Teacher, distil_spec
 from vitcli.core.ops.backend import Linear
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import HEADS
 
 

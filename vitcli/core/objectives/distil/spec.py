@@ -52,7 +52,6 @@ class DistilSpec(TaskSpec):
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
-        """Refuse fields that the kind ignores."""
         used = {
             "logits": ("temperature", "standardize", "share"),
             "token": ("share",),
@@ -72,11 +71,7 @@ class DistilSpec(TaskSpec):
         return self
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse a student without the parts that the kind needs.
-
-        Raises:
-            ValueError: The text begins with the field.
-        """
+        """Refuse a student without the parts that the kind needs."""
         if self.kind == "logits":
             return
         if not isinstance(model, VitSpec):

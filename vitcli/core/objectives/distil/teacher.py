@@ -25,11 +25,7 @@ class Teacher:
     """A model in eval mode whose outputs are computed without gradients.
 
     It takes the student's images, and changes their normalisation and size to its own. Its weights
-    are random until they are loaded into ``model``.
-
-    Args:
-        spec: The experiment of the student.
-        device: The device of the images; on ``meta``, there are only shapes.
+    are random until they are loaded into ``model``; on ``meta``, there are only shapes.
     """
 
     def __init__(self, spec: ExperimentSpec, device: torch.device) -> None:
@@ -51,7 +47,6 @@ class Teacher:
             self._change = std / spread, (mean - wanted) / spread
 
     def _prepare(self, images: Tensor) -> Tensor:
-        """Return the images as the teacher takes them: (B, C, H, W) -> (B, C, H', W')."""
         if self._change is not None:
             images = images * self._change[0] + self._change[1]
         size = self.model.image_shape[1:]
@@ -67,11 +62,7 @@ class Teacher:
 
     @torch.no_grad()
     def maps(self, images: Tensor, names: Sequence[str]) -> list[Tensor]:
-        """Return the outputs of parts of the teacher as maps in fp32, each (B, D, h, w).
-
-        Raises:
-            ValueError: The teacher has no such part, or the output is no map of the image.
-        """
+        """Return the outputs of parts of the teacher as maps in fp32, each (B, D, h, w)."""
         run: Any = getattr(self.model, "forward_features", self.model)
         with hooked({name: self._part(name) for name in names}) as found:
             run(self._prepare(images))
@@ -99,9 +90,6 @@ def as_map(output: Tensor | None, ratio: float, prefix: int, name: str) -> Tenso
     """Return a map (B, D, h, w), or tokens (B, N, D) without their prefix, as a map.
 
     ``ratio`` is the height of the image divided by its width.
-
-    Raises:
-        ValueError: The output is neither.
     """
     if isinstance(output, Tensor) and output.ndim == 4:
         return output

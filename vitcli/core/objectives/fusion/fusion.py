@@ -93,7 +93,6 @@ class Fusion(Task):
         return synthesize(keys, images.labels[index], num_classes, held_out=held_out)
 
     def _add_noise(self, batch: Batch, waves: Tensor, keys: Tensor) -> Batch:
-        """Return the batch with the spectrograms of the waves, and with noise in both."""
         images = batch["images"]
         if level := self.options.image_noise:
             drawn = noise(keys_for(keys, "image"), images[0].numel())

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.mel import SHAPE
-from vitcli.core.make import make
 from vitcli.core.models.layers import build_patch_embed, build_table
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import TokenShape
@@ -24,6 +23,7 @@ from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
 from vitcli.core.ops.backend import Linear, attention, merge_heads
 from vitcli.core.randomness import Draws, keyed_generator, seed_of
 from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.core.spec.rows import make
 from vitcli.core.spec.slots import INITS
 from vitcli.core.torch_use import without_autocast
 

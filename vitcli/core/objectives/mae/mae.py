@@ -24,7 +24,6 @@ from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.torch_use import pinned
 
 NOISE = "noise"
 """Name of the table of noise (N, P), and of its part in a batch (B, P)."""
@@ -56,8 +55,7 @@ class MaskedTask(Task):
     def draw_rows(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
         rows = super().draw_rows(epoch, num_images, size, is_cuda)
         noise = draw_noise(num_images, self.num_patches, self.spec.seed, epoch)
-        table = {NOISE: noise[rows["index"]]}
-        return rows | (pinned(table) if is_cuda else table)
+        return rows | {NOISE: noise[rows["index"]]}
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of B rows, with the noise (B, P) of its masks."""
@@ -140,9 +138,6 @@ def mean_errors(outputs: Outputs) -> dict[str, float]:
     """Return the means of ``reconstruction_errors``, and ``mse_ratio``.
 
     ``mse_ratio`` is the error as a share of the error of the best baseline.
-
-    Raises:
-        ValueError: An error is infinite or NaN.
     """
     if not outputs["masked_mse"].isfinite().all():
         raise ValueError("the reconstructions contain infinite or NaN values")

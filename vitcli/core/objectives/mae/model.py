@@ -97,13 +97,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=STD, generator=draws("mask_token"))
 
     def forward(self, tokens: Tensor, visible: Tensor, masked: Tensor) -> Tensor:
-        """Return the predicted pixels (B, m, L).
-
-        Args:
-            tokens: (B, p + n, D), prefix first.
-            visible: The patches of the tokens, (B, n).
-            masked: The patches to predict, (B, m).
-        """
+        """Return the pixels of masked patches: (B, p + n, D), (B, n), (B, m) -> (B, m, L)."""
         tokens = self.embed(tokens)
         prefix, patches = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
         count = visible.shape[1] + masked.shape[1]
@@ -151,9 +145,7 @@ class MaskedModel(nn.Module):
     def errors(self, images: Tensor, noise: Tensor) -> Tensor:
         """Return the mean squared error over the masked patches of each image, (B,) fp32.
 
-        Args:
-            images: (B, C, H, W), normalised.
-            noise: (B, N), which determines the masks.
+        The masks are a function of the noise (B, N).
         """
         visible, masked = self.split(noise)
         wanted = self.targets(take(self.patches(images), masked))

@@ -40,11 +40,7 @@ class MaskingSpec(TaskSpec):
         return self
 
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
-        """Refuse encoders that need all patches or see masked pixels.
-
-        Raises:
-            ValueError: The text begins with the field.
-        """
+        """Refuse encoders that need all patches or see masked pixels."""
         if not isinstance(model, VitSpec):
             raise ValueError(
                 f"model.family: task {self.name!r} encodes only the visible patches, which family"

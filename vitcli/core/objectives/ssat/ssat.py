@@ -33,12 +33,9 @@ class ClassifyingAutoencoder(MaskedModel):
     def forward(
         self, images: Tensor, others: Tensor | None = None, noise: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the logits (B, K); with noise also the errors (B,) of the masked patches.
+        """Return the logits (B, K); with noise (B, P) also the errors (B,) of the masked patches.
 
-        Args:
-            images: The images to classify, (B, C, H, W).
-            others: The images to reconstruct, of the same shape.
-            noise: (B, P), which determines the masks of ``others``.
+        The masks of ``others`` (B, C, H, W) are a function of the noise.
         """
         logits: Tensor = self.encoder(images)
         if others is None or noise is None:
@@ -100,18 +97,16 @@ class Ssat(MaskedTask, Classify):
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _rows_of_pass(self, images: Images, number: int) -> Rows:
-        if number not in self._passes:
-            before = {key: rows for key, rows in self._passes.items() if key == number - 1}
-            self._passes = before | {number: self._draw_pass(images, number)}
-        return self._passes[number]
-
-    def _draw_pass(self, images: Images, number: int) -> Rows:
+        if number in self._passes:
+            return self._passes[number]
         seed, is_cuda = seed_of(OTHERS, self.spec.seed), images.pixels.is_cuda
         size, augment = images.pixels.shape[-2:], self._augment_others
         rows = epoch_rows(len(images), size, augment, seed=seed, epoch=number, at_once=is_cuda)
         noise = draw_noise(len(images), self.num_patches, seed, number)
         named = {f"{PREFIX}{name}": table for name, table in rows.items()}
-        return named | {NOISE: noise[rows["index"]]}
+        before = {key: rows for key, rows in self._passes.items() if key == number - 1}
+        self._passes = before | {number: named | {NOISE: noise[rows["index"]]}}
+        return self._passes[number]
 
     @cached_property
     def _augment_others(self) -> AugmentSpec:

@@ -96,17 +96,12 @@ def draw_boxes(
 ) -> Tensor:
     """Draw crops (N, V, 4): left, top, width and height as shares of the image.
 
-    A mirrored view has its right edge as ``left`` and a negative width. As in torchvision's
-    RandomResizedCrop the area is uniform and the ratio log-uniform. Deviations: a side that is
-    longer than the image is clipped, where torchvision draws again; places are not rounded; a view
-    of the image's own shape has the ratio relative to that shape.
-
-    Args:
-        shape: N and V.
-        areas: Smallest and largest share of the image's area.
-        flip: Probability of a mirrored view.
-        generator: Source of the draws.
-        aspect: Height / width of the image for square views; 1 for views of its own shape.
+    ``areas`` are the smallest and largest share, and ``aspect`` is height / width of the image for
+    square views, 1 for views of its own shape. A mirrored view has its right edge as ``left`` and a
+    negative width. As in torchvision's RandomResizedCrop the area is uniform and the ratio
+    log-uniform. Deviations: a side that is longer than the image is clipped, where torchvision
+    draws again; places are not rounded; a view of the image's own shape has the ratio relative to
+    that shape.
     """
     area = _uniform(shape, *areas, generator)
     ratio = _uniform(shape, math.log(RATIO[0]), math.log(RATIO[1]), generator).exp() * aspect

@@ -20,11 +20,8 @@ STD = 0.02
 class Projector(nn.Sequential):
     """MLP on features, (..., F in) -> (..., F out), with GELU and perhaps batch norm in between.
 
-    The batch norm has no running statistics: the head is not used after the training.
-
-    Args:
-        widths: F of the input, of each hidden layer and of the output.
-        batch_norm: Normalise each hidden layer over the batch. The input is then (B, F).
+    The batch norm takes (B, F). It has no running statistics: the head is not used after the
+    training.
     """
 
     def __init__(self, widths: Sequence[int], *, batch_norm: bool) -> None:
@@ -46,11 +43,7 @@ class Projector(nn.Sequential):
 
 
 def view_features(encoder: ImageModel, views: Tensor) -> Tensor:
-    """Return the pooled features of views of one size: (B, V, C, H, W) -> (B, V, D).
-
-    Raises:
-        ValueError: The encoder takes only images of its own size.
-    """
+    """Return the pooled features of views of one size: (B, V, C, H, W) -> (B, V, D)."""
     images = views.flatten(0, 1)
     if images.shape[1:] == encoder.image_shape:
         found = encoder.features(images)

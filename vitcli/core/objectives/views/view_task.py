@@ -19,7 +19,6 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
-from vitcli.core.torch_use import pinned
 
 
 class ViewTask(Task):
@@ -54,8 +53,7 @@ class ViewTask(Task):
         chans = self.spec.model.in_chans or 1
         seed = self.spec.seed
         rows = view_rows(num_images, chans, self.views, seed=seed, epoch=epoch, size=size)
-        rows |= self._schedule_rows(epoch, num_images)
-        return pinned(rows) if is_cuda else rows
+        return rows | self._schedule_rows(epoch, num_images)
 
     def _schedule_rows(self, epoch: int, num_images: int) -> Rows:
         """Return the numbers of ``schedule`` for each row of an epoch, (N,) each."""
@@ -114,5 +112,4 @@ class ViewTask(Task):
         return found | ({"similarity": similarity} if similarity else {})
 
     def _show(self, views: Tensor) -> Tensor:
-        """Return normalised views as pixels on the host: (R, V, C, h, w) -> (R, V, 3, h, w)."""
         return self.to_pixels(views.flatten(0, 1)).unflatten(0, views.shape[:2]).cpu()

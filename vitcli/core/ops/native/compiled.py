@@ -13,8 +13,7 @@ Argument = Tensor | int | float | None
 class Kernels:
     """The compiled C files: one shared library for each file and size, opened at the first use.
 
-    Args:
-        open_library: Compiles ``<source>.c`` with the given sizes as macros and opens it.
+    ``open_library`` compiles ``<source>.c`` with the given sizes as macros.
     """
 
     def __init__(self, open_library: Callable[[str, dict[str, int]], ctypes.CDLL]) -> None:
