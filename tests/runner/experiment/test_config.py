@@ -18,7 +18,6 @@ from vitcli.runner.experiment.config import (
     experiment_files,
     find_experiment,
     load_experiment,
-    override,
     parse_set,
     parse_sets,
     typed_changes,
@@ -281,11 +280,6 @@ def test_a_mean_for_another_number_of_channels_is_refused():
 def test_a_model_that_timm_lacks_is_blamed_on_its_field():
     pytest.importorskip("timm")
     assert "no model 'test_vat'" in failure({"model.family": "timm", "model.name": "test_vat"})
-
-
-def test_an_option_is_set_beside_the_name_of_a_part():
-    found = override({"model": {"attention": "Uniform"}}, {"model.attention.share": 2})
-    assert found == {"model": {"attention": {"name": "Uniform", "share": 2}}}
 
 
 PLAIN_RESNET = "model: {family: resnet18}"

@@ -1,6 +1,7 @@
 """Study files: what they mean, and which mistakes are refused before training."""
 
 import json
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,42 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
     assert load_experiment(study(text, here)).spec == typed
     back = {"base": study(text, here, "other"), "model": {"family": "vit", "depth": 2}}
     assert load_experiment(study(json.dumps(back), here)).spec.model.depth == 2
+
+
+ONE = {"name": "One", "start": 2, "sizes": {"a": 1}}
+OWN = """
+@%s
+def One(progress, extra=None, *, start: int = 1, sizes: dict[str, int] = {}): ...
+@%s
+def Two(progress, extra=None, *, start: int = 5): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "options"),
+    [
+        (ONE, {"name": "Two"}, {}),
+        (ONE, {"name": "Two", "start": 3}, {"start": 3}),
+        (ONE, {"name": "One", "start": 3}, {"start": 3, "sizes": {"a": 1}}),
+        (ONE, {"sizes": {"b": 1}}, {"start": 2, "sizes": {"b": 1}}),
+        ("One", {"start": 3}, {"start": 3}),
+        (ONE, "One", {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("kind", "field"), [("schedule", "optim.schedule"), ("augmentation", "data.augment.policy")]
+)
+def test_another_part_starts_from_its_own_defaults(here, kind, field, below, above, options):
+    (here / "own.py").write_text(f"from vitcli.parts import {kind}\n" + OWN % (kind, kind))
+    own_code.load([here / "own.py"])
+    for key in reversed(field.split(".")):
+        below, above = {key: below}, {key: above}
+    base = study(json.dumps({"base": "quickstart"} | below), here, "below")
+    child = load_experiment(study(json.dumps({"base": base} | above), here)).spec
+    text = json.dumps({"base": base, "seeds": [0], "variants": {"a": {}, "b": above}})
+    for spec in (child, load_study(study(text, here)).variants[1].spec):
+        assert attrgetter(field)(spec).options == options
 
 
 def test_seeds_are_numbers_and_ranges():

@@ -17,15 +17,16 @@ from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.family import (
+    choice_below,
     fit_to_timm,
-    model_below,
-    names_other_task,
+    is_choice,
+    is_option,
     switch_family,
 )
 from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
-from vitcli.runner.experiment.stand_in import stand_in, without_unknown_teacher
+from vitcli.runner.experiment.stand_in import stand_in, value_at, without_unknown_teacher
 from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
@@ -214,28 +215,34 @@ def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
     return lay(with_bases(document, path))
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping laid over another: mappings are merged, but for a task of another name.
+def merge(below: Mapping[str, Any], above: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    """Return a mapping laid over another: mappings are merged, each choice over ``choice_below``.
 
-    A model of another family is laid over ``model_below``.
+    A dictionary that is an option replaces the one below it. ``place`` begins the dotted fields.
     """
     out = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-        is_other = both and key == "task" and names_other_task(out[key], value.get("name"))
-        if both and key == "model":
-            out[key] = model_below(out[key], value.get("family"))
-        out[key] = merge(out[key], value) if both and not is_other else value
+        field = f"{place}{key}"
+        if isinstance(value, Mapping) and key in out and not is_option(field):
+            inner = out[key]
+            if is_choice(field):
+                inner = choice_below(field, inner, value.get(_name_of(field)))
+            value = merge(inner if isinstance(inner, Mapping) else {}, value, f"{field}.")
+        out[key] = value
     return out
 
 
+def _name_of(choice: str) -> str:
+    return "family" if choice == "model" else "name"
+
+
 def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of ``data`` with dotted fields replaced; another task or family as in merge."""
+    """Return a copy of ``data`` with dotted fields replaced; another choice as in merge."""
     out = dict(data)
-    if "model.family" in changes:
-        out["model"] = model_below(out.get("model", {}), changes["model.family"])
-    if names_other_task(out.get("task"), changes.get("task.name")):
-        out["task"] = {}
+    for path, name in changes.items():
+        choice, _, key = path.rpartition(".")
+        if is_choice(choice) and key == _name_of(choice):
+            out = override(out, {choice: choice_below(choice, value_at(out, choice), name)})
     for path, value in changes.items():
         head, _, rest = path.partition(".")
         inner = out.get(head)
@@ -256,12 +263,17 @@ def typed_over(raw: Mapping[str, Any], typed: Mapping[str, Any]) -> tuple[dict[s
     return override(switched, typed), note
 
 
-def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as dotted fields: ``{a: {b: 1}}`` becomes ``{a.b: 1}``."""
+def flatten(
+    data: Mapping[str, Any], prefix: str = "", *, whole_options: bool = False
+) -> dict[str, Any]:
+    """Return nested mappings as dotted fields: ``{a: {b: 1}}`` becomes ``{a.b: 1}``.
+
+    With ``whole_options``, a dictionary that is an option stays one value.
+    """
     out: dict[str, Any] = {}
     for key, value in data.items():
-        if isinstance(value, Mapping):
-            out |= flatten(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping) and not (whole_options and is_option(f"{prefix}{key}")):
+            out |= flatten(value, f"{prefix}{key}.", whole_options=whole_options)
         else:
             out[f"{prefix}{key}"] = value
     return out
@@ -354,7 +366,7 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     if augment := (below.get("data") or {}).get("augment"):
         fields["augment"] = augment
     changes = {key: value for key, value in part.items() if key != "experiment"}
-    return {**raw, "pretrain": merge(fields, changes)}
+    return {**raw, "pretrain": merge(fields, changes, "pretrain.")}
 
 
 def config_text(spec: ExperimentSpec) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, TimmSpec, TrainSpec
 from vitcli.core.spec.families import DEFAULT_FAMILY, DEFAULTS, FAMILY
+from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import did_you_mean, join_words
@@ -65,10 +66,30 @@ def model_below(model: Any, name: Any) -> Any:
     return _small_model(model, name)
 
 
-def names_other_task(task: Any, name: Any) -> bool:
-    """Tell whether ``name`` is set and is not that of ``task``, which may be invalid."""
-    own = task.get("name") if isinstance(task, Mapping) else None
-    return name is not None and name != (own or TASK.default)
+def choice_below(field: str, below: Any, name: Any) -> Any:
+    """Return the fields that those of a choice are laid over: another name has its own defaults.
+
+    Args:
+        field: The field of the choice, such as ``task`` or ``model.ffn``.
+        below: Its fields, or its name alone; they may be invalid.
+        name: The name that is set; None if it stays.
+    """
+    if field == "model":
+        return model_below(below, name)
+    fields = below if isinstance(below, Mapping) else {"name": below}
+    known = fields.get("name") or (TASK.default if field.endswith("task") else None)
+    return fields if name in (None, known) else {}
+
+
+def is_choice(field: str) -> bool:
+    """Return whether the fields below this one depend on a name beside them."""
+    return field.removeprefix("pretrain.") in {"model", "task", "augment.policy", *FIELDS}
+
+
+def is_option(field: str) -> bool:
+    """Return whether a dictionary in this field is one value."""
+    is_below = is_choice(field.rpartition(".")[0]) and not is_choice(field)
+    return is_below and field != "task.teacher"
 
 
 PREFIX = "timm:"

@@ -294,7 +294,7 @@ def crossed_variants(
     named: Mapping[str, dict[str, Any]], places: Places
 ) -> dict[str, dict[str, Any]]:
     """Return the cells of a factorial study: names of parts, joined by ``+`` -> changed fields."""
-    changes = {name: flatten(fields) for name, fields in named.items()}
+    changes = {name: flatten(fields, whole_options=True) for name, fields in named.items()}
     baseline, *parts = named
     changed = [field for part in parts for field in changes[part]]
     if twice := [field for field in changed if changed.count(field) > 1]:
@@ -341,7 +341,8 @@ def _variant(
             f" (reserved: {', '.join(RESERVED)})"
         )
     typed_data = typed.keys() & {"data.name"}  # that of every variant
-    changes = {key: value for key, value in flatten(changes).items() if key not in typed_data}
+    changes = flatten(changes, whole_options=True)
+    changes = {key: value for key, value in changes.items() if key not in typed_data}
     for field in ("seed", "base", "variants"):
         if field in changes:
             raise ConfigError(f"{place}: a variant cannot change {field!r}")
