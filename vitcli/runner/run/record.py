@@ -50,7 +50,6 @@ from vitcli.runner.text import quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
-    from vitcli.core.models.image_model import ImageModel
     from vitcli.runner.run.predictions import Predictions
 
 State = Literal[
@@ -344,17 +343,6 @@ class RunRecord:
         from vitcli.runner.run.predictions import read_predictions
 
         return read_predictions(self.folder.path / "predictions.npz", self.state)
-
-    def model(self, device: str = "cpu", step: int | None = None) -> "ImageModel":
-        """Return the trained model in eval mode, as ``load_model`` does.
-
-        Args:
-            device: The device of the model: cpu, cuda, mps or auto.
-            step: The step of the checkpoint; by default the last.
-        """
-        from vitcli.runner.evaluate.weights import load_model
-
-        return load_model(self.folder, device, step)
 
     def document(self) -> dict[str, Any]:
         """Return a row of a list of runs as JSON values."""
