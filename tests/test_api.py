@@ -145,7 +145,9 @@ def test_fit_makes_a_run_that_commands_take(pictures, mine, capsys):
     with torch.no_grad():
         assert torch.equal(vitcli.load_model("x")(images), model(images))
         predicted = torch.from_numpy(run.predictions[0])
-        torch.testing.assert_close(vitcli.load_model(run.path)(images), predicted, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(
+            vitcli.load_model(run.path)(images), predicted, atol=1e-3, rtol=1e-3
+        )
     assert commands.vitcli("eval", "x", "--min-accuracy", last["test_accuracy"])[0] == 0
     assert not run.result["exact"], "its initial weights are not those of its seed"
     with pytest.raises(vitcli.UserError, match="x is not empty"):

@@ -211,6 +211,19 @@ def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
 
 
+@pytest.mark.parametrize(
+    ("column", "stored"), [("wer_%", 0.005), ("acc (%)", 0.005), ("err_pct", 0.005), ("wer", 0.5)]
+)
+def test_a_column_whose_name_says_percent_is_in_percent(column, stored):
+    doc = document(text_of([0.5] * 6, f"variant,seed,{column}"), lower_is_better=True)
+    assert doc.rows[0].trials[0].number(f"test_{doc.headline.name}") == stored
+
+
+def test_scores_that_a_table_would_round_away_are_refused():
+    with pytest.raises(InputError, match="smaller unit"):
+        document(text_of([0.002, 0.00201, 0.002, 0.00203, 0.002, 0.00204], "variant,seed,loss"))
+
+
 LOWER = "loss eval_loss val/loss Val~Loss metrics.loss err error_rate Top-1~error nll mse RMSE"
 HIGHER = "accuracy val/acc acc@1 top-1-acc best_acc Accuracy~(%) f1 auroc mAP mIoU R2 reward score"
 ASKED = "x accuracy_drop neg_accuracy 1-acc -loss test/1~-~accuracy inverse_mse rank time seed_loss"
@@ -374,6 +387,9 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
         ("kfold", "{}", None),
         ("OuterFold", "{}", None),
         ("run", "fold_{}", None),
+        ("cross_validation", "{}", None),
+        ("run", "xval{}", None),
+        ("bootstrap", "{}", "independent"),
         ("fold", "rep{0}_fold{0}", "repeated"),
         ("trainstep", "{}", "independent"),
         ("variable", "split{}_test_score", "independent"),

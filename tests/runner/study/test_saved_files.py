@@ -81,6 +81,8 @@ def test_a_saved_trial_stays_unless_it_is_trained_again(study):
     assert len(read_store(SAVED)) == 2
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
     assert [entry.check().test_score for entry in read_lines(LINES)] == [0.25]
+    LINES.write_bytes(LINES.read_bytes().replace(b"\n", b"\r\n"))
+    assert [entry.check().test_score for entry in read_lines(LINES)] == [0.25], "git on Windows"
 
 
 def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):

@@ -118,7 +118,8 @@ def read_lines(path: Path) -> list[Entry]:
     """Return the trials of a seed, ``seed0.jsonl``; none if the file does not exist."""
     try:
         with _errors_name(path):
-            lines = read_bounded(path, MAX_JSON).decode().split("\n")
+            text = read_bounded(path, MAX_JSON).decode()
+            lines = text.replace("\r\n", "\n").split("\n")  # as git writes them on Windows
             if lines.pop():
                 raise ValueError("its last line is not whole")
     except InputError as error:

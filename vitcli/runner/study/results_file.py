@@ -33,8 +33,16 @@ from vitcli.runner.text import composed, natural_key, printable, shorten
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
 """What W&B and MLflow call columns."""
-NOT_SEEDS = re.compile(r"(?<!scaf)(?<!mani)(fold|\bcv(?![a-z])|epoch|step|iteration|split)")
+NOT_SEEDS = re.compile(
+    r"(?<!scaf)(?<!mani)(fold|\bcv(?![a-z])|cross.?val|xval"
+    r"|epoch|step|iteration|\biter\b|split|bootstrap|resampl)"
+)
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
+UNIT_WORDS = {
+    "percent": re.compile(r"%|(?<![a-z])(percent|pct|percentage)(?![a-z])", re.IGNORECASE),
+    "fraction": re.compile(r"(?<![a-z])(fraction|proportion)(?![a-z])", re.IGNORECASE),
+}
+"""Words by which the name of a column says its unit."""
 STATES = {
     **dict.fromkeys(("completed", "success", "succeeded", "done", "ok"), "finished"),
     **dict.fromkeys(("crashed", "error"), "failed"),
@@ -136,7 +144,8 @@ def read_text(
     seeds = sorted({*numbers.values()})
     names = [text.replace("_", " ").casefold() for text in (pairs, *numbers)]
     not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
-    folds = len(seeds) if not_seeds and not_seeds[1] in ("fold", "cv") else None
+    is_fold = not_seeds and re.match("fold|cv|cross|xval", not_seeds[1])
+    folds = len(seeds) if is_fold else None
     if not_seeds and not folds:
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
@@ -156,7 +165,8 @@ def read_text(
         raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
     texts = {row.place: row.score for row in finished}
     is_share = bool(metric.unit or files)
-    scores, unit, digits = _scores(texts, choices.unit, delimiter_of(text), is_share=is_share)
+    asked = choices.unit or next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
+    scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
     images = _images(Path(name).parent, files, scores)
     better = "higher" if metric.higher_is_better else "lower"
     origin = Origin(
@@ -290,8 +300,9 @@ def _scores(
                 f"{place}: is the score {score} {UNITS[unit]}, like the others? Correct it, or type"
                 " --unit percent, --unit fraction or --unit none"
             )
-    if unit == "none" and 0 < largest < 0.001:  # a table would round them away
-        raise InputError("all scores are below 0.001; write them in a smaller unit")
+    gap = max(scores.values(), default=Decimal(1)) - min(scores.values(), default=Decimal(0))
+    if unit == "none" and (0 < largest < 0.001 or 0 < gap < 0.001):  # a table would round them away
+        raise InputError("all scores are below 0.001, or that close; write them in a smaller unit")
     places = max([1, *(-int(score.as_tuple().exponent) for score in scores.values())])
     scores = {place: score.scaleb(-2 * (unit == "percent")) for place, score in scores.items()}
     return scores, unit, min(4, places + 1) if unit == "none" else 2
