@@ -31,7 +31,7 @@ def compile_nothing(module: nn.Module, **_) -> nn.Module:
 
 
 def fail_to_compile(module: nn.Module, **_):
-    raise RuntimeError("no working C++ compiler")
+    return lambda *_, **__: 1 / 0
 
 
 def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch):

@@ -159,9 +159,7 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     assert found.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
     assert not train(odd).trained, "the same experiment is finished"
-    differing = differing_fields(
-        spec, read_record(run).meta, {"tiny": load_experiment(str(odd)).spec}
-    )
+    differing = differing_fields(read_record(run), {"tiny": load_experiment(str(odd)).spec})
     assert "data.resize" not in differing
     messages = [""]
     assert evaluate_run("run", on_message=messages.append).num_images == 24

@@ -128,6 +128,7 @@ def test_a_rank_that_failed_says_why(tiny_run):
 def test_a_state_that_rank_0_has_written_stays(tiny_run):
     store = dist.HashStore()
     store.set("who/0", json.dumps({"host": socket.gethostname(), "pid": DEAD}))
+    tiny_run.set_result({"train_seconds": 1.0})
     for state in ("finished", "interrupted", "diverged"):
         tiny_run.set_status(state, 3, "as it was")
         lose(tiny_run, 1, store)
