@@ -297,10 +297,12 @@ def warn_about_bf16(work: "StudyWork", device: str) -> None:
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
     """Train what is left of a study and show their progress; return all states."""
-    from vitcli.cli.trials import view
+    from vitcli.cli.trials import display
+    from vitcli.runner.study.plan import worker_count
     from vitcli.runner.study.run import run_study
 
-    with view(work, options) as screen:
+    count = worker_count(work.study.threads, options) if work.trials else 1
+    with display(len(work.trials), count, work.study.baseline.spec.task.row) as screen:
         return run_study(work, options, screen.show, save=save)
 
 
@@ -316,7 +318,7 @@ def show_table(
     if request.form == "trials":
         from vitcli.runner.study.results_file import trials_csv
 
-        emit_exactly(trials_csv(study, doc, states))
+        emit_exactly(trials_csv(doc, states))
     else:
         details, caption = request.details, request.caption
         emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))

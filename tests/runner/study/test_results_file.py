@@ -88,7 +88,7 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
     saved = SavedTrials(SAVED)
     states = trial_states(study, tmp_path / "none", (), saved)
     ours = read_study(study, tmp_path / "none", (), saved, states=states)
-    header, *lines = trials_csv(study, ours, states).splitlines()
+    header, *lines = trials_csv(ours, states).splitlines()
     for order in (lines, sorted(lines, key=lambda line: line.rpartition(",")[2])):
         text = "\n".join([header, *order])
         choices = Choices.of(margin=ours.margin, baseline=ours.rows[0].variant)

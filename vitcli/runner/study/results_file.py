@@ -24,7 +24,6 @@ from vitcli.runner.run.predictions import (
 )
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
-from vitcli.runner.study.definition import Study
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
 from vitcli.runner.study.statistics import num_tests
 from vitcli.runner.tables import csv_text, delimiter_of, read_csv, to_csv
@@ -362,11 +361,11 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
 
 
-def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
+def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
     """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
     order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
-    trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
-    files = {(t.config_hash, t.spec.seed): states[t.folder].stored_predictions for t in trials}
+    shown = states.values() if doc.headline.unit == "%" else ()
+    files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
     score = f"test_{doc.headline.name}"
     rows = [
         (
