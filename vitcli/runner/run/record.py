@@ -418,6 +418,10 @@ _OF_META = {item.name for item in fields(RunRecord)} - {
 """Fields that meta.json states under the same name."""
 
 
+ENTRY = ("state", "reason", "config_hash", "seed", "epochs", "curve")
+"""Fields of a record in the document of a study, and in a saved trial."""
+
+
 def as_record(value: Any) -> Any:
     """Return the record of a trial in the document of a study; a record is returned as it is."""
     if not isinstance(value, dict):
@@ -426,7 +430,7 @@ def as_record(value: Any) -> Any:
     if not isinstance(measured, dict):
         raise ValueError("measured is not a mapping")
     numbers = measured | {name: value[name] for name in MAIN_NUMBERS if name in value}
-    known = {k: v for k, v in value.items() if k not in (*MAIN_NUMBERS, "measured")}
+    known = {name: value[name] for name in ENTRY if name in value}
     return RunRecord(
         result={name: number for name, number in numbers.items() if is_number(number)}, **known
     )
@@ -445,7 +449,8 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         raise ValueError(problem)
     if wrong := [k for k, v in result.items() if not (is_number(v) or k in TEXTS)]:
         raise ValueError(f"its {wrong[0]} is {shorten(str(result[wrong[0]]), MAX_ECHO)}")
-    known = {k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact")}
+    names = (*ENTRY, "data_hash", "num_train", "init_sha256", "teacher_sha256")
+    known = {name: value[name] for name in names if name in value}
     if value["state"] not in RESULT_STATES or not value["sessions"]:
         raise ValueError(f"its state is {value['state']}")
     return RunRecord(
