@@ -458,20 +458,9 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         result=result,
         sessions=tuple(map(Session.model_validate, value["sessions"])),
         inexact=["a saved trial"] if value.get("is_inexact") else [],
-        config=_unflatten(config),
+        config={"task": {"name": config.get("task.name", DEFAULT_TASK)}},
         source=source,
     )
-
-
-def _unflatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in config.items():
-        *parents, last = name.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return nested
 
 
 def read_record(run: RunDir | Path) -> RunRecord:

@@ -227,7 +227,7 @@ def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
     if not_seeds is None:
         return None
-    if not_seeds[1] not in ("fold", "cv"):
+    if not re.match("fold|cv|cross|xval", not_seeds[1]):
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
             " and pair them by --pairs seed or --pairs fold"
