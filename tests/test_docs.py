@@ -151,7 +151,7 @@ def shortened(command: str) -> str:
         brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
         return re.sub(r"--lengths \S+", "", command) + brief
     if command.startswith("vitcli ablate"):
-        command += " --first" * ("factorial" in command)  # of its 32 variants
+        command += " --only baseline" * ("factorial" in command)  # of its 32 variants
         stays_short = re.search("--(dry-run|status|table)", command)
         return command if stays_short else f"{command} --status"
     if command.startswith("vitcli visualize"):

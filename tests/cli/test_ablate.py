@@ -7,11 +7,9 @@ import pytest
 
 from tests.cli.commands import said, typed
 from tests.cli.conftest import SEARCH, STUDY
-from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
 from vitcli.cli.engines import parse_duration
-from vitcli.runner.engines import drive
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.study.table import FORMATS, read_document
@@ -78,24 +76,6 @@ def test_the_report_of_the_whole_study_is_not_replaced_by_that_of_some_seeds(her
     whole = (ROOT / "results.json").read_bytes()
     typed("ablate mine.yaml --seeds 0")
     assert (ROOT / "results.json").read_bytes() == whole
-
-
-@pytest.fixture
-def engine(here, monkeypatch) -> Fake:
-    (here / "mine.yaml").write_text(PLAIN_STUDY)
-    found = Fake(train_here)
-    monkeypatch.setattr(drive, "make_engine", found)
-    return found
-
-
-def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine, here):
-    words = "ablate mine.yaml --device cpu --engine ray -j 2"
-    _, talk = typed(f"{words} --first --dry-run")
-    assert ("full/seed0" in talk, engine.rounds) == (True, [])
-    _, talk = typed(f"{words} --first --save saved")
-    assert engine.rounds == [["full/seed0"]]
-    assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
-    assert f"next    vitcli {words}" in talk
 
 
 @pytest.mark.parametrize(

@@ -122,10 +122,10 @@ def test_quiet_leaves_results_and_errors(here, monkeypatch):
 
 
 EXCLUDING = (
-    *("ablate --dry-run --table-only", "search x --dry-run --status", "ablate --first --json"),
-    *("predict x.png --reject 0 --coverage 0.9", "ablate --first --only full"),
+    *("ablate --dry-run --table-only", "search x --dry-run --status"),
+    "predict x.png --reject 0 --coverage 0.9",
     *("ablate --status --rerun", "ablate --status --format md", "ablate --dry-run --details"),
-    "ablate --table-only --first",
+    "ablate --table-only --rerun",
     *("ablate --status --caption x", "table a.csv --caption x --format csv"),
 )
 

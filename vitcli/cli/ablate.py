@@ -61,15 +61,6 @@ Only = Annotated[
         help="Train this variant and the baseline only; may be repeated.",
     ),
 ]
-First = Annotated[
-    bool,
-    typer.Option(
-        "--first",
-        help="Train only the first trial, on this machine, to try a study before it goes to a"
-        " cluster.",
-        hidden=True,
-    ),
-]
 Seeds = Annotated[
     str | None,
     typer.Option(metavar="0-7", help="Random seeds to train.", show_default=False),
@@ -113,10 +104,9 @@ FailFast = Annotated[
 ]
 
 USELESS = {
-    "--status": ("--first", "--rerun", "--format", "--details", "--caption"),
-    "--table-only": ("--first", "--rerun"),
+    "--status": ("--rerun", "--format", "--details", "--caption"),
+    "--table-only": ("--rerun",),
     "--dry-run": ("--format", "--details", "--caption"),
-    "--first": ("--only", "--format", "--details", "--caption"),
 }
 """Options that have no effect beside another one."""
 
@@ -145,7 +135,6 @@ class Request:
 def ablate(
     study: Name = STUDY,
     only: Only = None,
-    first: First = False,
     seeds: Seeds = None,
     data: Data = None,
     epochs: Epochs = None,
@@ -183,15 +172,14 @@ def ablate(
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    exclude({"--first": first and not dry_run, "--json": json})
     has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
-    given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only, "--first": first}
-    given |= {"--only": bool(only), "--rerun": rerun}
+    given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
+    given |= {"--rerun": rerun}
     given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
     exclude_useless(given, USELESS)
     refuse_caption(caption, Format.json if json else form)
     check_folders(output, save)
-    if not (dry_run or status or table_only or first):
+    if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)
     exclude({"--engine": engine is not Engine.local, "--rerun": rerun})
     shortcuts = {"data.name": data, "train.epochs": epochs, "train.limit_batches": limit_batches}
@@ -221,8 +209,6 @@ def ablate(
         show_status(chosen, request.root, names, saved_trials(save), as_json=request.as_json)
     elif table_only:
         print_table(request)
-    elif first:
-        run_first(request, options, dry_run=dry_run)
     else:
         run(request, options, dry_run=dry_run)
 
@@ -311,10 +297,12 @@ def warn_about_bf16(work: "StudyWork", device: str) -> None:
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
     """Train what is left of a study and show their progress; return all states."""
-    from vitcli.cli.trials import view
+    from vitcli.cli.trials import display
+    from vitcli.runner.study.plan import worker_count
     from vitcli.runner.study.run import run_study
 
-    with view(work, options) as screen:
+    count = worker_count(work.study.threads, options) if work.trials else 1
+    with display(len(work.trials), count, work.study.baseline.spec.task.row) as screen:
         return run_study(work, options, screen.show, save=save)
 
 
@@ -330,7 +318,7 @@ def show_table(
     if request.form == "trials":
         from vitcli.runner.study.results_file import trials_csv
 
-        emit_exactly(trials_csv(study, doc, states))
+        emit_exactly(trials_csv(doc, states))
     else:
         details, caption = request.details, request.caption
         emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
@@ -346,28 +334,6 @@ def print_table(request: Request) -> None:
     announce_saved(states, saved)
     show_table(request, states, saved)
     refuse_gaps(states, "train them: leave out --table-only")
-
-
-def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
-    """Train the first trial of a study on this machine; name the command that trains the rest."""
-    from vitcli.runner.study.plan import plan_study
-
-    study, root = request.study, request.root
-    first = study.trials()[0]
-    rerun = (first.variant,) if request.rerun_variants else ()
-    saved = saved_trials(request.save, options)
-    work = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
-    work = replace(work, trials=[t for t in work.trials if t.folder == first.folder])
-    here = replace(options, jobs=1)
-    say(f"study {study.name}: the first trial, {first.folder}, on this machine")
-    announce_saved(work.states, saved)
-    if dry_run:
-        show_plan(work, here, as_json=request.as_json)
-        return
-    states = train(work, here, request.save)
-    refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
-    say(f"the trial counts: its result is part of the study in {root}")
-    say(f"next    {options.command.replace(' --first', '')}")
 
 
 def refuse_folds(study: "Study") -> None:

@@ -9,7 +9,6 @@ from rich.progress import Progress
 from vitcli.cli.console import say
 from vitcli.cli.live import Display, bars, scalars_text
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import duration, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent, seconds_left
@@ -89,14 +88,6 @@ class StudyDisplay(Display):
         whole = [now - self._began[name] + left for name, left in self._left.items()]
         waiting = self._total - self._num_ended - len(self._left)
         return seconds_left([*self._left.values()], waiting, self._durations or whole, self._count)
-
-
-@contextmanager
-def view(plan: StudyWork, options: Options) -> Iterator[StudyDisplay]:
-    """Yield the display of the trials of a plan."""
-    count = worker_count(plan.study.threads, options) if plan.trials else 1
-    with display(len(plan.trials), count, plan.study.baseline.spec.task.row) as screen:
-        yield screen
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from vitcli.runner.study.results_file import Choices, read_text, trials_csv
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import build, read_document, render, to_json
+from vitcli.runner.study.table import read_document, to_json
 
 in_a_folder = pytest.mark.usefixtures("here")
 
@@ -88,7 +88,7 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
     saved = SavedTrials(SAVED)
     states = trial_states(study, tmp_path / "none", (), saved)
     ours = read_study(study, tmp_path / "none", (), saved, states=states)
-    header, *lines = trials_csv(study, ours, states).splitlines()
+    header, *lines = trials_csv(ours, states).splitlines()
     for order in (lines, sorted(lines, key=lambda line: line.rpartition(",")[2])):
         text = "\n".join([header, *order])
         choices = Choices.of(margin=ours.margin, baseline=ours.rows[0].variant)
@@ -100,19 +100,6 @@ def test_the_flagship_comes_back_from_its_trials_to_the_last_digit(tmp_path):
             del kept["verdict"]
             assert kept == {name: getattr(rows[row.variant], name) for name in kept}
     assert rows[ours.rows[1].variant].effect == "worse"
-
-
-def test_exports_of_wandb_and_mlflow_give_the_same_table():
-    def export(head: str, line: str) -> str:
-        rows = [line.format(variant, seed, 90 + i) for i, (variant, seed) in enumerate(ROWS)]
-        return "\n".join([head, *rows])
-
-    rows = build(document(export("variant,seed,accuracy", "{},{},0.{}"))).rows
-    wandb = export("Name,State,Group,seed,val_acc,loss", "run,finished,{0},{1},0.{2},1")
-    head = "run_id,status,metrics.accuracy,params.seed,params.variant"
-    mlflow = export(head, "x,FINISHED,{2},{1},{0}")
-    assert build(document(wandb, score="val_acc")).rows == rows
-    assert build(document(mlflow, score="accuracy")).rows == rows
 
 
 LABELS = np.arange(40) % 4
@@ -243,6 +230,14 @@ def test_the_direction_is_that_of_the_whole_name_or_chosen(names, expected):
 
 
 PLAIN = "variant,seed,accuracy\na,0,0.81\na,1,0.83\nb,0,0.85\nb,1,0.88\n"
+WANDB = (
+    "Name,State,Group,seed,val_acc,loss\nrun,finished,a,0,0.81,1\nrun,finished,a,1,0.83,1\n"
+    "run,finished,b,0,0.85,1\nrun,finished,b,1,0.88,1\n"
+)
+MLFLOW = (
+    "run_id,status,metrics.accuracy,params.seed,params.variant\nx,FINISHED,0.81,0,a\n"
+    "x,FINISHED,0.83,1,a\nx,FINISHED,0.85,0,b\nx,FINISHED,0.88,1,b\n"
+)
 WITH_INDEX = PLAIN.replace("a,", "7,a,").replace("b,", "8,b,")
 WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
 
@@ -261,6 +256,8 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
             {"variant": "variant", "score": "accuracy"},
         ),
         (WITH_STATE.replace("finished", "Done"), {"baseline": "a"}),
+        (WANDB, {"score": "val_acc"}),
+        (MLFLOW, {"score": "accuracy"}),
     ],
 )
 def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choices):
@@ -346,22 +343,15 @@ def test_seeds_that_are_names_are_counted_in_their_own_order():
     assert [trial.number("test_score") for trial in doc.rows[0].trials] == [1, 3, 2, 0]
 
 
-def test_the_files_are_those_of_a_study_and_can_be_read_again(tmp_path):
-    doc = document(text_of([1, 2, 4, 2, 3, 6]), baseline="b", margin=5.0)
-    assert [row.variant for row in doc.rows] == ["b", "a"]
-    files = {path.name for path in publish_outside(doc, tmp_path / "out")}
-    assert {"table.md", "table.tex", "table.csv", "results.json", "forest.pdf"} <= files
-    assert read_document(render(doc, "json")) == doc
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "plan.json").write_text("{}")
+def test_a_byte_order_mark_is_read(tmp_path):
+    (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
+    assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
+
+
+def test_the_folder_of_a_study_takes_no_other_results(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(ConfigError):
-        publish_outside(doc, tmp_path / "study")
-
-
-def test_a_byte_order_mark_is_read_and_other_encodings_are_named(tmp_path):
-    file = tmp_path / "r.csv"
-    file.write_text("\ufeff" + text_of(range(6)))
-    assert len(document(csv_text(file)).rows) == 2
+        publish_outside(document(text_of([1, 2, 4, 2, 3, 6])), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,17 @@ def test_rows_have_their_kernels_if_those_of_a_study_differ(study):
     assert found == [("native",), ("native", "torch")]
 
 
-def edit(name: str, *change: str) -> Callable[[RunDir], object]:
-    return lambda run: (run.path / name).write_text((run.path / name).read_text().replace(*change))
+def edit(name: str, old: str, new: str) -> Callable[[RunDir], object]:
+    return lambda run: write(name, (run.path / name).read_text().replace(old, new))(run)
 
 
 def write(name: str, content: str) -> Callable[[RunDir], object]:
     return lambda run: (run.path / name).write_text(content)
+
+
+def keep_only_weights(run: RunDir) -> None:
+    (run.checkpoints / "800/weights.safetensors").touch()
+    run.set_status("interrupted", 800)
 
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
@@ -80,13 +85,7 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another trial's meta": (write("meta.json", '{"config_hash": "b"}'), "as another trial"),
     "no epoch": (write("metrics.jsonl", '{"step": 1, "test_accuracy": 0.5}\n'), "metrics.jsonl"),
     "no state": (write("status.json", ""), "status.json"),
-    "weights alone": (
-        lambda run: (
-            (run.checkpoints / "800/weights.safetensors").touch(),
-            run.set_status("interrupted", 800),
-        ),
-        "only its final weights",
-    ),
+    "weights alone": (keep_only_weights, "only its final weights"),
 }
 
 

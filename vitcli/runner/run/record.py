@@ -424,6 +424,10 @@ _OF_META = {item.name for item in fields(RunRecord)} - {
 """Fields that meta.json states under the same name."""
 
 
+ENTRY = ("state", "reason", "config_hash", "seed", "epochs", "curve")
+"""Fields of a record in the document of a study, and in a saved trial."""
+
+
 def as_record(value: Any) -> Any:
     """Return the record of a trial in the document of a study; a record is returned as it is."""
     if not isinstance(value, dict):
@@ -432,7 +436,7 @@ def as_record(value: Any) -> Any:
     if not isinstance(measured, dict):
         raise ValueError("measured is not a mapping")
     numbers = measured | {name: value[name] for name in MAIN_NUMBERS if name in value}
-    known = {k: v for k, v in value.items() if k not in (*MAIN_NUMBERS, "measured")}
+    known = {name: value[name] for name in ENTRY if name in value}
     return RunRecord(
         result={name: number for name, number in numbers.items() if is_number(number)}, **known
     )
@@ -451,7 +455,8 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         raise ValueError(problem)
     if wrong := [k for k, v in result.items() if not (is_number(v) or k in TEXTS)]:
         raise ValueError(f"its {wrong[0]} is {shorten(str(result[wrong[0]]), MAX_ECHO)}")
-    known = {k: v for k, v in value.items() if k not in ("result", "sessions", "is_inexact")}
+    names = (*ENTRY, "data_hash", "num_train", "init_sha256", "teacher_sha256")
+    known = {name: value[name] for name in names if name in value}
     if value["state"] not in RESULT_STATES or not value["sessions"]:
         raise ValueError(f"its state is {value['state']}, its sessions {len(value['sessions'])}")
     return RunRecord(
@@ -459,24 +464,17 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         result=result,
         sessions=tuple(map(Session.model_validate, value["sessions"])),
         inexact=["a saved trial"] if value.get("is_inexact") else [],
-        config=_unflatten(config),
+        config={"task": {"name": config.get("task.name", DEFAULT_TASK)}},
         source=source,
     )
 
 
-def _unflatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in config.items():
-        *parents, last = name.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return nested
+def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRecord:
+    """Return what the files of a run say. Nothing in them is an error, and no code is run.
 
-
-def read_record(run: RunDir | Path) -> RunRecord:
-    """Return what the files of a run say. Nothing in them is an error, and no code is run."""
+    Args:
+        spec: The content of config.yaml, if it is known.
+    """
     run = run if isinstance(run, RunDir) else RunDir(run)
     problems: list[str] = []
     meta = _read(run, META, problems)
@@ -496,7 +494,7 @@ def read_record(run: RunDir | Path) -> RunRecord:
             result = {}
     status, step, reason, reached = _read_status(run, result, problems)
     metrics = _read_metrics(run, problems)
-    spec = _read_config(run, meta, problems)
+    spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished" and not imported and not (run.path / RESULT).exists():
         problems.append(f"{RESULT}: it is missing")

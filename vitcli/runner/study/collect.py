@@ -45,12 +45,8 @@ def study_result(
 ) -> StudyResult:
     """Return the document of a study; it keeps of each record what its file holds.
 
-    Args:
-        variants: Variant -> its records, the baseline first.
-        rows: Variant -> further fields of its row. ``trials`` are the records that it shows, by
-            default all of them.
-        where: What an error about the records begins with.
-        declared: The fields of the document that the study itself states.
+    ``rows`` has further fields of the row of a variant, such as the ``trials`` that it shows, if
+    not all. Errors begin with ``where``. ``declared`` are the fields that the study itself states.
     """
     trained = [record for records in variants.values() for record in records if record.has_result]
     finished = [record for record in trained if record.state == "finished"]

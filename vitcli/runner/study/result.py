@@ -13,8 +13,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -37,10 +35,14 @@ EARLY_STOPPING = "train.early_stopping"
 """A field that a note below the table names for each row."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 class Candidate(Spec):
     """One setting of a tuned variant and its result on the validation split."""
 
-    measured: dict[str, float] = Field(default_factory=dict)
+    measured: dict[str, float] = Field(default_factory=dict, exclude_if=_is_empty)
     """The headline number of a task that has no accuracy; omitted from files if empty."""
     setting: dict[str, Any]
     val_accuracy: float | None = None
@@ -50,14 +52,8 @@ class Candidate(Spec):
     def number(self, name: str) -> float | None:
         return self.val_accuracy if name == "val_accuracy" else self.measured.get(name)
 
-    @model_serializer(mode="wrap")
-    def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {
-            name: value for name, value in handler(self).items() if value != {} or name == "setting"
-        }
 
-
-Trial = Annotated[RunRecord, BeforeValidator(as_record), PlainSerializer(RunRecord.entry)]
+TrialEntry = Annotated[RunRecord, BeforeValidator(as_record), PlainSerializer(RunRecord.entry)]
 """The training of one variant with one seed."""
 
 
@@ -161,18 +157,18 @@ class VariantResult(Spec):
     parameters: int | None = None
     forward_flops: int | None = None
     """FLOPs of one image; a multiply-add counts as two. None in older results."""
-    kernels: Annotated[tuple[str, ...], AcceptsList] = ()
+    kernels: Annotated[tuple[str, ...], AcceptsList, Field(exclude_if=_is_empty)] = ()
     """Kernels that trained the trials, if those of the study's rows differ; else omitted from
     files."""
-    trials: Annotated[tuple[Trial, ...], AcceptsList]
+    trials: Annotated[tuple[TrialEntry, ...], AcceptsList]
     candidates: Annotated[tuple[Candidate, ...], AcceptsList] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
     """Setting with the best mean headline number on the validation split. None until every
     candidate has its results."""
-    images: Crossed | None = None
+    images: Crossed | None = Field(None, exclude_if=_is_empty)
     """Mean squares of the scores, seeds by test images. None without predictions."""
-    contrast: Contrast | None = None
+    contrast: Contrast | None = Field(None, exclude_if=_is_empty)
     """Comparison with the baseline on each test image. None without predictions."""
 
     @property
@@ -187,12 +183,6 @@ class VariantResult(Spec):
         costs = [trial.flops for trial in self.trials if trial.state == "finished"]
         known = [cost for cost in costs if cost is not None]
         return fmean(known) if known and len(known) == len(costs) else None
-
-    @model_serializer(mode="wrap")
-    def _omit_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        unknown = [name for name in ("images", "contrast", "kernels") if not data.get(name)]
-        return {name: value for name, value in data.items() if name not in unknown}
 
 
 class ReferenceRow(Spec):
@@ -265,7 +255,7 @@ class StudyResult(Spec):
 
     name: str
     question: str = ""
-    hypothesis: str = ""
+    hypothesis: str = Field("", exclude_if=_is_empty)
     """Expected result, as the study file states it; omitted from files if empty."""
     command: str
     """The command that prints this table."""
@@ -295,25 +285,25 @@ class StudyResult(Spec):
     base_config: dict[str, Any]
     """Fields of the baseline that differ from vitcli's defaults, dotted."""
     reference: Reference | None = None
-    task: str = DEFAULT_TASK
+    task: str = Field(DEFAULT_TASK, exclude_if=DEFAULT_TASK.__eq__)
     """Row of the table of tasks; omitted from files if it is the default."""
-    parts: Annotated[tuple[str, ...], AcceptsList] = ()
+    parts: Annotated[tuple[str, ...], AcceptsList, Field(exclude_if=_is_empty)] = ()
     """The crossed variants of a factorial study; ``+`` joins them in the names of rows. Omitted
     from files if empty."""
-    equal_compute: bool = False
+    equal_compute: bool = Field(False, exclude_if=_is_empty)
     """Whether epochs were set so that no trial takes more operations than the baseline; omitted
     from files if not."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
-    margin: float | None = None
+    margin: float | None = Field(None, exclude_if=_is_empty)
     """Declared margin of equivalence, in the unit of the table; omitted from files if none."""
-    plan: Plan | None = None
+    plan: Plan | None = Field(None, exclude_if=_is_empty)
     """Omitted from files if none is recorded, as in documents from before 1.1.0."""
-    other_plan: int | None = None
+    other_plan: int | None = Field(None, exclude_if=_is_empty)
     """Number of planned seeds that the study file has now, if it is not that of the plan."""
-    origin: Origin | None = None
+    origin: Origin | None = Field(None, exclude_if=_is_empty)
     """Where the scores come from; omitted from files if a study has trained the trials."""
-    searched: Searched | None = None
+    searched: Searched | None = Field(None, exclude_if=_is_empty)
     """Only in the document of a search, whose scores are of the validation split."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
@@ -359,19 +349,6 @@ class StudyResult(Spec):
     @property
     def headline(self) -> Metric:
         return self.origin.metric if self.origin else TASKS[self.task].headline
-
-    @model_serializer(mode="wrap")
-    def _omit_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if data.get("task") == DEFAULT_TASK:
-            del data["task"]
-        for name in (
-            *("hypothesis", "margin", "parts", "plan", "other_plan", "origin", "equal_compute"),
-            "searched",
-        ):
-            if not data.get(name):
-                data.pop(name, None)
-        return data
 
     @property
     def compares_compute(self) -> bool:

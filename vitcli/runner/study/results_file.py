@@ -25,7 +25,6 @@ from vitcli.runner.run.predictions import (
 )
 from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
-from vitcli.runner.study.definition import Study
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
 from vitcli.runner.study.statistics import num_tests
 from vitcli.runner.text import composed, natural_key, printable, shorten
@@ -142,21 +141,7 @@ def read_text(
         known = ", ".join(map(printable, variants))
         raise ConfigError(f"{name} has no variant {printable(baseline)}; choose one of {known}")
     seeds = sorted({*numbers.values()})
-    names = [text.replace("_", " ").casefold() for text in (pairs, *numbers)]
-    not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
-    is_fold = not_seeds and re.match("fold|cv|cross|xval", not_seeds[1])
-    folds = len(seeds) if is_fold else None
-    if not_seeds and not folds:
-        raise ConfigError(
-            f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
-            " and pair them by --pairs seed or --pairs fold"
-        )
-    repeated = next((seed for seed in numbers if len(re.findall(r"\d+", seed)) > 1), "")
-    if folds and repeated:
-        raise ConfigError(
-            f"{name}: {printable(repeated)} is a fold of a repeated cross-validation; keep one"
-            " repetition, or one row a repetition with the mean of its folds"
-        )
+    folds = _folds(name, pairs, numbers)
     finished = [row for row in trials.values() if row.state == "finished"]
     files = {row.place: row.predictions for row in finished if row.predictions and not folds}
     metric = metric_of_column(column, lower_is_better=choices.lower_is_better)
@@ -180,44 +165,32 @@ def read_text(
         + f" The {folds} folds are of one cross-validation; predictions are not read."
         * bool(folds),
     )
+    results = {place: {f"test_{metric.name}": float(score)} for place, score in scores.items()}
+    for place, image in images.items():
+        results[place]["num_test"] = len(image.scores)
 
-    records: dict[str, list[RunRecord]] = {}
-    for variant in sorted(variants, key=lambda variant: variant != baseline):
-        absent = Row(place="", variant=variant, seed="missing", state="missing")
-        rows_of = [trials.get((variant, seed), absent) for seed in seeds]
-        records[variant] = [
-            _record(row, seed, f"test_{metric.name}", scores.get(row.place), images.get(row.place))
-            for row, seed in zip(rows_of, seeds, strict=True)
-        ]
+    def record(variant: str, seed: int) -> RunRecord:
+        row = trials.get((variant, seed))
+        if row is None:
+            return RunRecord(state="missing", seed=seed)
+        result, image = results.get(row.place, {}), images.get(row.place)
+        return RunRecord(state=row.state, seed=seed, result=result, images=image)
+
+    variants.sort(key=lambda variant: variant != baseline)
     document = study_result(
-        records,
+        {variant: [record(variant, seed) for seed in seeds] for variant in variants},
         where=name,
         name=Path(name).stem,
         command=command,
         data="",
         epochs=0,
-        num_comparisons=max(len(records) - 1, *(row.comparisons for row in rows)),
+        num_comparisons=max(len(variants) - 1, *(row.comparisons for row in rows)),
         base_config={"data.folds": folds} if folds else {},
         margin=choices.margin,
         plan=_plan(rows, numbers, choices),
         origin=origin,
     )
     return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
-
-
-def _record(
-    row: Row, seed: int, name: str, score: Decimal | None, images: PerImage | None
-) -> RunRecord:
-    result: dict[str, Any] = {} if score is None else {name: float(score)}
-    result |= {"num_test": len(images.scores)} if images else {}
-    return RunRecord(
-        state=row.state,
-        name=row.place,
-        variant=row.variant,
-        seed=seed,
-        result=result,
-        images=images,
-    )
 
 
 def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
@@ -255,6 +228,25 @@ def _seeds(rows: Sequence[Row]) -> dict[str, int]:
         )
     counted = {seed: i for i, seed in enumerate(texts)}
     return counted | {seed: int(match[1]) for seed, match in matches.items() if match}
+
+
+def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
+    """Return the number of folds that pair the trials; None if seeds do. Refuse anything else."""
+    names = [text.replace("_", " ").casefold() for text in (pairs, *seeds)]
+    not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
+    if not_seeds is None:
+        return None
+    if not re.match("fold|cv|cross|xval", not_seeds[1]):
+        raise ConfigError(
+            f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
+            " and pair them by --pairs seed or --pairs fold"
+        )
+    if repeated := next((seed for seed in seeds if len(re.findall(r"\d+", seed)) > 1), ""):
+        raise ConfigError(
+            f"{name}: {printable(repeated)} is a fold of a repeated cross-validation; keep one"
+            " repetition, or one row a repetition with the mean of its folds"
+        )
+    return len({*seeds.values()})
 
 
 def _plan(rows: Sequence[Row], numbers: Mapping[str, int], choices: Choices) -> Plan | None:
@@ -373,11 +365,11 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
 
 
-def trials_csv(study: Study, doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
+def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:
     """Return the trials of a study as ``read_text`` takes them, with predictions of classes."""
     order = sort_seeds({trial.seed for row in doc.rows for trial in row.trials}, doc.plan)
-    trials = study.trials([row.variant for row in doc.rows]) if doc.headline.unit == "%" else ()
-    files = {(t.config_hash, t.spec.seed): states[t.folder].stored_predictions for t in trials}
+    shown = states.values() if doc.headline.unit == "%" else ()
+    files = {(record.config_hash, record.seed): record.stored_predictions for record in shown}
     score = f"test_{doc.headline.name}"
     rows = [
         (

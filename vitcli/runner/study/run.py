@@ -4,8 +4,7 @@ import contextlib
 import itertools
 import os
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, TrialEvent
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
-"""Time that the workers of a killed driver may take to release their trials."""
+"""Time that the worker of a killed driver may take to release its trial."""
 
 
 def run_study(
@@ -151,30 +150,23 @@ def _free_name(path: Path, word: str) -> Path:
 def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
     """Delete the old result of a trial of --rerun; keep a stale trial under another name.
 
-    Nothing happens to a trial that another process trains.
+    A stale trial may have taken hours. Nothing happens to one that another process trains.
     """
     run = RunDir(work.root / trial.folder)
-    if not run.exists:
-        return
-    if trial.folder in work.replaced:
-        wait_for_orphans([run.path])
-        with run.lock():
-            for path in _delete_folder(run.path):
-                text = f"not removed, because vitcli did not write it: {path}"
-                on_event(TrialEvent(trial.folder, Message(text=text)))
-    elif work.states[trial.folder].state == "stale":
+    texts: list[str] = []
+    if run.exists and trial.folder in work.replaced:
+        with run.lock(timeout=ORPHAN_SECONDS):
+            left = _delete_folder(run.path)
+            texts = [f"not removed, because vitcli did not write it: {path}" for path in left]
+    elif run.exists and work.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
-            _keep_stale_trial(work, trial, on_event)
-
-
-def wait_for_orphans(folders: Sequence[Path]) -> None:
-    """Wait until the workers of a killed driver have released their trials."""
-    until = time.monotonic() + ORPHAN_SECONDS
-    for run in map(RunDir, folders):
-        while run.is_in_use():
-            if time.monotonic() > until:
-                raise InUseError(f"{run.path}: another process is training this trial")
-            time.sleep(0.2)
+            record = trial_state(trial, run, work.study.threads)
+            if record.state == "stale":  # no other driver was here first
+                target = _free_name(run.path, "stale")
+                run.path.rename(target)
+                texts = [f"stale, kept as {target.name}: {record.reason}"]
+    for text in texts:
+        on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
 def _check_disk(work: StudyWork, count: int) -> None:
@@ -238,20 +230,6 @@ def _is_written(work: StudyWork) -> bool:
         and {*work.study.seeds} <= {*work.planned.order}
         and work.planned == read_recorded_plan(work.root)
     )
-
-
-def _keep_stale_trial(
-    work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]
-) -> None:
-    """Keep a stale trial under another name, because it may have taken hours."""
-    state = trial_state(trial, RunDir(work.root / trial.folder), work.study.threads)
-    if state.state != "stale":  # another driver was here first
-        return
-    path = work.root / trial.folder
-    target = _free_name(path, "stale")
-    path.rename(target)
-    text = f"stale, kept as {target.name}: {state.reason}"
-    on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
 def save_results(work: StudyWork, target: Path, folder: str | None = None) -> None:

@@ -74,7 +74,7 @@ def finish_early(trainer: Trainer) -> None:
     if run.last_step() != trainer.step:
         trainer.save()
     result = build_result(trainer, *measure(trainer), first_batch(trainer))
-    about = {name: read_record(run).meta.get(name) for name in ABOUT}
+    about = {name: trainer.record.meta.get(name) for name in ABOUT}
     reached = about | result | {"epochs_planned": epochs}
     reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
     run.set_status("interrupted", trainer.step, reason, reached)
@@ -140,7 +140,7 @@ def build_result(
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     forward_flops, flops, taught = count_operations(trainer, batch, taken)
-    record = read_record(trainer.run)
+    record = trainer.record
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},

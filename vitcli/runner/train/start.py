@@ -156,7 +156,7 @@ def start(
                         finish_early(trainer)
                     else:
                         finish(trainer)
-                    return FinishedTraining(read_record(run), trained=True)
+                    return FinishedTraining(read_record(run, trainer.spec), trained=True)
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)

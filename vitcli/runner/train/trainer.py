@@ -21,7 +21,7 @@ from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import headline_curve, read_record
+from vitcli.runner.run.record import RunRecord, headline_curve, read_record
 from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
@@ -77,6 +77,9 @@ class Trainer:
         self._next_save = 0.0
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
+        self.record: RunRecord
+        """What the folder said at the beginning of this training."""
+        self._settings: dict[str, Any] = {}
 
     @property
     def step(self) -> int:
@@ -143,6 +146,8 @@ class Trainer:
         """Take the remaining steps, and yield the number of each epoch, from 1, after it."""
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
+        self.record = read_record(self.run, self.spec)
+        self._settings = compared_settings(self.record)
         self.training.module.train()
         self._started = time.perf_counter()
         try:
@@ -197,8 +202,7 @@ class Trainer:
         from vitcli.runner.run.tensorboard import Board
 
         records = self.records + self._records_after_best
-        settings = compared_settings(read_record(self.run))
-        return Board(self.run.path, records, self._note_lost_events, settings)
+        return Board(self.run.path, records, self._note_lost_events, self._settings)
 
     def _note_lost_events(self, reason: str) -> None:
         if not self.lost_events:
