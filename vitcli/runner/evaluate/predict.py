@@ -146,10 +146,11 @@ class Predictor:
 
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
-    """Return one line that names the model and its data set; a second one for a new head."""
-    kind = "bundled model" if run.is_bundled else "run"
-    note = f"\nnote: {UNTRAINED}" if read_record(run).new_head else ""
-    return f"{kind} {run.name} ({spec.data.name}){note}"
+    """Return a line that names the model and its data set, and one for each thing to know of it."""
+    record, kind = read_record(run), "bundled model" if run.is_bundled else "run"
+    notes = [UNTRAINED] if record.new_head else []
+    lines = [f"note: {note}" for note in (*notes, *record.problems)]
+    return "\n".join([f"{kind} {run.name} ({spec.data.name})", *lines])
 
 
 def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) -> Report:

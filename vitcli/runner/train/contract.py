@@ -156,16 +156,12 @@ def check_parts(task: Task, batch: Batch, seed: int) -> None:
                 f"{files}: {name} is complex; keep it as real numbers, and take"
                 " torch.view_as_complex in forward"
             )
-
-    def reseed() -> None:
-        seed_step(images.device, seed, 0)
-
     for model in task.module.modules():
         if isinstance(model, OwnModel) and images.shape[1:2] == (model.spec.in_chans,):
             with unchanged(files), errors_are_named(task):
                 model.check_head(images[:2].float())
     for _ in range(2):
-        reseed()
+        seed_step(images.device, seed, 0)
         seen: list[Tensor] = []
         with unchanged(files), watched(task, seen), errors_are_named(task):
             numbers = task.losses(batch)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vitcli.core.data.source import DataSet
-from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import (
     find_source,
@@ -42,7 +40,13 @@ def dry_run(
     elif old:
         resumable_checkpoint(run.checkpoints, on_message)
     began = time.perf_counter()
-    spec, data = _read(experiment, request, on_message)
+    spec = experiment.spec
+    data: DataSet | None = None
+    if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
+        on_message(note)
+    else:
+        read = replace(request, offline=True).reader(experiment.spec)
+        spec, data = read_images(experiment, read, on_message)
     seconds = time.perf_counter() - began + spent_seconds
     if data and old:
         refuse_other_data(old, data)
@@ -59,17 +63,6 @@ def dry_run(
         refuse_passed(run, request, done, epochs)
     seconds += found.startup_seconds
     return replace(found, startup_seconds=seconds, stop_after=request.stop_after)
-
-
-def _read(
-    experiment: Experiment, request: Request, on_message: Callable[[str], None]
-) -> tuple[ExperimentSpec, DataSet | None]:
-    """Return ``read_images``; no images, after a note, if the training would download them."""
-    if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
-        on_message(note)
-        return experiment.spec, None
-    read = replace(request, offline=True).reader(experiment.spec)
-    return read_images(experiment, read, on_message)
 
 
 def missing_data_note(name: str, place: Path | None, offline: bool) -> str:
