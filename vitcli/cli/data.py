@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import DATA_HELP, DataDir, Format, Offline, SkipBad, Yes, group, with_code
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, fields_of
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.text import quantity, size_text
 
 if TYPE_CHECKING:
@@ -47,19 +47,19 @@ def ls(form: Format = "text") -> None:
         info = describe_data(DataSpec(name=name))
         rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
     fields = [
-        *(Field(name="name"), Field(name="img_size", header="size", text=size_of)),
-        *(Field(name="in_chans", header="channels"), Field(name="num_classes", header="classes")),
-        *(Field(name="num_train", header="train"), Field(name="num_test", header="test")),
-        *(Field(name="kind"), Field(name="place", header="where")),
-        Field(name="decoded", is_shown=False),
+        *(Field("name"), Field("img_size", "size", text=size_of)),
+        *(Field("in_chans", "channels"), Field("num_classes", "classes")),
+        *(Field("num_train", "train"), Field("num_test", "test")),
+        *(Field("kind"), Field("place", "where")),
+        Field("decoded", is_shown=False),
     ]
     own = [{"name": row.example, "about": row.about} for row in DATA_READERS.values()]
-    names = [Field(name="name", header="own pictures"), Field(name="about", header="what")]
+    names = [Field("name", "own pictures"), Field("about", "what")]
     emit_report(
         Report(
             tables=[
-                DataTable(name="data_sets", fields=fields, rows=rows),
-                DataTable(name="own_pictures", fields=names, rows=own),
+                DataTable("data_sets", fields, rows),
+                DataTable("own_pictures", names, own),
             ],
             next=["vitcli data get DATASET", "vitcli data info DATASET"],
         ),
@@ -135,25 +135,16 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
     ]
     return Report(
         facts=[
-            Fact(name="name", value=data.name),
-            *(Fact(name=name, value=value) for name, value in where(status).items()),
-            Fact(name="num_train", value=len(data.train), label="training images"),
-            Fact(name="num_test", value=len(data.test), label="test images"),
-            Fact(
-                name="img_size",
-                value=list(data.img_size),
-                label="size",
-                text=size_of(data.img_size),
-            ),
-            Fact(name="in_chans", value=data.in_chans, label="channels"),
-            Fact(name="num_classes", value=data.num_classes, label="classes"),
-            Fact(
-                name="mean",
-                value=list(data.mean),
-                about="(of the training images, pixels from 0 to 1)",
-            ),
-            Fact(name="std", value=list(data.std)),
-            Fact(name="data_hash", value=data.data_hash, label="hash"),
+            Fact("name", data.name),
+            *(Fact(name, value) for name, value in where(status).items()),
+            Fact("num_train", len(data.train), label="training images"),
+            Fact("num_test", len(data.test), label="test images"),
+            Fact("img_size", list(data.img_size), label="size", text=size_of(data.img_size)),
+            Fact("in_chans", data.in_chans, label="channels"),
+            Fact("num_classes", data.num_classes, label="classes"),
+            Fact("mean", list(data.mean), about="(of the training images, pixels from 0 to 1)"),
+            Fact("std", list(data.std)),
+            Fact("data_hash", data.data_hash, label="hash"),
         ],
         tables=[class_counts(zip(data.class_names, *counts, strict=True))],
         notes=[CATALOGUE[data.name].note] if data.name in CATALOGUE else [],
@@ -162,9 +153,9 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
 
 def class_counts(counts: Iterable[tuple[str, int, int]], test: str = "test") -> DataTable:
     keys = ("class", "train", "test")
-    fields = [Field(name="class"), Field(name="train"), Field(name="test", header=test)]
+    fields = [Field("class"), Field("train"), Field("test", test)]
     rows = [dict(zip(keys, row, strict=True)) for row in counts]
-    return DataTable(name="classes", fields=fields, rows=rows)
+    return DataTable("classes", fields, rows)
 
 
 @commands.command()
@@ -274,41 +265,31 @@ def check_report(found: "FolderCheck") -> Report:
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[
-            Fact(name="folder", value=str(found.folder.root)),
-            Fact(name="num_train", value=len(found.train), label="training pictures"),
-            Fact(name="num_test", value=len(found.test), label="test pictures"),
-            Fact(name="img_size", value=list(read_at), text=f"{size_of(read_at)} in finetune"),
-            Fact(name="kept_area", value=kept, metric=SHARE),
-            Fact(name="num_unreadable", value=len(found.unreadable), label="damaged pictures"),
-            Fact(name="untested", value=found.untested, label="classes without test pictures"),
-            Fact(name="names_alike", value=found.names_alike, label="class names alike"),
+            Fact("folder", str(found.folder.root)),
+            Fact("num_train", len(found.train), label="training pictures"),
+            Fact("num_test", len(found.test), label="test pictures"),
+            Fact("img_size", list(read_at), text=f"{size_of(read_at)} in finetune"),
+            Fact("kept_area", kept, metric=SHARE),
+            Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
+            Fact("untested", found.untested, label="classes without test pictures"),
+            Fact("names_alike", found.names_alike, label="class names alike"),
             *(
-                Fact(name=f"num_{kind}", value=len(found.pairs[kind]), label=heading)
+                Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
                 for kind, heading in GROUPS.items()
             ),
-            Fact(name="is_compared", value=found.is_compared, text=""),
-            Fact(name="num_problems", value=found.num_problems, label="problems"),
+            *hidden(is_compared=found.is_compared),
+            Fact("num_problems", found.num_problems, label="problems"),
         ],
         tables=[
+            DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
             DataTable(
-                name="pairs",
-                fields=fields_of("kind", "picture", "other"),
-                rows=pairs,
-                most=NUM_LISTED,
-            ),
-            DataTable(
-                name="unreadable",
-                fields=fields_of("problem"),
-                rows=[{"problem": problem} for problem in found.unreadable],
+                "unreadable",
+                ["problem"],
+                [{"problem": problem} for problem in found.unreadable],
                 most=NUM_LISTED,
             ),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
-            DataTable(
-                name="sizes",
-                fields=fields_of("height", "width", "pictures"),
-                rows=sizes,
-                most=NUM_LISTED,
-            ),
+            DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
         ],
         notes=[note for note, holds in notes.items() if holds],
     )
@@ -343,7 +324,7 @@ def get(
     facts = {"name": status.name} | where(status)
     emit_report(
         Report(
-            facts=[Fact(name=name, value=value) for name, value in facts.items()],
+            facts=[Fact(name, value) for name, value in facts.items()],
             next=[f"vitcli data info {name}", f"vitcli train --data {name}"],
         ),
         form,
@@ -379,9 +360,9 @@ def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
             path.unlink(missing_ok=True)
     report = Report(
         facts=[
-            Fact(name="name", value=name),
-            Fact(name="removed", value=[*map(str, files)], text=quantity(len(files), "file")),
-            Fact(name="bytes", value=size),
+            Fact("name", name),
+            Fact("removed", [*map(str, files)], text=quantity(len(files), "file")),
+            Fact("bytes", size),
         ]
     )
     emit_report(report, form)

@@ -98,7 +98,7 @@ def explain(
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
         values = {"run": str(chosen.path), "picture": subject.picture_name, **numbers}
-        facts = [Fact(name=name, value=value) for name, value in values.items()]
+        facts = [Fact(name, value) for name, value in values.items()]
         emit_report(Report(facts=facts), "json")
     else:
         shown = page(subject, lessons) if is_page else text(lessons[topic], subject)

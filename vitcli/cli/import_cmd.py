@@ -74,5 +74,5 @@ def import_(
         class_order=class_order,
         on_message=say,
     )
-    facts = [Fact(name="run", value=str(run.path))]
+    facts = [Fact("run", str(run.path))]
     emit_report(Report(facts=facts, next=[run.command("eval", data_dir)]), form)
