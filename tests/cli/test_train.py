@@ -34,7 +34,8 @@ def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
     found = document("eval", "run", "--predictions", "p.npz")
     for name in ("test_accuracy", "parameters", "epochs"):
         assert found[name] == result[name]
-    assert (found["class_names"], Path("p.npz").is_file()) == (["bright", "dark"], True)
+    assert [row["class"] for row in found["classes"]] == ["bright", "dark"]
+    assert Path("p.npz").is_file()
     out = printed("predict", "run", pictures / "test" / "bright" / "0.png")
     assert out.splitlines()[1].split()[1] == "bright"
 
