@@ -144,7 +144,8 @@ def validate(
     rows = [asdict(check(name)) for name in names]
     wrong = sum(not row["ok"] for row in rows)
     following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
-    table = DataTable("experiments", [*rows[0]], rows)
+    columns = ["name", "ok", "detail", Field("parameters", is_shown=False)]
+    table = DataTable("experiments", columns, rows)
     emit_report(Report(tables=[table], next=following), form)
     if wrong:
         files = quantity(len(rows), "experiment file")

@@ -25,7 +25,6 @@ Format = Annotated[
         "--format",
         metavar="FORMAT",
         help="Format of the output: text, md, csv, json, latex or html.",
-        show_default="text",
     ),
 ]
 """Beside an option of this type, a command has ``--json``."""
