@@ -271,7 +271,7 @@ def growth_tables(rows: list[dict[str, Any]], lengths: Sequence[int]) -> list[Da
                 }
             )
         spread = Field(key, spread=[*map(str, lengths)], none="")
-        columns = ["attention", "kernels", spread, grows, "stated"]
+        columns: list[Field | str] = ["attention", "kernels", spread, grows, "stated"]
         tables.append(DataTable(name, columns, shown, caption=caption))
     return tables
 

@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import DATA_HELP, DataDir, Format, Offline, SkipBad, Yes, group, with_code
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
 if TYPE_CHECKING:
@@ -46,25 +46,18 @@ def ls(form: Format = "text") -> None:
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
         rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
-    fields = [
-        *(Field("name"), Field("img_size", "size", text=size_of)),
-        *(Field("in_chans", "channels"), Field("num_classes", "classes")),
-        *(Field("num_train", "train"), Field("num_test", "test")),
-        *(Field("kind"), Field("place", "where")),
+    columns = [
+        *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
+        *("num_classes", "num_train", "num_test", "kind", "place"),
         Field("decoded", is_shown=False),
     ]
     own = [{"name": row.example, "about": row.about} for row in DATA_READERS.values()]
-    names = [Field("name", "own pictures"), Field("about", "what")]
-    emit_report(
-        Report(
-            tables=[
-                DataTable("data_sets", fields, rows),
-                DataTable("own_pictures", names, own),
-            ],
-            next=["vitcli data get DATASET", "vitcli data info DATASET"],
-        ),
-        form,
-    )
+    tables = [
+        DataTable("data_sets", columns, rows),
+        DataTable("own_pictures", [Field("name", "own pictures"), Field("about", "what")], own),
+    ]
+    following = ["vitcli data get DATASET", "vitcli data info DATASET"]
+    emit_report(Report(tables=tables, next=following), form)
 
 
 def size_of(size: Sequence[int]) -> str:
@@ -129,33 +122,29 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
     """Return what is known of a data set that was read."""
     from vitcli.runner.data.catalogue import CATALOGUE
 
+    note = CATALOGUE[data.name].note if data.name in CATALOGUE else None
     counts = [
         images.labels.bincount(minlength=data.num_classes).tolist()
         for images in (data.train, data.test)
     ]
+    pixels = "(of the training images, pixels from 0 to 1)"
     return Report(
         facts=[
-            Fact("name", data.name),
-            *(Fact(name, value) for name, value in where(status).items()),
-            Fact("num_train", len(data.train), label="training images"),
-            Fact("num_test", len(data.test), label="test images"),
-            Fact("img_size", list(data.img_size), label="size", text=size_of(data.img_size)),
-            Fact("in_chans", data.in_chans, label="channels"),
-            Fact("num_classes", data.num_classes, label="classes"),
-            Fact("mean", list(data.mean), about="(of the training images, pixels from 0 to 1)"),
-            Fact("std", list(data.std)),
-            Fact("data_hash", data.data_hash, label="hash"),
+            *facts_of(name=data.name, **where(status)),
+            *facts_of(num_train=len(data.train), num_test=len(data.test)),
+            Fact("img_size", list(data.img_size), text=size_of(data.img_size)),
+            *facts_of(in_chans=data.in_chans, num_classes=data.num_classes),
+            Fact("mean", list(data.mean), about=pixels),
+            *facts_of(std=list(data.std), data_hash=data.data_hash),
         ],
         tables=[class_counts(zip(data.class_names, *counts, strict=True))],
-        notes=[CATALOGUE[data.name].note] if data.name in CATALOGUE else [],
+        notes=[note] if note else [],
     )
 
 
 def class_counts(counts: Iterable[tuple[str, int, int]], test: str = "test") -> DataTable:
-    keys = ("class", "train", "test")
-    fields = [Field("class"), Field("train"), Field("test", test)]
-    rows = [dict(zip(keys, row, strict=True)) for row in counts]
-    return DataTable("classes", fields, rows)
+    rows = [{"class": name, "train": train, "test": tested} for name, train, tested in counts]
+    return DataTable("classes", ["class", "train", Field("test", test)], rows)
 
 
 @commands.command()
@@ -218,8 +207,8 @@ def check(
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
     following = command_after(folder, found, leave_out)
-    files = [path for path in (page, found.left_out and leave_out) if path]
-    emit_report(replace(check_report(found), files=files, next=[following]), form)
+    written = [path for path in (page, leave_out if found.left_out else None) if path]
+    emit_report(replace(check_report(found), files=written, next=[following]), form)
     if found.num_problems:
         hint = "" if page else "; --page check.html shows the pictures"
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
@@ -255,6 +244,7 @@ def check_report(found: "FolderCheck") -> Report:
         for kind in GROUPS
         for first, second in found.pairs[kind]
     ]
+    unreadable = [{"problem": problem} for problem in found.unreadable]
     stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
     notes = {
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
@@ -266,28 +256,22 @@ def check_report(found: "FolderCheck") -> Report:
     return Report(
         facts=[
             Fact("folder", str(found.folder.root)),
-            Fact("num_train", len(found.train), label="training pictures"),
-            Fact("num_test", len(found.test), label="test pictures"),
+            *facts_of(num_train=len(found.train), num_test=len(found.test)),
             Fact("img_size", list(read_at), text=f"{size_of(read_at)} in finetune"),
             Fact("kept_area", kept, metric=SHARE),
             Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
             Fact("untested", found.untested, label="classes without test pictures"),
-            Fact("names_alike", found.names_alike, label="class names alike"),
+            *facts_of(names_alike=found.names_alike),
             *(
                 Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
                 for kind, heading in GROUPS.items()
             ),
             *hidden(is_compared=found.is_compared),
-            Fact("num_problems", found.num_problems, label="problems"),
+            *facts_of(num_problems=found.num_problems),
         ],
         tables=[
             DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
-            DataTable(
-                "unreadable",
-                ["problem"],
-                [{"problem": problem} for problem in found.unreadable],
-                most=NUM_LISTED,
-            ),
+            DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
             DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
         ],
@@ -321,14 +305,9 @@ def get(
 
     get_data(name, source, offline=offline, on_message=say)
     status = data_status(name)
-    facts = {"name": status.name} | where(status)
-    emit_report(
-        Report(
-            facts=[Fact(name, value) for name, value in facts.items()],
-            next=[f"vitcli data info {name}", f"vitcli train --data {name}"],
-        ),
-        form,
-    )
+    facts = facts_of(name=status.name, **where(status))
+    following = [f"vitcli data info {name}", f"vitcli train --data {name}"]
+    emit_report(Report(facts=facts, next=following), form)
 
 
 @commands.command()
@@ -358,11 +337,5 @@ def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
     for path in files:
         with explain_write_errors(path.parent):
             path.unlink(missing_ok=True)
-    report = Report(
-        facts=[
-            Fact("name", name),
-            Fact("removed", [*map(str, files)], text=quantity(len(files), "file")),
-            Fact("bytes", size),
-        ]
-    )
-    emit_report(report, form)
+    facts = facts_of(name=name, removed=[*map(str, files)], bytes=size)
+    emit_report(Report(facts=facts), form)

@@ -10,7 +10,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
-from vitcli.runner.report.report import DataTable, Fact, Field, Report
+from vitcli.runner.report.report import DataTable, Field, Report, facts_of
 from vitcli.runner.text import printable, quantity
 
 commands = group(
@@ -85,8 +85,7 @@ def show(
         content = read_text(name)
     if json:
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
-        facts = [Fact(key, value) for key, value in (asdict(about) | body).items()]
-        emit_report(Report(facts=facts), "json")
+        emit_report(Report(facts=facts_of(**asdict(about), **body)), "json")
         return
     emit_exactly(printable(content, keep="\n\t"), nl=False)
     say(f"next: {run_command(name)} {shlex.quote(name)}")
@@ -116,7 +115,7 @@ def cp(
     file = shlex.quote(str(target))
     run = run_command(str(target))
     following = f"edit the file, then vitcli experiments validate {file} && {run} {file}"
-    emit_report(Report(facts=[Fact("path", str(target))], next=[following]), form)
+    emit_report(Report(facts=facts_of(path=str(target)), next=[following]), form)
 
 
 @commands.command()
@@ -144,7 +143,7 @@ def validate(
     rows = [asdict(check(name)) for name in names]
     wrong = sum(not row["ok"] for row in rows)
     following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
-    columns = ["name", "ok", "detail", Field("parameters", is_shown=False)]
+    columns: list[Field | str] = ["name", "ok", "detail", Field("parameters", is_shown=False)]
     table = DataTable("experiments", columns, rows)
     emit_report(Report(tables=[table], next=following), form)
     if wrong:

@@ -170,7 +170,7 @@ def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) 
             {"file": prediction.path, "class": name, "probability": share}
             for name, share in prediction.top[:num_top]
         ]
-    columns = [
+    columns: list[Field | str] = [
         *("file", "class", "probability"),
         *(Field(f"second_{name}", is_shown=False) for name in ("class", "probability")),
         Field("accepted", is_shown=judged),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.report.report import Fact, Report, hidden
+from vitcli.runner.report.report import Report, facts_of, hidden
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.text import quantity, size_text
 from vitcli.version import __version__
@@ -50,7 +50,7 @@ class Checks:
         return Report(
             facts=[
                 *hidden(ok=not self.problems, problems=self.problems),
-                *(Fact(name, value) for name, value in self.facts.items()),
+                *facts_of(**self.facts),
             ],
             notes=[f"note: {note}" for note in self.notes],
             next=() if self.problems else ["vitcli train"],

@@ -141,9 +141,13 @@ class Report:
 
 
 def words_of(name: str) -> str:
-    """Return a name in words, without the unit that its value has in text."""
-    ending = re.compile(r"_(flops_per_second|bytes_per_second|bytes|seconds)$")
-    return name if name.isupper() else ending.sub("", name).replace("_", " ")
+    """Return a name in words, without what its value says in text: its unit, or a number."""
+    unit = re.compile(r"^num_|_(flops_per_second|bytes_per_second|bytes|seconds)$")
+    return name if name.isupper() else unit.sub("", name).replace("_", " ")
+
+
+def facts_of(**values: Any) -> list[Fact]:
+    return [Fact(name, value) for name, value in values.items()]
 
 
 def hidden(**values: Any) -> list[Fact]:
