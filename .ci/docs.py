@@ -83,8 +83,9 @@ def printed(*words: str) -> Any:
 
 def questions(kind: str) -> str:
     """Return all shipped experiments or studies with their questions."""
-    known = [each for each in printed("experiments", "ls", "--json") if each["kind"] == kind]
-    return markdown_grid([kind, "question"], [[f"`{e['name']}`", e["question"]] for e in known])
+    rows = printed("experiments", "ls", "--json")["experiments"]
+    cells = [[f"`{row['name']}`", row["question"]] for row in rows if row["kind"] == kind]
+    return markdown_grid([kind, "question"], cells)
 
 
 TABLES: dict[str, Callable[[], str]] = {

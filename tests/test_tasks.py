@@ -277,7 +277,8 @@ def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
     assert re.search(r"^test_error +\S+ +\S+ +\S+$", vitcli("runs diff long short"), re.M)
     assert "class" not in vitcli("eval long --format md")
     of_classes = ["confusion", "mistakes", "logit-lens", "faithfulness", "explorer"]
-    (drawn,) = json.loads(vitcli(f"visualize long --what curves,{','.join(of_classes)} --json"))
+    found = json.loads(vitcli(f"visualize long --what curves,{','.join(of_classes)} --json"))
+    (drawn,) = found["runs"]
     assert drawn["test_error"] == errors["long"]
     assert drawn["skipped"].keys() == {*of_classes}
     assert f"error {errors['long']:.4f}" in Path("figures/index.html").read_text()

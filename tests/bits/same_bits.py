@@ -133,7 +133,8 @@ class Checkout:
         found = Path(done.stdout.strip()).resolve()
         if done.returncode or not found.is_relative_to(self.path):
             raise SystemExit(f"vitcli is not imported from {self.path}: {done.stdout}{done.stderr}")
-        self.shipped = json.loads(self.call("experiments ls --json", self.work).stdout)
+        shipped = json.loads(self.call("experiments ls --json", self.work).stdout)
+        self.shipped = shipped if isinstance(shipped, list) else shipped["experiments"]
 
     def call(self, command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         first, *rest = shlex.split(command)

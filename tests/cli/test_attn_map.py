@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 
-from tests.cli.commands import document, printed, said, save_picture
+from tests.cli.commands import document, said, save_picture
 from tests.cli.conftest import CLS
 from tests.explorer_page import attention, parse
 from vitcli.core.spec.slots import ATTENTIONS
@@ -68,8 +68,7 @@ def test_a_fit_is_used_by_both_commands(mapped_run):
         assert (explanation["fit"], explanation["box"]) == (fit, boxes[fit])
         assert explanation["size"] == ([960, 960] if fit == "pad" else [20, 80])
         found[fit] = explanation["maps"]
-        (prediction,) = document("predict", *words)
-        best = prediction["top"][0]
+        best = document("predict", *words)["top"][0]
         assert best["class"] == explanation["class"]
         assert best["probability"] == pytest.approx(explanation["probability"], rel=1e-4)
     assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
@@ -112,8 +111,8 @@ def test_the_explorer_opens_with_the_requested_view(mapped_run, words, changes, 
 def test_every_picture_gets_a_page_and_one_with_the_model_inside(mapped_run):
     paths = [save_picture(name, (10, 10)) for name in ("a.png", "b.png")]
     for words, kind in (([], "explorer"), (["--live", "--layer", "1"], "live")):
-        out = printed("attn-map", mapped_run, *paths, "--format", "html", *words)
-        files = [line.split()[-1] for line in out.splitlines()]
+        found = document("attn-map", mapped_run, *paths, "--format", "html", *words)
+        files = [row["file"] for row in found["pictures"]]
         assert files == [f"a-{kind}.html", f"b-{kind}.html"]
         data = parse(Path(files[1]).read_bytes()).data
         assert [scene["name"] for scene in data["scenes"]] == ["b.png"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.cli import commands
-from tests.cli.commands import document, printed
+from tests.cli.commands import document
 from tests.runner.machine.processors import AVX2, ZEN4, products
 from vitcli.runner import limits
 from vitcli.runner.machine import processor
@@ -35,14 +35,13 @@ def _measured(monkeypatch) -> None:
 
 
 def test_a_sound_machine():
-    assert f"torch         {torch.__version__}" in printed("doctor")
     found = document("doctor")
     assert (found["ok"], found["problems"]) == (True, [])
-    assert found["versions"].keys() == {"vitcli", "python", "system", *PACKAGES}
-    assert found["devices"]["threads"] == torch.get_num_threads()
-    assert found["runs"]["writable"] is found["cache"]["writable"] is True
-    assert found["memory"]["total_bytes"] > 2**28
-    assert found["data"]["offline"] is True
+    assert found.keys() >= {"vitcli", "python", "system", *PACKAGES}
+    assert found["threads"] == torch.get_num_threads()
+    assert found["runs_writable"] is found["cache_writable"] is True
+    assert found["memory_bytes"] > 2**28
+    assert found["offline"] is True
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_what_slows_a_training_down_is_a_note(monkeypatch, threads, quota, bf16,
     monkeypatch.setattr(measured, "measure_products", lambda: products(bf16=bf16))
     monkeypatch.setattr(processor, "this_processor", lambda: cpu)
     found = document("doctor")
-    assert found["products"]["bf16 8320x96 by 96x96_flops"] == 1e9 * bf16
+    assert found["bf16_8320x96_by_96x96_flops_per_second"] == 1e9 * bf16
     notes = [note for note in found["notes"] if "data" not in note and "compiler" not in note]
     assert [told in note for note in notes] == ([True] if told else [])
 

@@ -34,13 +34,13 @@ def test_ls_has_name_kind_and_question_and_one_broken_file_does_not_hide_the_oth
     local("parts.yaml", STUDY)
     local("bad.yaml", "model: [")
     local("evil\x1b[31m.yaml", 'question: "what\\e[31m?"\n')
-    found = {each["name"]: each for each in document("experiments", "ls")}
+    found = {each["name"]: each for each in document("experiments", "ls")["experiments"]}
     facts = {"kind": "study", "question": "which part matters?", "hypothesis": ""}
     assert found["parts"] == {"name": "parts", "path": "experiments/parts.yaml"} | facts
     assert found["quickstart"]["kind"] == "experiment"
     code, out, _ = vitcli("ls")
     assert (code, "parts" in out, "\x1b" in out) == (0, True, False)
-    assert re.search(r"^bad +broken ", out, re.M)
+    assert found["bad"]["kind"] == "broken"
     assert re.search(r"^evil\\x1b\[31m +experiment +what\\x1b\[31m\?$", out, re.M)
 
 
@@ -74,8 +74,7 @@ def test_show_resolved_is_a_complete_experiment_file():
 )
 def test_cp_makes_a_file_that_can_be_trained(dest, file):
     Path("folder").mkdir()
-    code, out, _ = vitcli("cp", "quickstart", *dest)
-    assert (code, out) == (0, f"{file}\n")
+    assert document("experiments", "cp", "quickstart", *dest)["path"] == file
     assert load_experiment(file).spec == load_experiment("quickstart").spec
     Path(file).write_text("precious")
     said(2, "experiments", "cp", "quickstart", *dest)
@@ -93,12 +92,12 @@ def test_validate_names_what_is_wrong_and_goes_on():
         "nowhere": "data: {name: 'imagefolder:nowhere'}",
     }
     files = [local(f"mine{i}.yaml", text) for i, text in enumerate(texts.values())]
-    code, out, _ = vitcli("validate", *files)
-    assert code == 2
-    states = ["error"] * 3 + ["ok"]
-    for told, state, file, line in zip(texts, states, files, out.splitlines(), strict=True):
-        assert line.startswith(f"{state:5}  {file}: ")
-        assert told in line
+    code, out, _ = vitcli("validate", *files, "--json")
+    rows = json.loads(out)["experiments"]
+    assert (code, [row["ok"] for row in rows]) == (2, [False, False, False, True])
+    for told, file, row in zip(texts, files, rows, strict=True):
+        assert row["name"] == str(file)
+        assert told in row["detail"]
 
 
 def test_the_schema_describes_every_field_and_what_files_may_say():

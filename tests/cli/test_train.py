@@ -34,6 +34,7 @@ def test_a_run_is_trained_measured_and_predicts(tiny, pictures):
     found = document("eval", "run", "--predictions", "p.npz")
     for name in ("test_accuracy", "parameters", "epochs"):
         assert found[name] == result[name]
+    assert [row["class"] for row in found["classes"]] == ["bright", "dark"]
     assert Path("p.npz").is_file()
     out = printed("predict", "run", pictures / "test" / "bright" / "0.png")
     assert out.splitlines()[1].split()[1] == "bright"

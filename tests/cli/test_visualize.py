@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,10 @@ from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.render import FIGURES
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
-documents = partial(document, "visualize")
+
+
+def documents(*words: object) -> list[dict[str, Any]]:
+    return document("visualize", *words)["runs"]
 
 
 def make(tiny: Path, path: Path | str, **changes) -> Path:

@@ -231,10 +231,8 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-    shown = [Field(name="image"), Field(name="class"), Field(name="probability")]
-    report = Report(
-        tables=[DataTable(name="pictures", fields=[*shown, Field(name="file")], rows=done)]
-    )
+    shown = [Field("image"), Field("class"), Field("probability")]
+    report = Report(tables=[DataTable("pictures", [*shown, Field("file")], done)])
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

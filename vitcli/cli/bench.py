@@ -18,7 +18,6 @@ from vitcli.runner.report.report import (
     Fact,
     Field,
     Report,
-    fields_of,
 )
 
 if TYPE_CHECKING:
@@ -226,29 +225,20 @@ def make_trace_folder(trace: bool, output: Path) -> None:
 def report_of(result: dict[str, Any], files: Sequence[Path] = ()) -> Report:
     """Return a measurement: its numbers are facts, its lists of rows are tables."""
     rates = {"matmul_peak": TERA, "activation_traffic": STREAM, "copy_bandwidth": STREAM}
-    shown = {"rows": ("precision", "batch_size", "seconds", "images_per_second")}
-    shown["profile"] = ("share", "seconds", "calls", "words")
-    hidden = ("benchmark", "turns", "environment")
-    turns = result.get("turns", [0])
-    spread = f"(median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
-    about = {"images_per_second": spread}
+    columns = {"rows": ["precision", "batch_size", "seconds", "images_per_second"]}
+    columns["profile"] = ["share", "seconds", "calls", "words"]
+    facts = {name: Fact(name, value, metric=rates.get(name)) for name, value in result.items()}
     tables = [
-        DataTable(name=name, fields=fields_of(*shown[name]), rows=result[name])
-        for name in shown
-        if name in result
+        DataTable(name, columns[name], facts.pop(name).value)
+        for name in [*columns]
+        if name in facts
     ]
-    facts = [
-        Fact(
-            name=name,
-            value=value,
-            metric=rates.get(name),
-            text="" if name in hidden else None,
-            about=about.get(name, ""),
-        )
-        for name, value in result.items()
-        if name not in shown
-    ]
-    return Report(facts=facts, tables=tables, files=files)
+    for name in facts.keys() & {"benchmark", "turns", "environment"}:
+        facts[name] = replace(facts[name], text="")
+    if turns := result.get("turns"):
+        about = f"(median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
+        facts["images_per_second"] = replace(facts["images_per_second"], about=about)
+    return Report(facts=[*facts.values()], tables=tables, files=files)
 
 
 def parse_lengths(text: str | None) -> tuple[int, ...]:
@@ -263,25 +253,26 @@ def parse_lengths(text: str | None) -> tuple[int, ...]:
 
 def growth_tables(rows: list[dict[str, Any]], lengths: Sequence[int]) -> list[DataTable]:
     """Return the measurement as it is, and time and memory by number of tokens for people."""
-    tables = [DataTable(name="rows", fields=fields_of(*rows[0]), rows=rows, is_shown=False)]
-    spread = [*map(str, lengths)]
+    tables = [DataTable("rows", [*rows[0]], rows, is_shown=False)]
+    grows = Field("exponent", "grows as", text=growth, none="")
     for name, key, caption in (
         ("time", "seconds", "time of a pass, forward and backward, by number of tokens N"),
         ("memory", "kept_bytes", "memory kept for the backward pass, by number of tokens N"),
     ):
-        fields = [
-            *fields_of("attention", "kernels"),
-            Field(name=key, spread=spread, none=""),
-            Field(name="exponent", header="grows as", text=growth, none=""),
-            Field(name="stated"),
-        ]
         shown = []
         for row in rows:
             measured = {point["tokens"]: point[key] for point in row["points"]}
-            values = {"exponent": row[f"{name}_exponent"], "stated": row[f"stated_{name}"]}
-            values |= {key: [measured.get(length) for length in lengths]}
-            shown.append({field: row[field] for field in ("attention", "kernels")} | values)
-        tables.append(DataTable(name=name, fields=fields, rows=shown, caption=caption))
+            shown.append(
+                {
+                    **{"attention": row["attention"], "kernels": row["kernels"]},
+                    key: [measured.get(length) for length in lengths],
+                    "exponent": row[f"{name}_exponent"],
+                    "stated": row[f"stated_{name}"],
+                }
+            )
+        spread = Field(key, spread=[*map(str, lengths)], none="")
+        columns: list[Field | str] = ["attention", "kernels", spread, grows, "stated"]
+        tables.append(DataTable(name, columns, shown, caption=caption))
     return tables
 
 

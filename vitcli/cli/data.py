@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_report, say
 from vitcli.cli.options import DATA_HELP, DataDir, Format, Offline, SkipBad, Yes, group, with_code
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, fields_of
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
 if TYPE_CHECKING:
@@ -46,25 +46,18 @@ def ls(form: Format = "text") -> None:
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
         rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
-    fields = [
-        *(Field(name="name"), Field(name="img_size", header="size", text=size_of)),
-        *(Field(name="in_chans", header="channels"), Field(name="num_classes", header="classes")),
-        *(Field(name="num_train", header="train"), Field(name="num_test", header="test")),
-        *(Field(name="kind"), Field(name="place", header="where")),
-        Field(name="decoded", is_shown=False),
+    columns = [
+        *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
+        *("num_classes", "num_train", "num_test", "kind", "place"),
+        Field("decoded", is_shown=False),
     ]
     own = [{"name": row.example, "about": row.about} for row in DATA_READERS.values()]
-    names = [Field(name="name", header="own pictures"), Field(name="about", header="what")]
-    emit_report(
-        Report(
-            tables=[
-                DataTable(name="data_sets", fields=fields, rows=rows),
-                DataTable(name="own_pictures", fields=names, rows=own),
-            ],
-            next=["vitcli data get DATASET", "vitcli data info DATASET"],
-        ),
-        form,
-    )
+    tables = [
+        DataTable("data_sets", columns, rows),
+        DataTable("own_pictures", [Field("name", "own pictures"), Field("about", "what")], own),
+    ]
+    following = ["vitcli data get DATASET", "vitcli data info DATASET"]
+    emit_report(Report(tables=tables, next=following), form)
 
 
 def size_of(size: Sequence[int]) -> str:
@@ -129,42 +122,29 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
     """Return what is known of a data set that was read."""
     from vitcli.runner.data.catalogue import CATALOGUE
 
+    note = CATALOGUE[data.name].note if data.name in CATALOGUE else None
     counts = [
         images.labels.bincount(minlength=data.num_classes).tolist()
         for images in (data.train, data.test)
     ]
+    pixels = "(of the training images, pixels from 0 to 1)"
     return Report(
         facts=[
-            Fact(name="name", value=data.name),
-            *(Fact(name=name, value=value) for name, value in where(status).items()),
-            Fact(name="num_train", value=len(data.train), label="training images"),
-            Fact(name="num_test", value=len(data.test), label="test images"),
-            Fact(
-                name="img_size",
-                value=list(data.img_size),
-                label="size",
-                text=size_of(data.img_size),
-            ),
-            Fact(name="in_chans", value=data.in_chans, label="channels"),
-            Fact(name="num_classes", value=data.num_classes, label="classes"),
-            Fact(
-                name="mean",
-                value=list(data.mean),
-                about="(of the training images, pixels from 0 to 1)",
-            ),
-            Fact(name="std", value=list(data.std)),
-            Fact(name="data_hash", value=data.data_hash, label="hash"),
+            *facts_of(name=data.name, **where(status)),
+            *facts_of(num_train=len(data.train), num_test=len(data.test)),
+            Fact("img_size", list(data.img_size), text=size_of(data.img_size)),
+            *facts_of(in_chans=data.in_chans, num_classes=data.num_classes),
+            Fact("mean", list(data.mean), about=pixels),
+            *facts_of(std=list(data.std), data_hash=data.data_hash),
         ],
         tables=[class_counts(zip(data.class_names, *counts, strict=True))],
-        notes=[CATALOGUE[data.name].note] if data.name in CATALOGUE else [],
+        notes=[note] if note else [],
     )
 
 
 def class_counts(counts: Iterable[tuple[str, int, int]], test: str = "test") -> DataTable:
-    keys = ("class", "train", "test")
-    fields = [Field(name="class"), Field(name="train"), Field(name="test", header=test)]
-    rows = [dict(zip(keys, row, strict=True)) for row in counts]
-    return DataTable(name="classes", fields=fields, rows=rows)
+    rows = [{"class": name, "train": train, "test": tested} for name, train, tested in counts]
+    return DataTable("classes", ["class", "train", Field("test", test)], rows)
 
 
 @commands.command()
@@ -227,8 +207,8 @@ def check(
         with files.errors_name(leave_out):
             files.commit(leave_out, checked.corrections(found).encode())
     following = command_after(folder, found, leave_out)
-    files = [path for path in (page, found.left_out and leave_out) if path]
-    emit_report(replace(check_report(found), files=files, next=[following]), form)
+    written = [path for path in (page, leave_out if found.left_out else None) if path]
+    emit_report(replace(check_report(found), files=written, next=[following]), form)
     if found.num_problems:
         hint = "" if page else "; --page check.html shows the pictures"
         raise CheckError(f"{folder}: {quantity(found.num_problems, 'problem')}{hint}")
@@ -264,6 +244,7 @@ def check_report(found: "FolderCheck") -> Report:
         for kind in GROUPS
         for first, second in found.pairs[kind]
     ]
+    unreadable = [{"problem": problem} for problem in found.unreadable]
     stay = {name for name, _ in found.pairs["near"]} - {*found.left_out}
     notes = {
         f"{len(stay):,} of the test pictures that look alike stay in any case: they look like a"
@@ -274,41 +255,25 @@ def check_report(found: "FolderCheck") -> Report:
     sizes = [{"height": h, "width": w, "pictures": n} for (h, w), n in found.sizes.most_common()]
     return Report(
         facts=[
-            Fact(name="folder", value=str(found.folder.root)),
-            Fact(name="num_train", value=len(found.train), label="training pictures"),
-            Fact(name="num_test", value=len(found.test), label="test pictures"),
-            Fact(name="img_size", value=list(read_at), text=f"{size_of(read_at)} in finetune"),
-            Fact(name="kept_area", value=kept, metric=SHARE),
-            Fact(name="num_unreadable", value=len(found.unreadable), label="damaged pictures"),
-            Fact(name="untested", value=found.untested, label="classes without test pictures"),
-            Fact(name="names_alike", value=found.names_alike, label="class names alike"),
+            Fact("folder", str(found.folder.root)),
+            *facts_of(num_train=len(found.train), num_test=len(found.test)),
+            Fact("img_size", list(read_at), text=f"{size_of(read_at)} in finetune"),
+            Fact("kept_area", kept, metric=SHARE),
+            Fact("num_unreadable", len(found.unreadable), label="damaged pictures"),
+            Fact("untested", found.untested, label="classes without test pictures"),
+            *facts_of(names_alike=found.names_alike),
             *(
-                Fact(name=f"num_{kind}", value=len(found.pairs[kind]), label=heading)
+                Fact(f"num_{kind}", len(found.pairs[kind]), label=heading)
                 for kind, heading in GROUPS.items()
             ),
-            Fact(name="is_compared", value=found.is_compared, text=""),
-            Fact(name="num_problems", value=found.num_problems, label="problems"),
+            *hidden(is_compared=found.is_compared),
+            *facts_of(num_problems=found.num_problems),
         ],
         tables=[
-            DataTable(
-                name="pairs",
-                fields=fields_of("kind", "picture", "other"),
-                rows=pairs,
-                most=NUM_LISTED,
-            ),
-            DataTable(
-                name="unreadable",
-                fields=fields_of("problem"),
-                rows=[{"problem": problem} for problem in found.unreadable],
-                most=NUM_LISTED,
-            ),
+            DataTable("pairs", ["kind", "picture", "other"], pairs, most=NUM_LISTED),
+            DataTable("unreadable", ["problem"], unreadable, most=NUM_LISTED),
             class_counts(found.counts(), "held out" if found.folder.num_test is None else "test"),
-            DataTable(
-                name="sizes",
-                fields=fields_of("height", "width", "pictures"),
-                rows=sizes,
-                most=NUM_LISTED,
-            ),
+            DataTable("sizes", ["height", "width", "pictures"], sizes, most=NUM_LISTED),
         ],
         notes=[note for note, holds in notes.items() if holds],
     )
@@ -340,14 +305,9 @@ def get(
 
     get_data(name, source, offline=offline, on_message=say)
     status = data_status(name)
-    facts = {"name": status.name} | where(status)
-    emit_report(
-        Report(
-            facts=[Fact(name=name, value=value) for name, value in facts.items()],
-            next=[f"vitcli data info {name}", f"vitcli train --data {name}"],
-        ),
-        form,
-    )
+    facts = facts_of(name=status.name, **where(status))
+    following = [f"vitcli data info {name}", f"vitcli train --data {name}"]
+    emit_report(Report(facts=facts, next=following), form)
 
 
 @commands.command()
@@ -377,11 +337,5 @@ def rm(name: Name, yes: Yes = False, form: Format = "text") -> None:
     for path in files:
         with explain_write_errors(path.parent):
             path.unlink(missing_ok=True)
-    report = Report(
-        facts=[
-            Fact(name="name", value=name),
-            Fact(name="removed", value=[*map(str, files)], text=quantity(len(files), "file")),
-            Fact(name="bytes", value=size),
-        ]
-    )
-    emit_report(report, form)
+    facts = facts_of(name=name, removed=[*map(str, files)], bytes=size)
+    emit_report(Report(facts=facts), form)

@@ -139,7 +139,8 @@ def evaluate(
         from vitcli.runner.evaluate.scores import evaluate_run
 
         measured = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
-        report, accuracy = measured.report(), measured.scores and measured.scores.accuracy
+        report = measured.report()
+        accuracy = measured.scores.accuracy if measured.scores else None
     emit_report(report, form)
     if min_accuracy is None:
         return

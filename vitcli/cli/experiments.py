@@ -10,7 +10,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_json, emit_report, say
 from vitcli.cli.options import Device, Format, Json, group, with_code
-from vitcli.runner.report.report import DataTable, Fact, Field, Report, fields_of
+from vitcli.runner.report.report import DataTable, Field, Report, facts_of
 from vitcli.runner.text import printable, quantity
 
 commands = group(
@@ -49,9 +49,9 @@ def ls(form: Format = "text") -> None:
     files = experiment_files().values()
     rows = [asdict(describe_experiment(str(path))) for path in files]
     shown = {"name", "kind", "question"}
-    fields = [Field(name=name, text=one_line, is_shown=name in shown) for name in rows[0]]
+    fields = [Field(name, text=one_line, is_shown=name in shown) for name in rows[0]]
     following = ["vitcli experiments show NAME", "vitcli train NAME", "vitcli ablate STUDY"]
-    table = DataTable(name="experiments", fields=fields, rows=rows)
+    table = DataTable("experiments", fields, rows)
     emit_report(Report(tables=[table], next=following), form)
 
 
@@ -87,8 +87,7 @@ def show(
         content = read_text(name)
     if json:
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
-        facts = [Fact(name=key, value=value) for key, value in (asdict(about) | body).items()]
-        emit_report(Report(facts=facts), "json")
+        emit_report(Report(facts=facts_of(**asdict(about), **body)), "json")
         return
     emit_exactly(printable(content, keep="\n\t"), nl=False)
     say(f"next: {run_command(name)} {shlex.quote(name)}")
@@ -118,7 +117,7 @@ def cp(
     file = shlex.quote(str(target))
     run = run_command(str(target))
     following = f"edit the file, then vitcli experiments validate {file} && {run} {file}"
-    emit_report(Report(facts=[Fact(name="path", value=str(target))], next=[following]), form)
+    emit_report(Report(facts=facts_of(path=str(target)), next=[following]), form)
 
 
 @commands.command()
@@ -146,7 +145,8 @@ def validate(
     rows = [asdict(check(name)) for name in names]
     wrong = sum(not row["ok"] for row in rows)
     following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
-    table = DataTable(name="experiments", fields=fields_of(*rows[0]), rows=rows)
+    columns: list[Field | str] = ["name", "ok", "detail", Field("parameters", is_shown=False)]
+    table = DataTable("experiments", columns, rows)
     emit_report(Report(tables=[table], next=following), form)
     if wrong:
         files = quantity(len(rows), "experiment file")
@@ -176,8 +176,7 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
     if not reports and not data_sets:
         raise ConfigError("no own part; name a file that defines one: --code part.py")
     wrong = [each for each in reports if each.problem]
-    fields = fields_of("part", "field", "parameters")
-    verdict = Field(name="problem", header="verdict", text=lambda problem: problem or "ok")
+    verdict = Field("problem", "verdict", text=lambda problem: problem or "ok")
     following = [
         shlex.join(["vitcli", "train", *code, "-s", f"{first.field}={first.part}"])
         for first in reports[:1]
@@ -185,7 +184,7 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
     ]
     following += [shlex.join(["vitcli", "data", "check", *code, f"{n}:TEXT"]) for n in data_sets]
     rows = [asdict(part) for part in reports]
-    table = DataTable(name="parts", fields=[*fields, verdict], rows=rows)
+    table = DataTable("parts", ["part", "field", "parameters", verdict], rows)
     emit_report(Report(tables=[table], next=following), form)
     if wrong:
         raise CheckError(f"{len(wrong)} of {quantity(len(reports), 'part')} failed")

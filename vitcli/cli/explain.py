@@ -8,7 +8,7 @@ import typer
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, say, table, text_of
 from vitcli.cli.options import Json, RunOf, exclude
-from vitcli.runner.report.report import Fact, Report
+from vitcli.runner.report.report import Report, facts_of
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -97,8 +97,7 @@ def explain(
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
-        values = {"run": str(chosen.path), "picture": subject.picture_name, **numbers}
-        facts = [Fact(name=name, value=value) for name, value in values.items()]
+        facts = facts_of(run=str(chosen.path), picture=subject.picture_name, **numbers)
         emit_report(Report(facts=facts), "json")
     else:
         shown = page(subject, lessons) if is_page else text(lessons[topic], subject)

@@ -59,9 +59,9 @@ def export(
     following = "safetensors" if form == "card" else "card"
     report = Report(
         facts=[
-            Fact(name="run", value=str(exported.path), text=exported.name),
+            Fact("run", str(exported.path), text=exported.name),
             *(
-                Fact(name=n, value=value, about=limit if n == "difference" else "")
+                Fact(n, value, about=limit if n == "difference" else "")
                 for n, value in facts.items()
             ),
         ],

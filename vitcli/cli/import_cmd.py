@@ -9,7 +9,7 @@ from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import DataDir, Format, Offline, RunName, Sets, refuse_empty, run_folder
-from vitcli.runner.report.report import Fact, Report
+from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
     str, typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors.")
@@ -74,5 +74,5 @@ def import_(
         class_order=class_order,
         on_message=say,
     )
-    facts = [Fact(name="run", value=str(run.path))]
-    emit_report(Report(facts=facts, next=[run.command("eval", data_dir)]), form)
+    report = Report(facts=facts_of(run=str(run.path)), next=[run.command("eval", data_dir)])
+    emit_report(report, form)

@@ -21,7 +21,11 @@ TOP_HELP = "Number of classes or runs to show: the likeliest, or those with the 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Format = Annotated[
     Literal["text", "md", "csv", "json", "latex", "html"],
-    typer.Option("--format", help="Format of the output."),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of the output: text, md, csv, json, latex or html.",
+    ),
 ]
 """Beside an option of this type, a command has ``--json``."""
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show size and cost; train nothing.")]

@@ -88,7 +88,7 @@ def visualize(
     )
     if done and not json:
         emit("\n".join(map(text, done)))
-    runs_drawn = DataTable(name="runs", fields=[], rows=[*map(document, done)], is_shown=False)
+    runs_drawn = DataTable("runs", ["run"], [*map(document, done)], is_shown=False)
     report = Report(tables=[runs_drawn], files=[output / PAGE] if done else [])
     emit_report(report, "json" if json else "text")
     if failed:

@@ -19,7 +19,7 @@ from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import UNTRAINED, load_model
 from vitcli.runner.machine.device import pick_device
-from vitcli.runner.report.report import DataTable, Fact, Field, Report
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import join_words, quantity
@@ -160,11 +160,8 @@ def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) 
         (best, share), (second, second_share) = [*prediction.top[:2], *[(None, None)] * 2][:2]
         rows.append(
             {
-                "file": prediction.path,
-                "class": best,
-                "probability": share,
-                "second_class": second,
-                "second_probability": second_share,
+                **{"file": prediction.path, "class": best, "probability": share},
+                **{"second_class": second, "second_probability": second_share},
                 "accepted": prediction.is_accepted if judged else None,
                 "set": prediction.prediction_set,
                 "error": prediction.error and str(prediction.error),
@@ -174,21 +171,21 @@ def report_of(run: str, done: Sequence[Prediction], num_top: int, judged: bool) 
             {"file": prediction.path, "class": name, "probability": share}
             for name, share in prediction.top[:num_top]
         ]
-    fields = [
-        *(Field(name="file"), Field(name="class"), Field(name="probability")),
-        *(Field(name=f"second_{name}", is_shown=False) for name in ("class", "probability")),
-        Field(name="accepted", is_shown=judged),
-        *([Field(name="set")] if any(row["set"] is not None for row in rows) else []),
-        Field(name="error", is_shown=False),
+    columns: list[Field | str] = [
+        *("file", "class", "probability"),
+        *(Field(f"second_{name}", is_shown=False) for name in ("class", "probability")),
+        Field("accepted", is_shown=judged),
+        *(["set"] if any(row["set"] is not None for row in rows) else []),
+        Field("error", is_shown=False),
     ]
     accepted = sum(prediction.is_accepted for prediction in done)
     about = f"of {quantity(len(done), 'picture')}"
-    facts = [Fact(name="num_accepted", value=accepted, label="accepted", about=about)]
+    judgement = [Fact("num_accepted", accepted, label="accepted", about=about)] if judged else []
     is_list = num_top > 1
     return Report(
-        facts=[Fact(name="run", value=run, text=""), *(facts if judged else [])],
+        facts=[*hidden(run=run), *judgement],
         tables=[
-            DataTable(name="pictures", fields=fields, rows=rows, is_shown=judged or not is_list),
-            DataTable(name="top", fields=fields[:3], rows=top, is_shown=is_list),
+            DataTable("pictures", columns, rows, is_shown=judged or not is_list),
+            DataTable("top", columns[:3], top, is_shown=is_list),
         ],
     )

@@ -21,7 +21,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.report.report import DataTable, Fact, Field, Report
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message, quantity
 
@@ -56,41 +56,28 @@ class Probe:
     num_features: int
 
     def report(self) -> Report:
-        trained, strength = self.trained, self.trained.strength
+        strength, kind = self.trained.strength, "k-NN" if self.kind == "knn" else self.kind
         how = "chosen on held-out training images"
-        how = how if trained.is_chosen else "too few labels to choose one"
+        how = how if self.trained.is_chosen else "too few labels to choose one"
         images = f"of {self.num_images:,} {self.split} images"
+        facts = [
+            Fact("run", str(self.run.path), text=self.run.name),
+            *hidden(probe=self.kind, split=self.split, num_images=self.num_images),
+            Fact("accuracy", self.trained.accuracy, label=f"{kind} probe", about=images),
+            interval_fact(self.trained.interval, self.split),
+            Fact("num_labels", self.num_labels, about="training images"),
+            Fact("num_features", self.num_features, about="of the frozen encoder"),
+        ]
+        if strength is not None:
+            facts.append(Fact("l2_strength", strength, label="L2 strength", about=f"({how})"))
         rows = [
             {"encoder": name, "accuracy": score.accuracy, "l2_strength": score.strength}
-            | dict(zip(("low", "high"), score.interval, strict=True))
-            for name, score in (("trained", trained), ("random-init", self.untrained))
+            | {"low": score.interval[0], "high": score.interval[1]}
+            for name, score in (("trained", self.trained), ("random-init", self.untrained))
         ]
-        fields = [
-            Field(name="encoder"),
-            *(Field(name=name, metric=ACCURACY) for name in ("accuracy", "low", "high")),
-            Field(name="l2_strength", header="L2 strength"),
-        ]
-        kind = "k-NN" if self.kind == "knn" else self.kind
-        return Report(
-            facts=[
-                Fact(name="run", value=str(self.run.path), text=self.run.name),
-                Fact(name="probe", value=self.kind, text=""),
-                Fact(name="split", value=self.split, text=""),
-                Fact(name="accuracy", value=trained.accuracy, label=f"{kind} probe", about=images),
-                interval_fact(trained.interval, self.split),
-                Fact(name="num_labels", value=self.num_labels, about="training images"),
-                Fact(name="num_images", value=self.num_images, text=""),
-                Fact(name="num_features", value=self.num_features, about="of the frozen encoder"),
-                Fact(
-                    name="l2_strength",
-                    value=strength,
-                    label="L2 strength",
-                    text=None if strength else "",
-                    about=f"({how})" if strength else "",
-                ),
-            ],
-            tables=[DataTable(name="encoders", fields=fields, rows=rows)],
-        )
+        shares = [Field(name, metric=ACCURACY) for name in ("accuracy", "low", "high")]
+        table = DataTable("encoders", ["encoder", *shares, "l2_strength"], rows)
+        return Report(facts=facts, tables=[table])
 
 
 Scored = tuple[Tensor, float | None, bool]

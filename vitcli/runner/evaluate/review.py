@@ -21,7 +21,7 @@ from vitcli.runner.data.near_copies import MOST_PAIRS, pairs_alike
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.probe import OnStage
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
-from vitcli.runner.report.report import DataTable, Fact, Field, Report
+from vitcli.runner.report.report import DataTable, Fact, Report, hidden
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.text import quantity
 
@@ -98,33 +98,17 @@ class Review:
             for name, doubts in lists.items()
             for doubt in doubts
         ]
-        fields = [Field(name=name) for name in ("list", *DOUBT)]
+        total = f"of {quantity(self.num_test, 'test image')}"
         return Report(
             facts=[
-                Fact(name="run", value=str(self.found.run.path), text=self.found.run.name),
-                Fact(
-                    name="num_errors",
-                    value=self.num_errors,
-                    label="errors",
-                    about=f"of {quantity(self.num_test, 'test image')}",
-                ),
-                Fact(name="num_test", value=self.num_test, text=""),
-                Fact(name="temperature", value=self.temperature, text=""),
-                Fact(
-                    name="num_suspects",
-                    value=self.num_suspects,
-                    label="suspect labels",
-                    text=suspects,
-                ),
-                Fact(name="num_checked", value=self.num_checked, text=""),
-                Fact(
-                    name="num_copies",
-                    value=self.num_copies,
-                    label="copies with two labels",
-                    text=copies,
-                ),
+                Fact("run", str(self.found.run.path), text=self.found.run.name),
+                Fact("num_errors", self.num_errors, label="errors", about=total),
+                Fact("num_suspects", self.num_suspects, label="suspect labels", text=suspects),
+                Fact("num_copies", self.num_copies, label="copies with two labels", text=copies),
+                *hidden(num_test=self.num_test, num_checked=self.num_checked),
+                *hidden(temperature=self.temperature),
             ],
-            tables=[DataTable(name="pictures", fields=fields, rows=rows, is_shown=False)],
+            tables=[DataTable("pictures", ["list", *DOUBT], rows, is_shown=False)],
             notes=self.notes,
             files=[page],
             next=[f"open {page} in a browser"],

@@ -1,7 +1,7 @@
 """Measurement of a trained run on a split of its data set."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
@@ -42,64 +42,50 @@ class Evaluation:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
         scores, size, split = self.scores, self.num_images, self.split
         name = "accuracy" if scores else self.headline.name
-        numbers = {name: self.measured[name]} | self.measured
-        about = {name: f"of {size:,} {split} images"}
+        facts = [Fact(f"{split}_{name}", self.measured[name], about=f"of {size:,} {split} images")]
+        others = {other: value for other, value in self.measured.items() if other != name}
         if scores is None:
-            facts = [
-                Fact(name=f"{split}_{name}", value=value, about=about.get(name, ""))
-                for name, value in numbers.items()
-            ]
+            facts += [Fact(f"{split}_{other}", value) for other, value in others.items()]
         else:
-            numbers = {name: value for name, value in numbers.items() if name in METRICS}
-            accuracy = Fact(name=f"{split}_accuracy", value=scores.accuracy, about=about[name])
-            others = [
-                Fact(name=name, value=value)
-                for name, value in numbers.items()
-                if name not in ("accuracy", "balanced_accuracy")
-            ]
-            interval = interval_fact(scores.accuracy_interval, split)
-            facts = [accuracy, interval, *balance_facts(scores, self.class_names), *others]
+            facts += [interval_fact(scores.accuracy_interval, split)]
+            facts += balance_facts(scores, self.class_names)
+            shown = {n: others[n] for n in others if n in METRICS and n != "balanced_accuracy"}
+            facts += [Fact(other, value) for other, value in shown.items()]
         record = read_record(self.run)
         trained = record.result or record.reached
+        kept = ("epochs", "train_seconds", "images_per_second")
         return Report(
             facts=[
-                Fact(name="run", value=str(self.run.path), text=self.run.name),
-                Fact(name="split", value=split, text=""),
-                Fact(name="tta", value=self.tta, text=""),
+                Fact("run", str(self.run.path), text=self.run.name),
+                *hidden(split=split, tta=self.tta),
                 *facts,
-                Fact(name="num_images", value=size, text=""),
-                Fact(name="parameters", value=self.parameters),
-                *(
-                    Fact(name=name, value=trained[name], text="")
-                    for name in ("epochs", "train_seconds", "images_per_second")
-                    if name in trained
-                ),
+                Fact("parameters", self.parameters),
+                *hidden(num_images=size, **{n: trained[n] for n in kept if n in trained}),
             ],
             tables=class_tables(scores, self.class_names) if scores else [],
         )
 
 
 def interval_fact(interval: Sequence[float] | None, split: str) -> Fact:
-    low, high = map(percent, interval or (0, 0))
-    return Fact(
-        name="accuracy_interval_95",
-        value=interval and list(interval),
-        label="95 % interval",
-        text=interval and f"{low} to {high}",
-        about=f"(sampling error of the {split} images only)" if interval else "",
-    )
+    if interval is None:
+        return Fact("accuracy_interval_95", None, text="")
+    low, high = map(percent, interval)
+    about = f"(sampling error of the {split} images only)"
+    text = f"{low} to {high} {about}"
+    return Fact("accuracy_interval_95", list(interval), label="95 % interval", text=text)
 
 
 def balance_facts(scores: Scores, names: Sequence[str]) -> list[Fact]:
     """Return facts about classes; people read them if the classes are not equally large."""
-    hidden = "" if scores.has_equal_classes else None
     majority, share = scores.majority
-    balanced = Fact(name="balanced_accuracy", value=scores.balanced_accuracy, text=hidden)
-    return [
-        replace(balanced, about="" if scores.has_equal_classes else "(mean of the classes)"),
-        Fact(name="largest_class", value=names[majority], text=hidden),
-        Fact(name="largest_class_share", value=share, metric=METRICS["accuracy"], text=hidden),
-    ]
+    facts = {
+        "balanced_accuracy": scores.balanced_accuracy,
+        "largest_class": names[majority],
+        "largest_class_share": share,
+    }
+    if scores.has_equal_classes:
+        return hidden(**facts)
+    return [Fact(name, value) for name, value in facts.items()]
 
 
 def warn_if_no_better(
@@ -116,32 +102,29 @@ def warn_if_no_better(
 
 def class_tables(scores: Scores, names: Sequence[str]) -> list[DataTable]:
     """Return the scores of each class and the confusion matrix, which is too wide for many."""
-    columns = zip(names, scores.counts, scores.per_class, scores.precision, strict=True)
-    keys = ("class", "images", "accuracy", "precision")
-    classes = DataTable(
-        name="classes",
-        fields=[
-            *(Field(name="class"), Field(name="images")),
-            Field(name="accuracy", metric=SHARE, none="no images"),
-            Field(name="precision", metric=SHARE, none="not predicted"),
-        ],
-        rows=[dict(zip(keys, row, strict=True)) for row in columns],
-    )
     numbers = range(1, len(names) + 1)
-    confusion = DataTable(
-        name="confusion",
-        caption="rows: true class, columns: number of the predicted class",
-        fields=[
-            *(Field(name="number", header="#"), Field(name="class")),
-            Field(name="predicted", spread=[*map(str, numbers)]),
-        ],
-        rows=[
-            {"number": number, "class": name, "predicted": [*counts]}
-            for number, name, counts in zip(numbers, names, scores.confusion, strict=True)
-        ],
-        is_shown=len(names) <= MOST_COLUMNS,
-    )
-    return [classes, confusion]
+    columns = zip(names, scores.counts, scores.per_class, scores.precision, strict=True)
+    accuracy = Field("accuracy", metric=SHARE, none="no images")
+    precision = Field("precision", metric=SHARE, none="not predicted")
+    classes = [
+        {"class": name, "images": images, "accuracy": share, "precision": right}
+        for name, images, share, right in columns
+    ]
+    confusion = [
+        {"number": number, "class": name, "predicted": [*counts]}
+        for number, name, counts in zip(numbers, names, scores.confusion, strict=True)
+    ]
+    predicted = Field("predicted", spread=[*map(str, numbers)])
+    return [
+        DataTable("classes", ["class", "images", accuracy, precision], classes),
+        DataTable(
+            "confusion",
+            [Field("number", "#"), "class", predicted],
+            confusion,
+            caption="rows: true class, columns: number of the predicted class",
+            is_shown=len(names) <= MOST_COLUMNS,
+        ),
+    ]
 
 
 def evaluate_run(

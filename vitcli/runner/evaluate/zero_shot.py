@@ -4,7 +4,7 @@ Axes: N images, K named classes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from vitcli.core.objectives.objective import Task, task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import interval_fact
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import ignore_message, printable
 
@@ -50,31 +50,30 @@ class ZeroShot:
 
     def report(self) -> Report:
         images = f"{self.num_images:,} {self.split} images"
-        missing = f"none: the data set has no class of these; {images}"
-        others = self.num_images - self.num_labelled
-        fields = [
-            *(Field(name="name", header="class"), Field(name="num_images", header="images")),
-            Field(name="accuracy", metric=SHARE),
-            Field(name="num_assigned", header="assigned"),
+        accuracy = Fact(
+            "zero_shot_accuracy",
+            self.accuracy,
+            text=f"none: the data set has no class of these; {images}",
+        )
+        notes = []
+        if self.accuracy is not None:
+            accuracy = replace(accuracy, text=None, about=f"of {self.num_labelled:,} images")
+            others = self.num_images - self.num_labelled
+            notes = [f"{others:,} of {images} have other classes."] if others else []
+        columns = [
+            *(Field("name", "class"), Field("num_images", "images")),
+            *(Field("accuracy", metric=SHARE), Field("num_assigned", "assigned")),
         ]
         return Report(
             facts=[
-                Fact(name="run", value=str(self.run.path), text=self.run.name),
-                Fact(name="split", value=self.split, text=""),
-                Fact(
-                    name="zero_shot_accuracy",
-                    value=self.accuracy,
-                    text=missing if self.accuracy is None else None,
-                    about="" if self.accuracy is None else f"of {self.num_labelled:,} images",
-                ),
+                Fact("run", str(self.run.path), text=self.run.name),
+                *hidden(split=self.split, num_images=self.num_images),
+                *hidden(num_labelled=self.num_labelled),
+                accuracy,
                 interval_fact(self.interval, self.split),
-                Fact(name="num_images", value=self.num_images, text=""),
-                Fact(name="num_labelled", value=self.num_labelled, text=""),
             ],
-            tables=[DataTable(name="classes", fields=fields, rows=[*map(asdict, self.classes)])],
-            notes=[f"{others:,} of {images} have other classes."]
-            if others and self.accuracy is not None
-            else [],
+            tables=[DataTable("classes", columns, [*map(asdict, self.classes)])],
+            notes=notes,
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.report.report import Fact, Report
+from vitcli.runner.report.report import Report, facts_of, hidden
 from vitcli.runner.run.folder import RUNS
 from vitcli.runner.text import quantity, size_text
 from vitcli.version import __version__
@@ -49,9 +49,8 @@ class Checks:
     def report(self) -> Report:
         return Report(
             facts=[
-                Fact(name="ok", value=not self.problems, text=""),
-                *(Fact(name=name, value=value) for name, value in self.facts.items()),
-                Fact(name="problems", value=self.problems, text=""),
+                *hidden(ok=not self.problems, problems=self.problems),
+                *facts_of(**self.facts),
             ],
             notes=[f"note: {note}" for note in self.notes],
             next=() if self.problems else ["vitcli train"],

@@ -6,7 +6,7 @@ Every form is made from the same values, so that none can say another number.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ UNITS: dict[str, Callable[[float], str]] = {
 """How the end of a name says the unit of a number that is no row of METRICS."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fact:
     """A named value of a report."""
 
     name: str
     """Key in JSON and CSV."""
     value: Any
+    _: KW_ONLY
     metric: Metric | None = None
     label: str = ""
     """Name in text; by default that of the metric, or the name with blanks."""
@@ -55,7 +56,7 @@ class Fact:
         return f"{value} {self.about}" if self.about else value
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Field:
     """A column of a table."""
 
@@ -63,6 +64,7 @@ class Field:
     """Key in JSON and CSV."""
     header: str = ""
     """Header in text; by default the name with blanks."""
+    _: KW_ONLY
     metric: Metric | None = None
     text: Callable[[Any], str] | None = None
     """How people read a value, where its type and metric do not say it."""
@@ -87,17 +89,14 @@ class Field:
         return self.text(value) if self.text else value_text(self.name, value, self.metric)
 
 
-def fields_of(*names: str) -> list[Field]:
-    return [Field(name=name) for name in names]
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataTable:
     """A named table of a report; a row is a mapping from the names of the fields to values."""
 
     name: str
-    fields: Sequence[Field]
+    columns: Sequence[Field | str]
     rows: Sequence[Mapping[str, Any]]
+    _: KW_ONLY
     caption: str = ""
     is_shown: bool = True
     """Whether people read the table."""
@@ -107,6 +106,10 @@ class DataTable:
     """Number of rows at the end that people read; by default all."""
     is_mapping: bool = False
     """Whether JSON has an object of the values in the second column by those in the first."""
+
+    @property
+    def fields(self) -> list[Field]:
+        return [Field(column) if isinstance(column, str) else column for column in self.columns]
 
     def table(self) -> Table:
         """Return the table as people read it."""
@@ -151,9 +154,18 @@ class Report:
 
 
 def words_of(name: str) -> str:
-    """Return a name in words, without the unit that its value has in text."""
-    ending = re.compile(r"_(flops_per_second|bytes_per_second|bytes|seconds)$")
-    return name if name.isupper() else ending.sub("", name).replace("_", " ")
+    """Return a name in words, without what its value says in text: its unit, or a number."""
+    unit = re.compile(r"^num_|_(flops_per_second|bytes_per_second|bytes|seconds)$")
+    return name if name.isupper() else unit.sub("", name).replace("_", " ")
+
+
+def facts_of(**values: Any) -> list[Fact]:
+    return [Fact(name, value) for name, value in values.items()]
+
+
+def hidden(**values: Any) -> list[Fact]:
+    """Return facts that only programs read."""
+    return [Fact(name, value, text="") for name, value in values.items()]
 
 
 def is_number(value: Any) -> bool:

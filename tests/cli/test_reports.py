@@ -1,0 +1,164 @@
+"""Each command's report says the same in all forms, and has the shape of the schema."""
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import vitcli
+from vitcli.cli import console
+from vitcli.runner.report.report import Report, render
+
+BENCH = "-s model.depth=1 -s model.embed_dim=16 -s model.num_heads=2 --rounds 2 --seconds 0"
+SIZES = "--embed-dim 8 --num-heads 2 --batch-size 1 --lengths 8,16 --rounds 2 --seconds 0"
+COMMANDS = (
+    *("eval mapped", "eval mapped --probe knn", "eval mapped --probe linear"),
+    *("eval captions", "eval captions --zero-shot", "eval mapped --review"),
+    *("predict mapped x.png", "predict mapped x.png y.png note.png --reject 0.5"),
+    *("attn-map mapped x.png -o PLACE", "visualize mapped --what curves -o PLACE"),
+    *("data ls", "data info imagefolder:pictures", "data check pictures", "data rm imagefolder:no"),
+    *(
+        "experiments ls",
+        "experiments validate tiny.yaml broken.yaml",
+        "experiments cp tiny.yaml PLACE/c.yaml",
+    ),
+    *("experiments show quickstart --json", "explain scale cifar10-pocket --json", "doctor"),
+    *("export mapped -o PLACE/m.safetensors", "import PLACE/m.safetensors tiny.yaml -o PLACE/i"),
+    *(f"bench train {BENCH} -s train.batch_size=8 --trace -o PLACE/trace.json",),
+    *(f"bench data {BENCH}", f"bench inference {BENCH}", f"bench attention {SIZES}"),
+)
+SCALES = {"%": 0.01, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "": 1}
+SCALES |= {"kB": 1e3, "MB": 1e6, "GB": 1e9, "MB/s": 1e6, "TFLOP/s": 1e12}
+NUMBER = re.compile(
+    r"(-?\d[\d,]*(?:\.(\d+))?(?:e([+-]\d+))?)(?: (%|ms|s|min|h|[kMG]B(?:/s)?|TFLOP/s))?"
+)
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "report.md"
+SCHEMA = json.loads(PAGE.read_text().partition("```json\n")[2].partition("```")[0])
+
+
+@pytest.fixture
+def report_of(stage, tmp_path, monkeypatch):
+    """Return a function that types a command and returns its report."""
+    reports: list[Report] = []
+
+    def spy(report: Report, form: str, width: int | None = None) -> str:
+        reports.append(report)
+        return render(report, form, width)
+
+    monkeypatch.setattr(console, "render", spy)
+
+    def type_command(command: str) -> Report:
+        if command.startswith("import"):
+            vitcli("export", "mapped", "-o", tmp_path / "m.safetensors")
+        vitcli(*command.replace("PLACE", str(tmp_path)).split())
+        return reports[-1]
+
+    return type_command
+
+
+def grid_of(form: str, text: str) -> list[list[str]]:
+    """Return the cells of Markdown, HTML or LaTeX, with the headers of the tables."""
+    if form == "md":
+        lines = [line for line in text.splitlines() if re.match(r"\|(?! :?-+:? \|)", line)]
+        return [
+            [re.sub(r"\\(.)", r"\1", cell) for cell in line[2:-2].split(" | ")] for line in lines
+        ]
+    if form == "html":
+        cells = partial(re.findall, r"<t[hd][^>]*>(.*?)</t[hd]>")
+        rows = [cells(row) for row in re.findall(r"<tr>(.*?)</tr>", text)]
+        return [[html.unescape(cell) for cell in row] for row in rows]
+    lines = [line for line in text.splitlines() if line.endswith(r" \\")]
+    return [
+        [re.sub(r"\\shortstack\[.\]{(.*)}|\\(.)", r"\1\2", cell) for cell in line[:-3].split(" & ")]
+        for line in lines
+    ]
+
+
+def check_cell(cell: str, value: Any) -> None:
+    """Compare what people read with the value of JSON, at the digits that are shown."""
+    if value is None or isinstance(value, str | list | dict):
+        return
+    if isinstance(value, bool):
+        assert cell.startswith("yes" if value else "no")
+        return
+    (first, decimals, power, unit), *more = NUMBER.findall(cell)
+    number, step = float(first.replace(",", "")), 10.0 ** (int(power or 0) - len(decimals))
+    if unit in ("min", "h"):
+        ((second, _, _, smaller), *_) = more
+        number = number * SCALES[unit] + float(second) * SCALES[smaller]
+        unit, step = "", SCALES[smaller]
+    if power or (decimals and not unit):
+        step = max(step, 1e-3 * abs(value))  # four digits
+    assert abs(number * SCALES[unit] - value) <= 0.5001 * step * SCALES[unit], (cell, value)
+
+
+def shown_rows(report: Report, found: dict[str, Any]) -> Iterator[list[Any]]:
+    """Yield the values of JSON in the order in which people read them."""
+    for fact in report.facts:
+        if fact.shown:
+            yield [None, None if fact.text is not None else found[fact.name]]
+    for table in report.tables:
+        if table.is_shown and table.rows:
+            yield [None] * len(table.table().columns)
+            for row in found[table.name][: table.most]:
+                cells = [(field, row[field.name]) for field in table.fields if field.is_shown]
+                yield [c for field, v in cells for c in (v if field.spread else [v])]
+
+
+def check_shape(value: Any, schema: dict[str, Any]) -> None:
+    """Check the keywords of JSON Schema that the schema of a report has."""
+    kinds = {"object": dict, "array": list, "string": str}
+    if "type" in schema:
+        assert isinstance(value, kinds[schema["type"]])
+    if isinstance(value, dict):
+        assert {*schema.get("required", ())} <= value.keys()
+        for name, item in value.items():
+            others = schema.get("additionalProperties", {})
+            check_shape(item, schema.get("properties", {}).get(name, others))
+    for item in value if isinstance(value, list) else ():
+        check_shape(item, schema.get("items", {}))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_form_of_a_report_says_the_same(report_of, command):
+    report = report_of(command)
+    found = json.loads(render(report, "json"))
+    check_shape(found, SCHEMA)
+    rows = [*shown_rows(report, found)]
+    for form in ("md", "html", "latex") if rows else ():
+        grid = grid_of(form, render(report, form))
+        for cells, values in zip(grid, rows, strict=True):
+            for cell, value in zip(cells, values, strict=True):
+                check_cell(cell, value)
+    text = render(report, "text")
+    for fact in report.facts:
+        assert not fact.shown or re.search(
+            f"^{re.escape(fact.title)} +{re.escape(fact.shown)}", text, re.M
+        )
+    cells = {
+        cell
+        for table in report.tables
+        if table.is_shown
+        for row in table.table().rows
+        for cell in row
+    }
+    assert all(cell in text for cell in cells)
+    header, *lines = csv.reader(io.StringIO(render(report, "csv"), newline=""))
+    main = report.tables[0].name if report.tables else None
+    names = [fact.name for fact in report.facts]
+    wanted = found[main] if main else [{"name": name, "value": found[name]} for name in names]
+    for line, row in zip(lines, wanted, strict=True):
+        for cell, name in zip(line, header, strict=True):
+            value = row[name]
+            if isinstance(value, int | float | list | dict):
+                assert json.loads(cell) == value
+            else:
+                assert cell.removeprefix("'") == (value or "")
