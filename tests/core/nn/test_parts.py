@@ -111,10 +111,9 @@ def test_drop_path_grows_with_depth():
     assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
 
 
-def test_pools_equal_their_equations():
+def test_the_sequence_pool_equals_its_equation():
+    """The other pools are compared with timm's."""
     tokens = torch.randn(2, 18, 24, dtype=torch.float64)
-    assert_close(make(POOLS["cls"], SHAPE)(tokens), tokens[:, 0])
-    assert_close(make(POOLS["mean"], SHAPE)(tokens), tokens[:, 2:].mean(1))
     pool = make(POOLS["seq"], SHAPE).double()
     moved = tokens.clone()
     moved[:, :2] += 1
