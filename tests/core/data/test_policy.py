@@ -12,8 +12,6 @@ from torchvision.transforms.autoaugment import _apply_op
 from vitcli.core.data.batches import augmented_batch, channels_on_device, epoch_rows
 from vitcli.core.data.policy import (
     OPS,
-    apply_policy,
-    draw_matrices,
     draw_rand_augment,
     draw_trivial_augment,
 )
@@ -69,23 +67,6 @@ def test_integers_and_images_of_one_channel_equal_torchvision_exactly(name, stre
     given = strength - 1 if name == "color" else int(strength)
     theirs = _apply_op(images, THEIRS[name], given, InterpolationMode.NEAREST, None)
     assert torch.equal(ours, theirs)
-
-
-def test_operations_are_applied_in_order_to_their_images():
-    images = pictures(5)
-    names = list(OPS)
-    op = torch.tensor([[names.index(a), names.index(b)] for a, b in [
-        ("rotate", "solarize"), ("identity", "identity"), ("solarize", "rotate"),
-        ("equalize", "color"), ("identity", "posterize"),
-    ]])  # fmt: skip
-    strength = torch.tensor([[30, 90], [0, 0], [90, 30], [0, 0.4], [0, 3]], dtype=torch.float32)
-    out = apply_policy(images, op, strength, draw_matrices(op, strength, (24, 32)))
-    for i in range(5):
-        alone = images[i : i + 1]
-        for j in range(2):
-            alone = OPS[names[op[i, j]]].apply(alone, strength[i : i + 1, j])
-        assert torch.equal(out[i], alone[0]), i
-    assert torch.equal(out[1], images[1])
 
 
 def test_rand_augment_draws_every_operation_at_one_magnitude():

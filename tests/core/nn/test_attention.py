@@ -31,16 +31,6 @@ def x() -> torch.Tensor:
     return torch.randn(2, SHAPE.num_tokens, 24, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("keys", [6, 9])
-@pytest.mark.parametrize("extra", ["nothing", "bias"])
-def test_the_fused_path_equals_the_explicit_path(keys, extra):
-    q, k, v = qkv(6, keys)
-    bias = torch.randn(1, 3, 6, keys, dtype=torch.float64) if extra == "bias" else None
-    fused = attention(q, k, v, bias=bias)
-    assert_close(fused, attention(q, k, v, bias=bias, fused=False))
-    assert torch.allclose(fused, attention(q, k, v)) == (bias is None)
-
-
 @pytest.mark.parametrize("extra", ["nothing", "bias"])
 @pytest.mark.parametrize(("width", "multiple"), [(5, 4), (50, 8), (8, 8)])
 def test_heads_padded_with_zeros_give_the_same_result_and_gradients(width, multiple, extra):

@@ -14,7 +14,7 @@ from tests.core.ops.gradients import error
 from tests.core.specs import REQUIRED, changed, noisy
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit
-from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
+from vitcli.core.ops.backend import Backend, UsesBackend, use_backend
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
 from vitcli.runner.machine.processor import this_processor
 
@@ -29,22 +29,6 @@ def native(native_machine) -> Backend:
 
 def backends_of(model: nn.Module) -> set[str]:
     return {part.backend.name for part in model.modules() if isinstance(part, UsesBackend)}
-
-
-@pytest.mark.parametrize(
-    "spec", [changed(**WIDE), changed(**WIDE, family="coatnet", **REQUIRED["coatnet"])]
-)
-def test_a_backend_does_not_change_the_class_of_a_layer(spec, native):
-    model = build_model(spec)
-    classes = [type(part) for part in model.modules()]
-    names = [*model.state_dict()]
-    use_backend(model, native)
-    assert [type(part) for part in model.modules()] == classes
-    assert [*model.state_dict()] == names
-    assert all(name.startswith(("vitcli.", "torch")) for name in {c.__module__ for c in classes})
-    assert backends_of(model) == {"native"}
-    use_backend(model, PLAIN)
-    assert backends_of(model) == {"torch"}
 
 
 def test_a_failed_preparation_does_not_change_the_model():

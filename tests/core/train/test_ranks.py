@@ -14,11 +14,8 @@ import torch
 
 from tests.core import ranked
 from tests.core.specs import build
-from tests.core.trainings import data_set
 from tests.patience import HANG
-from vitcli.core import ranks
 from vitcli.core.nn.norm import FrozenStatistics, synchronise_batch_norms
-from vitcli.core.objectives.objective import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.train.build import synchronise
 
@@ -97,25 +94,6 @@ def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(quick, name):
 @pytest.mark.ci
 def test_ranks_draw_numbers_of_their_own_also_where_blocks_are_recomputed(tmp_path):
     check_drawn(on_ranks((RECOMPUTED,), tmp_path / "ranks"), RECOMPUTED)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("augment", [{}, ranked.MIXES])
-def test_the_rows_of_the_ranks_make_the_batch(augment, parts, monkeypatch):
-    changes = {"augment": augment, "train": {"accumulate": parts}}
-    spec = ranked.spec_of(changes)
-    build = task_class(spec)
-    task = build(spec, build.make_module(spec))
-    whole = next(task.batches(data_set(), 0))
-    found = []
-    for rank in range(4):
-        monkeypatch.setattr(ranks, "size", lambda: 4)
-        monkeypatch.setattr(ranks, "own_rank", lambda rank=rank: rank)
-        found.append(next(task.batches(data_set(), 0)))
-    for name, values in whole.items():
-        each = [batch[name].chunk(parts) for batch in found]
-        joined = torch.cat([each[rank][part] for part in range(parts) for rank in range(4)])
-        assert joined.equal(values), name
 
 
 def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():

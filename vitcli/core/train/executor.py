@@ -68,20 +68,17 @@ class Graphs:
             graph.replay()
             return found
         self._calls[key] += 1
-        return self._call_eagerly(partial(function, *inputs))
+        caller = torch.cuda.current_stream(self.device)
+        self._stream.wait_stream(caller)
+        with torch.cuda.stream(self._stream):
+            found = function(*inputs)
+        caller.wait_stream(self._stream)
+        return found
 
     def forget(self) -> None:
         """Capture the function anew, because it will use other tensors."""
         self._calls.clear()
         self._captured.clear()
-
-    def _call_eagerly(self, function: Function) -> dict[str, Tensor]:
-        caller = torch.cuda.current_stream(self.device)
-        self._stream.wait_stream(caller)
-        with torch.cuda.stream(self._stream):
-            found = function()
-        caller.wait_stream(self._stream)
-        return found
 
     def _capture(self, key: Key, function: Function) -> None:
         graph, caller = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)

@@ -25,12 +25,6 @@ NUM_POINTS = 17
 """Points of the quadrature between -5 and 5. The integrand is even, so half of them suffice."""
 
 
-def draw_directions(width: int, count: int, device: torch.device) -> Tensor:
-    """Draw unit vectors (P, S) from the device's default generator, uniform on the sphere."""
-    found = torch.randn(width, count, device=device)
-    return found / found.norm(dim=0, keepdim=True)
-
-
 def epps_pulley(samples: Tensor) -> Tensor:
     """Return the statistic of Epps and Pulley against N(0, 1): (..., B, S) -> (..., S).
 
@@ -95,9 +89,8 @@ class Lejepa(ViewTask):
         found = ranks.gather(self.network(batch["images"], batch.get("local")))
         with without_autocast(found.device):
             same = invariance(found, task.num_global)
-            directions = ranks.from_first(
-                draw_directions(found.shape[-1], task.num_slices, found.device)
-            )
+            drawn = torch.randn(found.shape[-1], task.num_slices, device=found.device)
+            directions = ranks.from_first(drawn / drawn.norm(dim=0, keepdim=True))
             gaussian = sigreg(found.transpose(0, 1), directions)
         weight = task.sigreg_weight
         return {

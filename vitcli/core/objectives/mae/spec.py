@@ -61,14 +61,12 @@ class MaskingSpec(TaskSpec):
             raise ValueError("task.norm_pix: a patch of one value has no variance; set it to false")
         if model.img_size is not None:
             height, width = (side // model.patch_size for side in model.img_size)
-            self._check_ratio(height * width)
-
-    def _check_ratio(self, num_patches: int) -> None:
-        if not 0 < self.num_masked(num_patches) < num_patches:
-            raise ValueError(
-                f"task.mask_ratio: {self.mask_ratio} masks {self.num_masked(num_patches)} of"
-                f" {num_patches} patches; at least one must be masked and one visible"
-            )
+            masked = self.num_masked(height * width)
+            if not 0 < masked < height * width:
+                raise ValueError(
+                    f"task.mask_ratio: {self.mask_ratio} masks {masked} of {height * width}"
+                    " patches; at least one must be masked and one visible"
+                )
 
 
 class MaeSpec(MaskingSpec):
