@@ -14,7 +14,7 @@ from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, OwnCodeError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
-from vitcli.runner.experiment.own_code import FOLDER, missing_code, needed
+from vitcli.runner.experiment.own_code import FOLDER, missing_code, needed, require_parts
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
@@ -92,6 +92,7 @@ def load_module(
     on_message: Callable[[str], None] = ignore_message,
 ) -> nn.Module:
     """Return the whole trained module of a run in eval mode."""
+    require_parts(spec, run.path / FOLDER)
     weights = run_weights(run, step, on_message)
     try:
         module = new_module(spec)

@@ -7,7 +7,6 @@ file, exists in this process only.
 """
 
 import contextlib
-import hashlib
 import inspect
 import os
 import shlex
@@ -27,13 +26,13 @@ from pydantic import BaseModel
 
 from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
+from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering, text_of
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.code_file import CodeFile, check_file, hides_module
 from vitcli.runner.experiment.torch_state import unchanged
-from vitcli.runner.files import commit, make_folder, read_bounded
+from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.text import printable
 from vitcli.version import PACKAGE
 
@@ -52,6 +51,8 @@ class _State:
     """File name, such as ``sigmoid.py`` -> the file."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
+    is_command: bool = False
+    """Whether messages may name options of the command line."""
     typed: set[str] = field(default_factory=set)
     """Experiment files that the user has typed in this call; only they may name code."""
     packages: set[str] | None = None
@@ -201,7 +202,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
     elif missing:
         raise OwnCodeError(needed(missing, copies))
     for name, digest in code.items():
-        if name not in (state.packages or ()) and _identity(name) != digest:
+        if _differs(name, digest):
             part, file = name.removeprefix(PYTHON), state.files.get(name)
             raise OwnCodeError(
                 f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
@@ -214,7 +215,7 @@ def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
     """Run copies of files, which must have these hashes."""
     found = {name: _read(copies / name) for name in hashes}
     for name, (path, content) in found.items():
-        if hashlib.sha256(content).hexdigest() != hashes[name]:
+        if sha256(content) != hashes[name]:
             raise OwnCodeError(f"{path}: the file was changed after the run began")
     load_files(found)
 
@@ -230,6 +231,27 @@ def missing_code(code: Mapping[str, str]) -> list[str]:
     return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
 
 
+def unknown_code(code: Mapping[str, str]) -> list[str]:
+    """Return ``missing_code``, and what differs from this code."""
+    missing = missing_code(code)
+    return [name for name in code if name in missing or _differs(name, code[name])]
+
+
+def require_parts(spec: ExperimentSpec, copies: Path | None = None) -> None:
+    """Refuse to build the own parts of an experiment from any code but its own."""
+    missing = missing_code(spec.code)
+    require({name: spec.code[name] for name in spec.code if name not in missing}, copies)
+    same = [same_part(name.removeprefix(PYTHON), spec.code) for name in missing]
+    known = {*spec.code} - {*missing} | {f"{part.__module__}.py" for part in same if part}
+    loaded = {*state.files, *(state.packages or ()), *TEXTS}
+    if sources_of(spec) & loaded - known:
+        raise OwnCodeError(needed(missing or [*spec.code], copies))
+
+
+def _differs(name: str, digest: str) -> bool:
+    return name not in (state.packages or ()) and _identity(name) != digest
+
+
 def exists_only_here(spec: ExperimentSpec) -> bool:
     return any(name.startswith(PYTHON) for name in code_to_keep(spec))
 
@@ -242,10 +264,23 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
         )
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
-    names = " ".join(shlex.join(["--code", name]) for name in missing)
-    has_copies = copies is not None and all((copies / name).is_file() for name in missing)
-    hint = f", or --trust-code to run the copy in {copies}" if has_copies else ""
-    return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
+    problem = f"own code is needed: {', '.join(missing)}"
+    if not state.is_command:
+        return f"{problem}; type: import {', '.join(Path(name).stem for name in missing)}"
+    ways = []
+    if all(os.path.isfile(name) for name in missing):
+        ways.append(" ".join(shlex.join(["--code", name]) for name in missing))
+    if copies and all((copies / name).is_file() for name in missing):
+        ways.append(f"--trust-code to run the copy in {copies}")
+    return f"{problem}; type {', or '.join(ways) or '--code and its path'}"
+
+
+def same_part(name: str, code: Mapping[str, str]) -> Any:
+    """Return the loaded part with the text that ``code`` has of one from Python; None if none."""
+    if digest := code.get(f"{PYTHON}{name}"):
+        part = next((part for part in reversed(PARTS) if PARTS[part] == name), None)
+        return part if sha256(text_of(part).encode()) == digest else None
+    return None
 
 
 def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
@@ -341,7 +376,7 @@ def _identity(source: str) -> str:
     if not source.startswith(PYTHON):
         return version(source)
     if text := TEXTS.get(source):
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256(text.encode())
     part = source.removeprefix(PYTHON)
     if source not in TEXTS:  # a run that was read has it, but its code is not loaded
         raise OwnCodeError(f"no part is called {part!r}{NEEDS_CODE}")
