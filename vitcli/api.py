@@ -30,7 +30,7 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import list_runs
 from vitcli.runner.run.listing import summarize_runs
 from vitcli.runner.study.definition import trial_folder
-from vitcli.runner.study.from_python import call_text, define_study, run_here
+from vitcli.runner.study.from_python import call_text, define_study, plain, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
@@ -78,7 +78,8 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
             experiment, the fields have their defaults, and images are RGB, 32x32 pixels, of 10
             classes.
         seed: Random seed of the initial weights.
-        fields: Fields of ``model`` in an experiment file, such as ``embed_dim=48``.
+        fields: Fields of ``model`` in an experiment file, such as ``embed_dim=48``. A class that a
+            decorator of ``vitcli.parts`` has added stands for its name.
 
     Raises:
         UserError: There is no such experiment, a field is unknown, or the fields do not fit
@@ -428,4 +429,4 @@ def table(
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line that begins with the function."""
-    return check(fields, Places((), function), is_stored=True)
+    return check(plain(fields, function), Places((), function), is_stored=True)
