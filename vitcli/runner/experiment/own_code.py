@@ -264,15 +264,19 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
         )
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
-    problem = f"own code is needed: {', '.join(missing)}"
-    if not state.is_command:
-        return f"{problem}; type: import {', '.join(Path(name).stem for name in missing)}"
     ways = []
-    if all(os.path.isfile(name) for name in missing):
-        ways.append(" ".join(shlex.join(["--code", name]) for name in missing))
-    if copies and all((copies / name).is_file() for name in missing):
+    if not state.is_command or all(os.path.isfile(name) for name in missing):
+        ways.append(_how_to_load(missing))
+    if state.is_command and copies and all((copies / name).is_file() for name in missing):
         ways.append(f"--trust-code to run the copy in {copies}")
-    return f"{problem}; type {', or '.join(ways) or '--code and its path'}"
+    advice = ", or ".join(ways) or "--code and its path"
+    return f"own code is needed: {', '.join(missing)}; type {advice}"
+
+
+def _how_to_load(paths: Sequence[str]) -> str:
+    if not state.is_command:
+        return f"import {', '.join(Path(path).stem for path in paths)}"
+    return " ".join(shlex.join(["--code", path]) for path in paths)
 
 
 def same_part(name: str, code: Mapping[str, str]) -> Any:
@@ -300,8 +304,8 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
     if not is_typed or is_below_run(origin):
-        files = shlex.join(["--code", str(origin.parent / value[0])]) if value else "--code FILE"
-        raise OwnCodeError(f"{origin}: {what} cannot name code; type {files}")
+        advice = _how_to_load([str(origin.parent / each) for each in value or ["FILE"]])
+        raise OwnCodeError(f"{origin}: {what} cannot name code; type {advice}")
     return load([origin.parent / each for each in value])
 
 
