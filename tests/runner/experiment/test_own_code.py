@@ -127,8 +127,8 @@ EDITED = EVERY.replace("return self.share", "return 2 * self.share")
     [
         (FILES, "far.py", EVERY + CANARY, ""),
         (FILES, "far.py", EDITED, "differs from the far.py of the run"),
-        (FILES, "other.py", EVERY + CANARY, "own code is needed: far.py, gone.py"),
-        (FILES, "other.py", EVERY.replace("share", "part"), "own code is needed: far.py, gone.py"),
+        (FILES, "other.py", EVERY + CANARY, "needed: far.py, gone.py; type import far, gone"),
+        (FILES, "other.py", EVERY.replace("share", "part"), "needed: far.py, gone.py; type import"),
         ({"python:Uniform": UNIFORM}, "other.py", EVERY, ""),
         ({"python:Uniform": UNIFORM}, "other.py", EDITED, "Uniform: defined in Python, and not in"),
     ],
