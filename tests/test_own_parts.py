@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.cli import commands
 from tests.own_code import EVERY, MEAN, as_new_process, forget, vitcli
 from tests.runner.train.conftest import stops_after
 from tests.same_run import assert_same_run
-from vitcli import parts
+from vitcli import api, parts
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import FAMILIES, ExperimentSpec, ModelSpec, model_spec
@@ -65,6 +66,13 @@ class Batchwise(Rule):
     f"\n@attention\nclass {name}(Rule):\n    def forward(self, q, k, v):\n        return {value}\n"
     for name, (value, _) in RESULTS.items()
 )
+TAUGHT = """
+from vitcli.parts import objective
+
+@objective
+def taught(logits, targets, *, teacher: str = ""):
+    return nn.functional.cross_entropy(logits, targets)
+"""
 
 
 @pytest.fixture
@@ -393,10 +401,11 @@ def test_an_own_metric_changes_neither_the_others_nor_the_predictions(here):
 
 
 def test_a_part_that_fails_in_a_worker_fails_its_trials_only(tiny):
-    Path("bad.py").write_text(BAD)
+    Path("bad.py").write_text(BAD + TAUGHT)
     Path("bad.yaml").write_text(
         f"code: [bad.py]\nbase: {tiny}\nseeds: [0]\ntrain: {{epochs: 1}}\n"
-        "variants: {ends: {model.attention: Ends}, fine: {}, fails: {model.attention: Fails}}\n"
+        "variants: {ends: {model.attention: Ends}, fine: {task: {name: taught, teacher: x}},"
+        " fails: {model.attention: Fails}}\n"
     )
     talk = vitcli("ablate ./bad.yaml -j 1", 3)
     assert f"code/bad.py:{line_of('Fails') + 2}: in forward: RuntimeError" in talk
@@ -436,15 +445,12 @@ def test_options_belong_to_the_configuration_and_reach_the_parts(tiny):
     assert hashes[0] == hashes[1] != hashes[2]
     assert differences(specs[0], specs[2]) == {"model.attention.share": (None, 2.0)}
     assert ExperimentSpec.model_validate(specs[2].model_dump()) == specs[2]
-    fields = {
-        "model.attention": {"name": "Uniform", "share": 0.5},
-        "optim.schedule": {"name": "stairs", "steps": 1},
-        **{"model.img_size": 8, "model.in_chans": 3, "model.num_classes": 2},
-    }
-    spec = load_experiment(str(tiny), fields).spec
-    model: Any = build_model(spec.model, 0)
+    uniform = {"name": sys.modules["every"].Uniform, "share": 0.5}
+    sizes = {"img_size": 8, "in_chans": 3, "num_classes": 2}
+    model: Any = api.build_model(str(tiny), attention=uniform, **sizes)
     assert model.blocks[0].attn.inner.attend.share == 0.5
-    schedule = spec.optim.schedule
+    changes = {"optim.schedule": {"name": "stairs", "steps": 1}}
+    schedule = load_experiment(str(tiny), changes).spec.optim.schedule
     assert lr_factor(5, schedule=schedule, warmup_steps=0, num_steps=10) == 1
 
 

@@ -31,7 +31,7 @@ from vitcli.runner.run.listing import list_records, select_runs
 from vitcli.runner.run.predictions import Predictions
 from vitcli.runner.run.record import RunRecord, load_run
 from vitcli.runner.study.definition import trial_folder
-from vitcli.runner.study.from_python import call_text, define_study, run_here
+from vitcli.runner.study.from_python import call_text, define_study, plain, run_here
 from vitcli.runner.study.page import publish_outside
 from vitcli.runner.study.plan import Options, default_root
 from vitcli.runner.study.result import StudyResult, VariantResult
@@ -79,7 +79,8 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
             experiment, the fields have their defaults, and images are RGB, 32x32 pixels, of 10
             classes.
         seed: Random seed of the initial weights.
-        fields: Fields of ``model`` in an experiment file, such as ``embed_dim=48``.
+        fields: Fields of ``model`` in an experiment file, such as ``embed_dim=48``. A class that a
+            decorator of ``vitcli.parts`` has added stands for its name.
 
     Raises:
         UserError: There is no such experiment, a field is unknown, or the fields do not fit
@@ -439,4 +440,4 @@ def table(
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line that begins with the function."""
-    return check(fields, Places((), function), is_stored=True)
+    return check(plain(fields, function), Places((), function), is_stored=True)

@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from tests.cli import commands
 from tests.own_code import EVERY, as_new_process, forget, vitcli
 from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
+from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code, torch_state
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
+from vitcli.runner.files import sha256
 from vitcli.runner.run.folder import RunDir
 
 __all__ = ["forget"]
@@ -36,9 +39,10 @@ RUNNING = (
 def downloaded(here, tiny, workshop) -> Path:
     if not (workshop / "own").exists():
         Path("far.py").write_text(EVERY + CANARY)
-        words = f"--code far.py -s model.attention=Uniform --epochs 1 -o {workshop}/own"
-        vitcli(f"train {workshop}/tiny.yaml {words}")
-        Path("canary").unlink()
+        words = "--code far.py -s model.attention=Uniform -s model.attention.share=0.5 --epochs 1"
+        vitcli(f"train {workshop}/tiny.yaml {words} -o {workshop}/own")
+        for name in ("canary", "far.py"):
+            Path(name).unlink()
         as_new_process()
     shutil.copytree(workshop / "own", "runs/own")
     commands.save_picture("photo.jpg", (40, 30))
@@ -64,7 +68,7 @@ def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
     for command in RUNNING:
         talk = vitcli(command, 2)
-        assert "own code is needed: far.py; type --code far.py, or --trust-code" in talk, command
+        assert "needed: far.py; type --trust-code to run the copy in runs/own/code" in talk, command
         assert not Path("canary").exists(), command
         as_new_process()
 
@@ -113,6 +117,36 @@ def test_code_is_trusted_or_named_again(downloaded):
     as_new_process()
     assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
     vitcli("runs verify own")
+
+
+UNIFORM = EVERY[EVERY.index("@attention") : EVERY.index("\n@ffn")]
+FILES = {"far.py": EVERY + CANARY, "gone.py": ""}
+EDITED = EVERY.replace("return self.share", "return 2 * self.share")
+
+
+@pytest.mark.parametrize(
+    ("code", "file", "content", "problem"),
+    [
+        (FILES, "far.py", EVERY + CANARY, ""),
+        (FILES, "far.py", EDITED, "differs from the far.py of the run"),
+        (FILES, "other.py", EVERY + CANARY, "needed: far.py, gone.py; type import far, gone"),
+        (FILES, "other.py", EVERY.replace("share", "part"), "needed: far.py, gone.py; type import"),
+        ({"python:Uniform": UNIFORM}, "other.py", EVERY, ""),
+        ({"python:Uniform": UNIFORM}, "other.py", EDITED, "Uniform: defined in Python, and not in"),
+    ],
+)
+def test_a_run_is_read_with_any_code_and_built_from_its_own(
+    downloaded, code, file, content, problem
+):
+    config = downloaded / "config.yaml"
+    hashes = [f"  {name}: {sha256(text.encode())}" for name, text in code.items()]
+    config.write_text(re.sub(r"^  far.py: .*$", "\n".join(hashes), config.read_text(), flags=re.M))
+    Path(file).write_text(content)
+    own_code.load([Path(file)])
+    for _ in range(2):
+        assert RunDir(downloaded).spec().model.attention == "Uniform"
+        with pytest.raises(OwnCodeError, match=problem) if problem else nullcontext():
+            load_model(downloaded)
 
 
 @pytest.mark.parametrize(

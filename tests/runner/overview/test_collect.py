@@ -14,6 +14,7 @@ from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview import progress
 from vitcli.runner.overview.collect import MAX_POINTS, collect
 from vitcli.runner.overview.progress import Watcher
+from vitcli.runner.run.compare import short_setting
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -105,6 +106,17 @@ def test_a_damaged_run_is_shown_as_damaged(name, content):
     assert (found["x"]["state"], found["y"]["state"]) == ("damaged", "finished")
     assert found["x"]["reason"].startswith(name)
     assert found["x"]["reason"] != "config.yaml cannot be read", "it says why"
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        *(("model.img_size", "img_size=4"), ("optim.name", "optim.name=4")),
+        *(("model.seed", "model.seed=4"), ("model.wide", "model.wide=4")),
+    ],
+)
+def test_only_a_field_of_vitcli_with_a_word_of_its_own_is_shortened(field, text):
+    assert short_setting(field, 4) == text
 
 
 def test_a_setting_has_four_digits_and_no_folder_is_shown():

@@ -70,11 +70,11 @@ def source_of(build: Callable[..., Any], name: str) -> str:
         and (getattr(module, "__file__", None) or "").endswith(".py")
     )
     source = f"{build.__module__}.py" if is_file else f"{PYTHON}{name}"
-    TEXTS[source] = _text_of(module if is_file else build)
+    TEXTS[source] = text_of(module if is_file else build)
     return source
 
 
-def _text_of(part: Any) -> str:
+def text_of(part: Any) -> str:
     with contextlib.suppress(OSError, TypeError):
         return inspect.getsource(part)
     with contextlib.suppress(OSError, TypeError, SyntaxError, StopIteration):

@@ -31,6 +31,7 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, check
+from vitcli.runner.experiment.stand_in import value_at
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images, headline_key, read_record
@@ -72,8 +73,8 @@ def run_trial(
     if reason := divergence(RunDir(root / folder), entry):
         send(Ended(state="diverged", reason=reason))
         return
-    teacher = entry["config"]["task"].get("teacher") or {}
-    code = {**entry["config"]["code"], **teacher.get("code", {})}  # the driver has named it
+    teacher = value_at(entry["config"], "task.teacher.code") or {}
+    code = {**entry["config"]["code"], **teacher}  # the driver has named it
     missing = [name for name in own_code.missing_code(code) if name.endswith(".py")]
     own_code.load_copies({name: code[name] for name in missing}, root / own_code.FOLDER)
     spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)

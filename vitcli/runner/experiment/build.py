@@ -23,6 +23,7 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
             torch.manual_seed(spec.seed)
             if not spec.code:
                 return task_class(spec).make_module(spec)
+            own_code.require_parts(spec)
             with unchanged(", ".join(sorted(spec.code))):
                 return task_class(spec).make_module(spec)
     except ValueError as error:

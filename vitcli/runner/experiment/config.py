@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -308,16 +309,20 @@ def check(
         raw: The fields. Own code in ``code`` must be loaded; the spec keeps what it uses.
     """
     raw = without_unknown_teacher(with_pretraining(raw, place))
-    raw, is_opaque = with_own_code(raw, copies)
+    code = raw.get("code")
+    if isinstance(code, Mapping) and (copies is None or own_code.state.trusts_copies):
+        own_code.require(code, copies)
     for field, value in flatten(raw).items():
         if isinstance(value, str) and not is_utf8(value):
             problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
             raise ConfigError(blame(place, tuple(field.split(".")), problem))
     try:
-        spec = ExperimentSpec.model_validate(raw)
+        with stand_in(raw, copies) if copies else nullcontext(False) as is_opaque:
+            is_known = isinstance(code, Mapping) and not is_opaque
+            spec = ExperimentSpec.model_validate({**raw, "code": {}} if is_known else raw)
     except ValidationError as error:
         if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
-            return check(raw, place, is_stored=is_stored)
+            return check(raw, place, is_stored=is_stored, copies=copies)
         first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
@@ -330,21 +335,6 @@ def check(
         return spec if is_stored else fit_to_timm(spec)
     except ConfigError as error:
         raise ConfigError(blame(place, (), str(error))) from error
-
-
-def with_own_code(raw: Mapping[str, Any], copies: Path | None) -> tuple[Mapping[str, Any], bool]:
-    """Return the fields, for whose own parts there are rows, and whether these rows only stand in.
-
-    They do for a stored configuration whose code is neither named nor trusted.
-    """
-    code = raw.get("code")
-    if not isinstance(code, Mapping):
-        return raw, False
-    if copies and not own_code.state.trusts_copies and own_code.missing_code(code):
-        stand_in(raw, code, copies)
-        return raw, True
-    own_code.require(code, copies)
-    return {key: value for key, value in raw.items() if key != "code"}, False
 
 
 def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ file, exists in this process only.
 
 import ast
 import contextlib
-import hashlib
 import inspect
 import os
 import shlex
@@ -28,12 +27,12 @@ from pydantic import BaseModel
 
 from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering
+from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering, text_of
 from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged
-from vitcli.runner.files import commit, make_folder, read_bounded
+from vitcli.runner.files import commit, make_folder, read_bounded, sha256
 from vitcli.runner.text import printable
 from vitcli.version import PACKAGE
 
@@ -66,6 +65,8 @@ class _State:
     """File name, such as ``sigmoid.py`` -> the file."""
     trusts_copies: bool = False
     """Whether copies in run folders may be loaded."""
+    is_command: bool = False
+    """Whether messages may name options of the command line."""
     typed: set[str] = field(default_factory=set)
     """Experiment files that the user has typed in this call; only they may name code."""
     packages: set[str] | None = None
@@ -259,7 +260,7 @@ def require(code: Mapping[str, str], copies: Path | None) -> None:
     elif missing:
         raise OwnCodeError(needed(missing, copies))
     for name, digest in code.items():
-        if name not in (state.packages or ()) and _identity(name) != digest:
+        if _differs(name, digest):
             part, file = name.removeprefix(PYTHON), state.files.get(name)
             raise OwnCodeError(
                 f"{file.path if file else part}: differs from the {part} of the run (SHA-256"
@@ -272,7 +273,7 @@ def load_copies(hashes: Mapping[str, str], copies: Path) -> None:
     """Run copies of files, which must have these hashes."""
     contents = {name: _read(copies / name) for name in hashes}
     for name, (path, content) in contents.items():
-        if hashlib.sha256(content).hexdigest() != hashes[name]:
+        if sha256(content) != hashes[name]:
             raise OwnCodeError(f"{path}: the file was changed after the run began")
     load_files(contents)
 
@@ -288,6 +289,27 @@ def missing_code(code: Mapping[str, str]) -> list[str]:
     return [name for name in code if name not in {*state.files, *(state.packages or ()), *parts}]
 
 
+def unknown_code(code: Mapping[str, str]) -> list[str]:
+    """Return ``missing_code``, and what differs from this code."""
+    missing = missing_code(code)
+    return [name for name in code if name in missing or _differs(name, code[name])]
+
+
+def require_parts(spec: ExperimentSpec, copies: Path | None = None) -> None:
+    """Refuse to build the own parts of an experiment from any code but its own."""
+    missing = missing_code(spec.code)
+    require({name: spec.code[name] for name in spec.code if name not in missing}, copies)
+    same = [same_part(name.removeprefix(PYTHON), spec.code) for name in missing]
+    known = {*spec.code} - {*missing} | {f"{part.__module__}.py" for part in same if part}
+    loaded = {*state.files, *(state.packages or ()), *TEXTS}
+    if sources_of(spec) & loaded - known:
+        raise OwnCodeError(needed(missing or [*spec.code], copies))
+
+
+def _differs(name: str, digest: str) -> bool:
+    return name not in (state.packages or ()) and _identity(name) != digest
+
+
 def exists_only_here(spec: ExperimentSpec) -> bool:
     return any(name.startswith(PYTHON) for name in code_to_keep(spec))
 
@@ -300,10 +322,27 @@ def needed(missing: Sequence[str], copies: Path | None) -> str:
         )
     if packages := [name for name in missing if not name.endswith(".py")]:
         return f"own code is needed: install the package {packages[0]}, or open the run where it is"
-    names = " ".join(shlex.join(["--code", name]) for name in missing)
-    has_copies = copies is not None and all((copies / name).is_file() for name in missing)
-    hint = f", or --trust-code to run the copy in {copies}" if has_copies else ""
-    return f"own code is needed: {', '.join(missing)}; type {names}{hint}"
+    ways = []
+    if not state.is_command or all(os.path.isfile(name) for name in missing):
+        ways.append(_how_to_load(missing))
+    if state.is_command and copies and all((copies / name).is_file() for name in missing):
+        ways.append(f"--trust-code to run the copy in {copies}")
+    advice = ", or ".join(ways) or "--code and its path"
+    return f"own code is needed: {', '.join(missing)}; type {advice}"
+
+
+def _how_to_load(paths: Sequence[str]) -> str:
+    if not state.is_command:
+        return f"import {', '.join(Path(path).stem for path in paths)}"
+    return " ".join(shlex.join(["--code", path]) for path in paths)
+
+
+def same_part(name: str, code: Mapping[str, str]) -> Any:
+    """Return the loaded part with the text that ``code`` has of one from Python; None if none."""
+    if digest := code.get(f"{PYTHON}{name}"):
+        part = next((part for part in reversed(PARTS) if PARTS[part] == name), None)
+        return part if sha256(text_of(part).encode()) == digest else None
+    return None
 
 
 def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
@@ -323,8 +362,8 @@ def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
         raise OwnCodeError(f"{origin}: code: should be a list of Python files, such as [part.py]")
     what = "a file in a run folder" if is_below_run(origin) else "a file that nobody has typed"
     if not is_typed or is_below_run(origin):
-        files = shlex.join(["--code", str(origin.parent / value[0])]) if value else "--code FILE"
-        raise OwnCodeError(f"{origin}: {what} cannot name code; type {files}")
+        advice = _how_to_load([str(origin.parent / path) for path in value or ["FILE"]])
+        raise OwnCodeError(f"{origin}: {what} cannot name code; type {advice}")
     return load([origin.parent / path for path in value])
 
 
@@ -399,7 +438,7 @@ def _identity(source: str) -> str:
     if not source.startswith(PYTHON):
         return version(source)
     if text := TEXTS.get(source):
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256(text.encode())
     part = source.removeprefix(PYTHON)
     if source not in TEXTS:  # a run that was read has it, but its code is not loaded
         raise OwnCodeError(f"no part is called {part!r}{NEEDS_CODE}")

@@ -1,6 +1,7 @@
 """Rows that stand for own parts whose code is not loaded, so that configurations can be read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from vitcli.core.spec import DATA_READERS, ModelSpec, Spec, TaskSpec
 from vitcli.core.spec.own import FIELDS, PYTHON
 from vitcli.core.spec.rows import Rows
 from vitcli.runner.errors import OwnCodeError
-from vitcli.runner.experiment.own_code import missing_code, needed
+from vitcli.runner.experiment.own_code import needed, same_part, unknown_code
 
 
 class _AnyOptions(Spec):
@@ -37,32 +38,48 @@ LIKE = {"model.family": "resnet18"}
 """Field -> the row whose facts its row has; the first one of its table if absent."""
 
 
-def stand_in(raw: Mapping[str, Any], code: Mapping[str, str], copies: Path | None) -> None:
+@contextmanager
+def stand_in(raw: Mapping[str, Any], copies: Path) -> Iterator[bool]:
     """Add rows for the own parts of a stored configuration whose code is not loaded.
 
-    With them, the configuration can be read and listed. To build one of the parts is refused.
+    With them, the configuration can be read and listed. To build one of the parts is refused. In
+    the block, they also stand for loaded parts of the same names that are not those of the run.
+    Yields whether there are such rows or files.
     """
-    missing = missing_code(code)
+    code = raw.get("code")
+    code = code if isinstance(code, Mapping) else {}
+    unknown = unknown_code(code)
+    hidden = []
 
     def refuse(*_: Any, **__: Any) -> Any:
-        raise OwnCodeError(needed(missing, copies))
+        raise OwnCodeError(needed(unknown, copies))
 
     def add(table: Rows[Any], value: Any, like: str, **facts: Any) -> None:
-        if (name := name_in(value)) and name not in table:
-            facts = {"own": _AnyOptions, **facts}
-            table.unlisted[name] = replace(
-                table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
-            )
+        if (name := name_in(value)) is None:
+            return
+        if row := table.get(name):
+            if row.source in {"", *code} - {*unknown} or same_part(name, code):
+                return
+            hidden.append((table, name, table.pop(name)))
+        facts = {"own": _AnyOptions, **facts}
+        table.unlisted[name] = replace(
+            table[like], about="own code", build=refuse, source=f"{PYTHON}{name}", **facts
+        )
 
     first = value_at(raw, "pretrain")
     augment = {"data": {"augment": value_at(first, "augment")}}
-    for fields in (raw, first, augment):
+    for fields in (raw, first, augment) if code else ():
         for field, table in FIELDS.items():
             like = LIKE.get(field, next(iter(table)))
             add(table, value_at(fields, field), like, **FACTS.get(field, {}))
     prefix = str(value_at(raw, "data.name")).partition(":")
-    if prefix[1]:
+    if prefix[1] and code:
         add(DATA_READERS, prefix[0], "hf", own=None, packages=())
+    try:
+        yield bool(unknown or hidden)
+    finally:
+        for table, name, row in hidden:
+            table[name] = row
 
 
 def without_unknown_teacher(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -136,10 +136,9 @@ def short_setting(field: str, value: Any) -> str:
     """Return a setting such as ``depth=4``, without spaces between the numbers of a list.
 
     Numbers have four significant digits. The last part of the field is enough, unless another
-    field ends with the same word.
+    field ends with the same word, or the field is an option of an own part.
     """
-    last = field.rpartition(".")[2]
-    name = last if _last_parts()[last] == 1 else field
+    name = field.rpartition(".")[2] if field in _short_fields() else field
     text = format_value(_rounded(value))
     return f"{name}={text if isinstance(value, str) else text.replace(' ', '')}"
 
@@ -151,5 +150,7 @@ def _rounded(value: Any) -> Any:
 
 
 @cache
-def _last_parts() -> Counter[str]:
-    return Counter(field.rpartition(".")[2] for field in field_names())
+def _short_fields() -> set[str]:
+    last = {field: field.rpartition(".")[2] for field in field_names()}
+    counts = Counter(last.values())
+    return {field for field, word in last.items() if counts[word] == 1}

@@ -186,7 +186,7 @@ class RunDir:
             return _parsed(path)
         before, seed, after = parts
         spec = _parsed_before.get((before, after)) or _parsed(path)
-        if not own_code.missing_code(spec.code):  # else its parts may be loaded later
+        if not own_code.unknown_code(spec.code):  # else its parts may be loaded later
             _parsed_before[before, after] = spec
         return spec.model_copy(update={"seed": int(seed)})
 

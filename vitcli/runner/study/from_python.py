@@ -6,6 +6,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from vitcli.core.spec.own import PARTS
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError
@@ -34,22 +36,24 @@ LINE_SECONDS = 10.0
 Listener = Callable[[str], None]
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, call: str = CALL) -> Any:
     """Return a value as YAML has it: a part becomes its name, a path its text."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, call) for key, each in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(each) for each in value]
+        return [plain(each, call) for each in value]
     if value is None or type(value) in (bool, int, float, str):
         return value
     if not isinstance(value, type) and hasattr(value, "tolist"):  # of NumPy or torch
-        return plain(value.tolist())
+        return plain(value.tolist(), call)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Hashable) and value in PARTS:
         return PARTS[value]
     raise ConfigError(
-        f"{CALL}: {value!r} is neither a number, text or list nor one of your parts; a class needs"
+        f"{call}: {value!r} is neither a number, text or list nor one of your parts; a class needs"
         " a decorator of vitcli.parts, such as @attention"
     )
 
