@@ -12,7 +12,7 @@ from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
 from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group
 from vitcli.core.spec.metrics import METRICS, metric_of
-from vitcli.runner.report.report import DataTable, Fact, Field, Report, fields_of, value_text
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
 
 if TYPE_CHECKING:
@@ -142,20 +142,20 @@ def run_table(runs: Sequence["RunRecord"]) -> DataTable:
         of_row=partial(result_text, with_label=len(labels) > 1),
     )
     fields = [
-        Field(name="name", header="run"),
-        Field(name="data", text=short_data_name),
-        Field(name="state", of_row=state_text),
+        Field("name", "run"),
+        Field("data", text=short_data_name),
+        Field("state", of_row=state_text),
         result,
-        Field(name="parameters"),
-        Field(name="flops", header="TFLOP", text=tera),
-        Field(name="train_seconds", header="time", text=duration),
-        Field(name="differs", header="settings", of_row=settings),
+        Field("parameters"),
+        Field("flops", "TFLOP", text=tera),
+        Field("train_seconds", "time", text=duration),
+        Field("differs", "settings", of_row=settings),
     ]
     shown = {field.name for field in fields}
     rows = [run.document() for run in runs]
     hidden = [name for name in (rows[0] if rows else {}) if name not in shown]
-    others = [Field(name=name, is_shown=False) for name in hidden]
-    return DataTable(name="runs", fields=[*fields, *others], rows=rows)
+    others = [Field(name, is_shown=False) for name in hidden]
+    return DataTable("runs", [*fields, *others], rows)
 
 
 def state_text(run: Mapping[str, Any]) -> str:
@@ -223,11 +223,11 @@ def show(run: Run, form: Format = "text") -> None:
     }
     report = Report(
         facts=[
-            Fact(name="run", value=record.name),
-            Fact(name="folder", value=str(record.path)),
-            Fact(name="state", value=record.state, about=f"at step {record.step}"),
-            Fact(name="step", value=record.step, text=""),
-            Fact(name="reason", value=record.reason, text=None if record.reason else ""),
+            Fact("run", record.name),
+            Fact("folder", str(record.path)),
+            Fact("state", record.state, about=f"at step {record.step}"),
+            Fact("step", record.step, text=""),
+            Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
             *(mapping_table(name, title, values) for name, (title, values) in parts.items()),
@@ -240,9 +240,9 @@ def show(run: Run, form: Format = "text") -> None:
 
 
 def mapping_table(name: str, title: str, values: Mapping[str, Any]) -> DataTable:
-    fields = [Field(name="name", header=title), Field(name="value", header="", of_row=value_of_row)]
+    fields = [Field("name", title), Field("value", of_row=value_of_row)]
     rows = [{"name": key, "value": value} for key, value in values.items() if value is not None]
-    return DataTable(name=name, fields=fields, rows=rows, is_mapping=True)
+    return DataTable(name, fields, rows, is_mapping=True)
 
 
 def value_of_row(row: Mapping[str, Any]) -> str:
@@ -257,13 +257,11 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
     names = dict.fromkeys(name for record in records for name in record)
     short = {name: name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names}
     fields = [
-        Field(name=name, header=short[name], is_shown=name != "step" and name in records[-1])
+        Field(name, header=short[name], is_shown=name != "step" and name in records[-1])
         for name in names
     ]
     rows = [{name: record.get(name) for name in names} for record in records]
-    return DataTable(
-        name="metrics", caption="last epochs", fields=fields, rows=rows, last=LAST_EPOCHS
-    )
+    return DataTable("metrics", fields, rows, caption="last epochs", last=LAST_EPOCHS)
 
 
 def next_command(run: "RunDir", state: str) -> str:
@@ -318,9 +316,7 @@ def diff(
     same = [f"{name}: the same" for name, pairs in parts.items() if not pairs]
     once = "these are single runs; a different random seed also changes the numbers"
     report = Report(
-        facts=[
-            Fact(name=side, value=name, text="") for side, name in zip("ab", names, strict=True)
-        ],
+        facts=[Fact(side, name, text="") for side, name in zip("ab", names, strict=True)],
         tables=[pair_table(name, pairs, names) for name, pairs in parts.items()],
         notes=[*same, f"note: {once}"],
     )
@@ -330,17 +326,17 @@ def diff(
 def pair_table(title: str, pairs: Mapping[str, Any], names: Sequence[str]) -> DataTable:
     """Return the table of the values of two runs; measures have their difference."""
     fields = [
-        Field(name="name", header=title),
-        Field(name="a", header=names[0], of_row=partial(side_text, side="a")),
-        Field(name="b", header=names[1], of_row=partial(side_text, side="b")),
+        Field("name", title),
+        Field("a", header=names[0], of_row=partial(side_text, side="a")),
+        Field("b", header=names[1], of_row=partial(side_text, side="b")),
     ]
     rows = [{"name": name, "a": a, "b": b} for name, (a, b) in pairs.items()]
     if title == "measured":
-        fields.append(Field(name="difference", header="B - A", of_row=format_difference))
+        fields.append(Field("difference", "B - A", of_row=format_difference))
         for row in rows:
             is_known = row["a"] is not None and row["b"] is not None
             row["difference"] = row["b"] - row["a"] if is_known else None
-    return DataTable(name=title, fields=fields, rows=rows)
+    return DataTable(title, fields, rows)
 
 
 def side_text(row: Mapping[str, Any], side: str) -> str:
@@ -378,9 +374,7 @@ def verify(runs: Runs, form: Format = "text") -> None:
         for name, verdicts in verdicts_of.items()
         for verdict in verdicts
     ]
-    table = DataTable(
-        name="verdicts", fields=fields_of("run", "state", "file", "reason"), rows=rows
-    )
+    table = DataTable("verdicts", ["run", "state", "file", "reason"], rows)
     emit_report(Report(tables=[table]), form)
     states = {
         name: {verdict.state for verdict in verdicts if verdict.is_bad}
@@ -423,7 +417,7 @@ def rm(
     for path in remove(removals):
         say(f"not removed, because vitcli did not write it: {path}")
     names = [removal.name for removal in removals]
-    emit_report(Report(facts=[Fact(name="removed", value=names)]), form)
+    emit_report(Report(facts=[Fact("removed", names)]), form)
 
 
 @commands.command()

@@ -60,7 +60,7 @@ def export(
             say(f"error: {error}")
             failures.append(error)
     files = write_csv(exported, output or Path("runs-csv")) if form == "csv" and exported else []
-    names = Fact(name="runs", value=[run.name for run in exported], text="")
+    names = Fact("runs", [run.name for run in exported], text="")
     emit_report(Report(facts=[names], files=files), "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(named), "runs could not be exported")
@@ -100,10 +100,10 @@ def page(
     damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
     report = Report(
         facts=[
-            Fact(name="page", value=str(path)),
-            Fact(name="runs", value=len(runs)),
-            Fact(name="studies", value=studies),
-            Fact(name="damaged", value=[*damaged], text=""),
+            Fact("page", str(path)),
+            Fact("runs", len(runs)),
+            Fact("studies", studies),
+            Fact("damaged", [*damaged], text=""),
         ],
         next=[f"open {path.resolve().as_uri()} in a browser"],
     )

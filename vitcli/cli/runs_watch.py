@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, is_live, say
 from vitcli.cli.options import Json
-from vitcli.runner.report.report import DataTable, Fact, Report, fields_of
+from vitcli.runner.report.report import DataTable, Report, facts_of
 from vitcli.runner.text import duration, printable, quantity
 
 if TYPE_CHECKING:
@@ -136,11 +136,11 @@ def report(progress: "Progress") -> Report:
         for trial in progress.trials
     ]
     return Report(
-        facts=[
-            Fact(name="name", value=progress.name),
-            Fact(name="folder", value=str(progress.folder)),
-            Fact(name="is_running", value=progress.is_running),
-            Fact(name="seconds_left", value=progress.seconds_left),
-        ],
-        tables=[DataTable(name="trials", fields=fields_of(*(rows[0] if rows else ())), rows=rows)],
+        facts=facts_of(
+            name=progress.name,
+            folder=str(progress.folder),
+            is_running=progress.is_running,
+            seconds_left=progress.seconds_left,
+        ),
+        tables=[DataTable("trials", [*rows[0]] if rows else [], rows)],
     )

@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -11,7 +12,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import adopt_model, collect_changes, load_changed, shorten_pretraining
-from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.console import emit, emit_json, emit_report, say
 from vitcli.cli.options import (
     AllowLeaks,
     Data,
@@ -32,6 +33,7 @@ from vitcli.cli.options import (
     run_folder,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
+from vitcli.runner.report.report import Fact, Report, hidden
 from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
@@ -278,76 +280,73 @@ def run(
         command = processes.command(shlex.join(["vitcli", *sys.argv[1:]]))
         request = replace(request, processes=processes, command=command)
         training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
-    if json:
-        why = {"state": "interrupted", "reason": training.stopped} if training.stopped else {}
-        emit_json(training.result | why | {"run": str(training.run.path)})
-        return
+    record, spec = training.record, experiment.spec
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")
-        show_stopped(training.record)
-        emit(f"next           {resume_command(training.run, request)}")
-        return
-    if not training.trained:
-        say("already finished, nothing was trained (--rerun trains it again)")
-    show_result(training.record)
-    spec = experiment.spec
-    verb = "eval --review" if own_path(spec.data.name) and spec.train.init else "eval"
-    emit(f"next           {training.run.command(verb, request.data_dir, request.device)}")
+        facts, following = facts_so_far(record), resume_command(training.run, request)
+    else:
+        if not training.trained:
+            say("already finished, nothing was trained (--rerun trains it again)")
+        is_own = spec.train.init and own_path(spec.data.name)
+        verb = "eval --review" if is_own else "eval"
+        following = training.run.command(verb, request.data_dir, request.device)
+        facts = final_facts(record)
+    shown = {fact.name for fact in facts}
+    others = {name: value for name, value in record.numbers.items() if name not in shown}
+    facts += [*hidden(**others), Fact("run", str(record.path))]
+    emit_report(Report(facts=facts, next=[following]), "json" if json else "text")
 
 
-def show_result(record: "RunRecord") -> None:
-    """Print the result of a training."""
-    from vitcli.runner.evaluate.scores import describe_temperature
+def final_facts(record: "RunRecord") -> list[Fact]:
+    """Return what people read of a training that has ended."""
     from vitcli.runner.run.record import headline_key
 
-    result, headline = record.result, record.spec.task.row.headline
-    seconds = duration(result["train_seconds"])
+    result, headline = record.result, record.headline
     key = headline_key(result, headline.name)  # a trial of a search has no test images
-    score = headline.text(result[key])
-    which = "best epoch on the validation split" if "stopped_at" in result else "last epoch"
-    if "stopped_at" in result and not result["steps"]:
-        which = "the probe; tuning did not beat it"
-    label = f"{key.partition('_')[0]} {headline.label}"
-    emit(f"{label:<13}  {score} ({which})")
-    show_balance(record)
-    if any(name.startswith("set_threshold") for name in result):
-        emit(f"temperature    {describe_temperature(record)}")
-    epochs = quantity(result["epochs"], "epoch")
-    what = "kept          " if "stopped_at" in result else "trained       "
+    which, kept = "last epoch", quantity(result["epochs"], "epoch")
     if "stopped_at" in result:
-        epochs = f"epoch {result['epochs']}" if result["steps"] else "the probe"
-    emit(f"{what} {epochs}, {result['parameters']:,} parameters, {seconds}")
+        is_tuned = bool(result["steps"])
+        which = "best epoch on the validation split"
+        which = which if is_tuned else "the probe; tuning did not beat it"
+        kept = f"epoch {result['epochs']}" if is_tuned else "the probe"
+    label = f"{key.partition('_')[0]} {headline.label}"
+    facts = [Fact(key, result[key], metric=headline, label=label, about=f"({which})")]
+    balanced = result.get("test_balanced_accuracy")
+    if balanced not in (None, result[key]):
+        facts.append(Fact("test_balanced_accuracy", balanced, about="(mean of the classes)"))
+    if any(name.startswith("set_threshold") for name in result):
+        from vitcli.runner.evaluate.scores import describe_temperature
+
+        facts.append(Fact("temperature", record.temperature, text=describe_temperature(record)))
+    verb = "kept" if "stopped_at" in result else "trained"
+    facts.append(trained_fact(verb, kept, result))
     if reason := result.get("lost_events"):
-        emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
-    emit(f"run            {record.path}")
+        text = f"the event file is incomplete ({reason}); see metrics.jsonl"
+        facts.append(Fact("lost_events", reason, label="tensorboard", text=text))
+    return facts
 
 
-def show_stopped(record: "RunRecord") -> None:
-    """Print what a training has reached that stopped before its end."""
+def trained_fact(verb: str, epochs: str, numbers: Mapping[str, Any]) -> Fact:
+    seconds = duration(numbers["train_seconds"])
+    text = f"{epochs}, {numbers['parameters']:,} parameters, {seconds}"
+    return Fact("epochs", numbers["epochs"], label=verb, text=text)
+
+
+def facts_so_far(record: "RunRecord") -> list[Fact]:
+    """Return what people read of a training that has stopped before its end."""
     from vitcli.runner.run.record import headline_key
 
-    reached, headline = record.reached, record.spec.task.row.headline
+    reached, headline = record.reached, record.headline
     key = headline_key(reached, headline.name)
-    if (value := reached.get(key)) is not None:
-        label = f"{key.partition('_')[0]} {headline.label}"
-        emit(f"{label:<13}  {headline.text(value)} (epoch {reached['epochs']})")
-    emit(f"train loss     {reached['train_loss']:.4f}")
+    label, about = f"{key.partition('_')[0]} {headline.label}", f"(epoch {reached['epochs']})"
+    score = [Fact(key, reached[key], metric=headline, label=label, about=about)]
     epochs = f"{reached['epochs']} of {quantity(reached['epochs_planned'], 'epoch')}"
-    seconds = duration(reached["train_seconds"])
-    emit(f"trained        {epochs}, {reached['parameters']:,} parameters, {seconds}")
-    emit(f"run            {record.path}")
-
-
-def show_balance(record: "RunRecord") -> None:
-    """Print the accuracy of unequal classes; warn if one answer for all images is as accurate."""
-    from vitcli.runner.evaluate.scores import balance_facts, stored_scores, warn_if_no_better
-
-    if scores := stored_scores(record):
-        names = record.spec.data.class_names or ()
-        for fact in balance_facts(scores, names):
-            if fact.shown:
-                emit(f"{fact.title:<13}  {fact.shown}")
-        warn_if_no_better(scores, names, say)
+    return [
+        *(score if reached.get(key) is not None else []),
+        Fact("train_loss", reached["train_loss"]),
+        trained_fact("trained", epochs, reached),
+        *hidden(state=record.state, reason=record.reason),
+    ]
 
 
 def show_estimate(

@@ -14,7 +14,7 @@ from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import ignore_message, percent, quantity
 
@@ -94,10 +94,7 @@ def warn_if_no_better(
     """Warn if always answering the most frequent class would be as accurate as the model."""
     majority, share = scores.majority
     if scores.accuracy <= share:
-        on_message(
-            f"warning: accuracy {percent(scores.accuracy)} is no better than always answering"
-            f" {names[majority]}, which would be right for {percent(share)}"
-        )
+        on_message(describe_one_answer(scores.accuracy, names[majority], share))
 
 
 def class_tables(scores: Scores, names: Sequence[str]) -> list[DataTable]:

@@ -54,7 +54,7 @@ class CodeFile:
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+        return sha256(self.content)
 
 
 @dataclass

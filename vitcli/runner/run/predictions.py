@@ -21,6 +21,7 @@ from vitcli.core.spec.rows import Target, load_target
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, read_bounded
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,14 @@ def read_predictions(path: Path, state: str) -> Predictions:
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: {error}") from error
     return Predictions(logits.copy(), labels.copy())  # they can be written to
+
+
+def describe_one_answer(accuracy: float, name: str, share: float) -> str:
+    """Return the warning of a model that is no better than always answering one class."""
+    return (
+        f"warning: accuracy {percent(accuracy)} is no better than always answering {name}, which"
+        f" would be right for {percent(share)}"
+    )
 
 
 def read_outputs(content: bytes, prefix: str = "") -> Arrays:

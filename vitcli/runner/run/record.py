@@ -521,7 +521,9 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     while True:
         state, why = _state(run, status, reason, problems)
         try:
-            return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
+            record = RunRecord(state=state, reason=why, problems=tuple(problems), **values)
+            vars(record).update({"spec": spec} if spec else {})  # else it is read when it is used
+            return record
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:

@@ -37,7 +37,7 @@ NOT_SEEDS = re.compile(
     r"|epoch|step|iteration|\biter\b|split|bootstrap|resampl)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
-UNIT_WORDS = {
+UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
     "percent": re.compile(r"%|(?<![a-z])(percent|pct|percentage)(?![a-z])", re.IGNORECASE),
     "fraction": re.compile(r"(?<![a-z])(fraction|proportion)(?![a-z])", re.IGNORECASE),
 }

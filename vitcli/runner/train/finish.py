@@ -1,10 +1,10 @@
 """The end of a training: test set, predictions, TensorBoard and result.json."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.data.batches import Batch
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
@@ -15,12 +15,12 @@ from vitcli.runner.evaluate.weights import load_module, start_sha256
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, find_run, steps
-from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_flops, count_forward_flops
+from vitcli.runner.train.flops import count_forward_flops, flops_of_steps
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 NUM_IMAGES = 8
@@ -44,9 +44,9 @@ def finish(trainer: Trainer) -> None:
     with contextlib.closing(trainer.open_board()) as board:
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.result(shown)
-        batch = first_batch(trainer)
-        board.images("images/augmented", batch["images"][:NUM_IMAGES].flatten(0, -4), 0)
-    result = build_result(trainer, outputs, measured, batch)
+        board.images("images/augmented", trainer.first_images, 0)
+    warn_of_one_answer(trainer, outputs, measured)
+    result = build_result(trainer, outputs, measured)
     run.set_result(result)
     run.set_status("finished", trainer.step)
 
@@ -73,7 +73,7 @@ def finish_early(trainer: Trainer) -> None:
     run, epochs = trainer.run, trainer.spec.train.epochs
     if run.last_step() != trainer.step:
         trainer.save()
-    result = build_result(trainer, *measure(trainer), first_batch(trainer))
+    result = build_result(trainer, *measure(trainer))
     about = {name: trainer.record.meta.get(name) for name in ABOUT}
     reached = about | result | {"epochs_planned": epochs}
     reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
@@ -109,21 +109,29 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
     return found
 
 
-def first_batch(trainer: Trainer) -> Batch:
-    with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
-        return next(trainer.training.batches(0))
-
-
-def count_operations(trainer: Trainer, batch: Batch, steps: int) -> tuple[int, int, int]:
-    """Return those of an image's forward pass, of the first steps, and of the teacher in these."""
+def prepare_end(trainer: Trainer) -> None:
+    """Do what the end of the training needs and what may fail: count operations, draw a batch."""
     spec = trainer.spec
-    with arithmetic(trainer.built.precision), without_memory(spec):
-        return count_forward_flops(spec), *count_flops(spec, batch, steps, len(trainer.data.train))
+    with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
+        batch = next(trainer.training.batches(0))
+        trainer.first_images = batch["images"][:NUM_IMAGES].flatten(0, -4).clone()
+        with without_memory(spec):
+            trainer.forward_flops = count_forward_flops(spec)
+            trainer.flops_of = flops_of_steps(spec, batch, len(trainer.data.train))
 
 
-def build_result(
-    trainer: Trainer, outputs: Outputs, measured: dict[str, float], batch: Batch
-) -> dict[str, Any]:
+def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
+    """Warn if always answering the most frequent class would be as accurate as the model."""
+    if not (outputs and trainer.row.classifies):
+        return
+    counts = outputs["labels"].bincount()
+    share = float(counts.max() / counts.sum())
+    if measured["accuracy"] <= share:
+        name = trainer.data.class_names[int(counts.argmax())]
+        trainer.on_message(describe_one_answer(measured["accuracy"], name, share))
+
+
+def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float]) -> dict[str, Any]:
     """Return the content of result.json.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
@@ -139,7 +147,7 @@ def build_result(
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
-    forward_flops, flops, taught = count_operations(trainer, batch, taken)
+    flops, taught = trainer.flops_of(taken) if taken else (0, 0)
     record = trainer.record
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
@@ -150,7 +158,7 @@ def build_result(
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
         "parameters": trainer.built.parameters,
-        "forward_flops": forward_flops,
+        "forward_flops": trainer.forward_flops,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_first(record.pretrained or {}),

@@ -22,7 +22,7 @@ from vitcli.runner.run.record import run_metadata
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import configuration_record
-from vitcli.runner.train.finish import count_operations, finish, first_batch
+from vitcli.runner.train.finish import finish, prepare_end
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
 
@@ -118,8 +118,7 @@ def saved_epochs(
         resume_command=run.command("train --resume"),
         on_message=on_message,
     )
-    if spec.code:  # what the end of the training needs, too
-        count_operations(trainer, first_batch(trainer), 1)
+    prepare_end(trainer)
     experiment = Experiment(folder.name, spec, folder / "config.yaml")
     facts: dict[str, Any] = {"precision": built.precision, "kernels": built.kernels}
     facts |= {"compiled": False, **environment(built.device)}

@@ -46,12 +46,11 @@ from vitcli.runner.train.exactness import (
     refuse_inexact,
 )
 from vitcli.runner.train.finish import (
-    count_operations,
     describe_start,
     describe_teacher,
     finish,
     finish_early,
-    first_batch,
+    prepare_end,
 )
 from vitcli.runner.train.images import (
     refuse_other_images,
@@ -284,8 +283,7 @@ def prepare_trainer(
         on_event=on_event,
         on_message=on_message,
     )
-    if spec.code:  # what the end of the training needs, too
-        count_operations(trainer, first_batch(trainer), 1)
+    prepare_end(trainer)
     processes.compare(trainer.facts())
     if old:
         restore(trainer, checkpoint, request, old, meta)

@@ -77,9 +77,17 @@ class Trainer:
         self._next_save = 0.0
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
+        self.first_images: Tensor
+        """The first images of the training as the model reads them, (B, C, H, W)."""
+        self.forward_flops = 0
+        """Operations of an image's forward pass."""
+        self.flops_of: Callable[[int], tuple[int, int]]
+        """Number of steps -> their operations, and those of the teacher in them."""
         self.record: RunRecord
         """What the folder said at the beginning of this training."""
         self._settings: dict[str, Any] = {}
+        self._model_hash = model_hash(self.spec.model)
+        self._environment = numerical_environment(self.device, built.compiled, built.num_ranks)
 
     @property
     def step(self) -> int:
@@ -87,7 +95,7 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that is needed to continue the training."""
-        scaler, compiled = self.training.scaler, self.built.compiled
+        scaler = self.training.scaler
         state = {
             "step_seconds": self.step_seconds,
             "wall_seconds": self.wall_seconds,
@@ -96,8 +104,8 @@ class Trainer:
             "precision": self.built.precision,
             "kernels": self.built.kernels,
             "weights": "ema" if self.training.ema else "model",
-            "circumstances": numerical_environment(self.device, compiled, self.built.num_ranks),
-            "model": model_hash(self.spec.model),
+            "circumstances": self._environment,
+            "model": self._model_hash,
         }
         return Checkpoint(self.step, self.training.tensors(), state)
 
@@ -106,13 +114,15 @@ class Trainer:
         if checkpoint.step > self.training.num_steps:
             done = checkpoint.step // self.training.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
-        here = self.device, self.built.compiled, self.built.precision, model_hash(self.spec.model)
+        here = self.device, self.built.compiled, self.built.precision, self._model_hash
         return environment_changes(checkpoint.state, *here, self.built.num_ranks)
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        environment = numerical_environment(self.device, self.built.compiled, self.built.num_ranks)
-        return environment | {"precision": self.built.precision, "kernels": self.built.kernels}
+        return self._environment | {
+            "precision": self.built.precision,
+            "kernels": self.built.kernels,
+        }
 
     def restore(self, checkpoint: Checkpoint, metrics: Sequence[dict[str, Any]]) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
