@@ -264,39 +264,6 @@ def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     vitcli("attn-map pool x.png -o map.json --trust-code --method raw")
 
 
-@pytest.mark.parametrize(
-    ("last", "problem"),
-    [
-        ("30 * (self.head(f) / 30).tanh()", "must return what its head returns, unchanged"),
-        ("self.head(f) * (2 if self.training else 1)", "unchanged"),
-        ("(self.head(f) + self.head(f.flip(1))) / 2", "calls it 2 times"),
-        ("self.head(f) + (f[:, :1] if type(self.head) is nn.Linear else 0)", "beyond self.head"),
-        ("self.head(f)[:, :1]", r"returned \(2, 1\)"),
-        ("self.head(f[:, :, None])", "late.py: "),
-        ("self.head(self.late(f))", "net.body.bias is built in the first forward"),
-    ],
-)
-def test_a_model_does_nothing_after_its_head_and_is_built_before(tiny, last, problem):
-    """The head begins with zeros, so that its output alone would show nothing."""
-    Path("late.py").write_text(
-        "import torch\nfrom torch import nn\nfrom vitcli.parts import model\n\n@model\n"
-        "class Late(nn.Module):\n    def __init__(self, img_size, in_chans, num_classes):\n"
-        "        super().__init__()\n"
-        "        self.body, self.head = None, nn.Linear(in_chans, num_classes)\n"
-        "        nn.init.zeros_(self.head.weight)\n        nn.init.zeros_(self.head.bias)\n"
-        "        self.scale = nn.Parameter(torch.ones(()))\n"
-        "    def late(self, f):\n"
-        "        self.body = self.body or nn.Linear(f.shape[1], f.shape[1])\n"
-        "        return self.body(f)\n"
-        f"    def forward(self, x):\n        f = x.mean((2, 3))\n        return {last}\n"
-    )
-    words = f"train {tiny} --code late.py -s model.family=Late -s optim.name=adamw --name late"
-    talk = vitcli(words, 2)
-    assert "late.py:" in talk
-    assert re.search(problem, talk)
-    assert not Path("runs/late").exists()
-
-
 NET = """
 import torch
 from torch import nn
@@ -311,15 +278,24 @@ class Net(nn.Module):
         self.body, self.steps, wide = nn.Linear(in_chans, 3), 0, widths["head"]
         self.head = nn.Linear(wide, num_classes)
         %s
+        self.late = None
     def count(self):
         self.steps += self.training
         return 1 + self.steps
     def maps(self, x):
         return self.body(x.movedim(1, -1)).tanh().movedim(-1, 1)
+    def means(self, x):
+        return self.maps(x).mean((2, 3))
+    def grown(self, x):
+        self.late = self.late or nn.Linear(3, 3)
+        return self.late(x)
     def forward(self, x):
         return %s
 """
-POOLED = "self.head(self.maps(x).mean((2, 3)))"
+POOLED = "self.head(self.means(x))"
+ZERO = "nn.init.zeros_(self.head.weight); nn.init.zeros_(self.head.bias)"
+"""So that the output alone would not show what is done after the head."""
+PARAMETRIZED = "nn.utils.parametrizations"
 CONV = "nn.Conv2d(wide, num_classes, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()"
 TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weight"
 
@@ -327,11 +303,26 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
 @pytest.mark.parametrize(
     ("line", "returned", "problem"),
     [
+        (ZERO, f"30 * ({POOLED} / 30).tanh()", "must return what its head returns, unchanged"),
+        (ZERO, f"{POOLED} * (2 if self.training else 1)", "unchanged"),
+        (ZERO, f"({POOLED} + self.head(self.means(x.flip(3)))) / 2", "calls it 2 times"),
+        (
+            ZERO,
+            f"{POOLED} + self.means(x)[:, :1] * (type(self.head) is nn.Linear)",
+            "beyond self.h",
+        ),
+        (ZERO, f"{POOLED}[:, :1]", r"returned \(2, 1\)"),
+        (ZERO, "self.head(self.means(x)[:, :, None])", "net.py: mat1"),
+        (
+            ZERO,
+            "self.head(self.grown(self.means(x)))",
+            "net.late.bias is built in the first forward",
+        ),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
         ("self.body = SHARED", POOLED, r"net.py:\d+: in maps.*build all layers in __init__"),
         (
-            "self.body = nn.utils.parametrizations.orthogonal(self.body)",
+            f"self.body = {PARAMETRIZED}.orthogonal(self.body)",
             POOLED,
             r"net.py:\d+: in __init__.*meta",
         ),
@@ -341,7 +332,9 @@ def test_a_model_that_would_fail_later_is_refused_before_its_training(
     tiny, line, returned, problem
 ):
     Path("net.py").write_text(NET % (line, returned))
-    talk = vitcli(f"train {tiny} --code net.py -s model.family=Net -o run", 2)
+    words = "--code net.py -s model.family=Net -s optim.name=adamw -o run"
+    talk = vitcli(f"train {tiny} {words}", 2)
+    assert "net.py:" in talk
     assert re.search(problem, talk)
     assert not Path("run").exists()
 
@@ -351,10 +344,10 @@ def test_a_model_that_would_fail_later_is_refused_before_its_training(
     [
         ("", POOLED),
         (f"self.head = nn.Sequential({CONV})", "self.head(self.maps(x))"),
-        (f"self.{TIED}", "self.head(self.maps(x).mean((2, 3)) + self.table.weight.mean(0))"),
+        (f"self.{TIED}", "self.head(self.means(x) + self.table.weight.mean(0))"),
         ("self.norm = nn.BatchNorm2d(3)", "self.head(self.norm(self.maps(x)).mean((2, 3)))"),
         ("self.head = nn.Sequential(nn.Dropout(0.5), self.head)", f"{POOLED}.float().flatten(1)"),
-        ("self.body = nn.utils.parametrizations.weight_norm(self.body)", POOLED),
+        (f"self.body = {PARAMETRIZED}.weight_norm(self.body)", POOLED),
     ],
 )
 def test_a_model_that_returns_what_its_head_returns_is_taken(here, line, returned):
@@ -368,7 +361,7 @@ def test_a_model_that_returns_what_its_head_returns_is_taken(here, line, returne
 
 @pytest.mark.parametrize("counted", ["", " * self.count()"])
 def test_state_outside_the_weights_is_a_warning(tiny, counted):
-    Path("net.py").write_text(NET % ("", f"self.head(self.maps(x).mean((2, 3)){counted})"))
+    Path("net.py").write_text(NET % ("", f"self.head(self.means(x){counted})"))
     words = f"train {tiny} --code net.py -s model.family=Net -s train.ema_decay=null -o run"
     code, _, talk = commands.vitcli(*words.split())
     assert (code, "warning: net.py: the saved weights alone" in talk) == (0, bool(counted))
