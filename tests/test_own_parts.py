@@ -243,14 +243,6 @@ def test_workers_run_no_code_of_a_teacher_that_nobody_named(tiny):
     assert "test_zz" not in RunDir(Path("runs/mine/a/seed1")).read("result.json")
 
 
-def test_an_own_model_has_the_weights_of_its_seed(tutorial):
-    own_code.load([Path("net.py")])
-    spec = model_spec(family="TinyNet", img_size=(8, 8), in_chans=3, num_classes=2)
-    one, same, other = (build_model(spec, seed).head.weight for seed in (0, 0, 1))
-    assert one.equal(same)
-    assert not one.equal(other)
-
-
 def test_what_an_own_part_does_not_state_is_not_drawn(tutorial, tiny):
     Path("mean.py").write_text(MEAN)
     commands.save_picture("x.png", (8, 8))

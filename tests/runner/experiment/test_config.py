@@ -1,24 +1,21 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
-import hashlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitcli.core.spec import ExperimentSpec, model_spec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import (
     check,
     config_hash,
-    config_text,
     experiment_files,
     find_experiment,
     load_experiment,
-    override,
     parse_set,
     parse_sets,
     typed_changes,
@@ -169,20 +166,6 @@ def test_a_typed_task_takes_no_fields_of_the_task_in_the_file(tmp_path):
     assert back.spec.task.teacher.run == "quickstart"
 
 
-def test_the_written_config_is_an_experiment_with_the_same_spec():
-    spec = load_experiment("quickstart", {"model.img_size": [32, 64], "optim.lr": 1e-5}).spec
-    document = Document(config_text(spec), "config.yaml")
-    assert check(document.data, document) == spec
-
-
-def test_a_field_at_its_default_leaves_the_hash_as_it_was_before_there_was_the_field():
-    nothing = hashlib.sha256(b'{"config": {}, "format": 2}').hexdigest()
-    assert config_hash(ExperimentSpec()) == nothing
-    resnet = ExperimentSpec(model=model_spec(family="resnet18"))
-    text = b'{"config": {"model": {"family": "resnet18"}}, "format": 2}'
-    assert config_hash(resnet) == hashlib.sha256(text).hexdigest() != nothing
-
-
 def test_the_hash_sees_fields_but_not_seeds_or_folders():
     base = ExperimentSpec()
     assert config_hash(base) == config_hash(base.replace(seed=9))
@@ -276,11 +259,6 @@ def test_a_model_that_timm_lacks_is_blamed_on_its_field():
     pytest.importorskip("timm")
     changes = {"model.family": "timm", "model.name": "test_vat"}
     assert "no model 'test_vat'" in told(load_experiment, "quickstart", changes)
-
-
-def test_an_option_is_set_beside_the_name_of_a_part():
-    found = override({"model": {"attention": "Uniform"}}, {"model.attention.share": 2})
-    assert found == {"model": {"attention": {"name": "Uniform", "share": 2}}}
 
 
 PLAIN_RESNET = "model: {family: resnet18}"

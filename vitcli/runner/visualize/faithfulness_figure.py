@@ -184,11 +184,9 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
-    """Return the map (B, gh, gw) of each method, on the device of the images.
+    """Return the map (B, gh, gw) of each method, on the device of the images (B, C, H, W).
 
-    Args:
-        images: (B, C, H, W), normalised.
-        classes: (B,) the class that the maps of a class explain.
+    The maps of a class explain ``classes`` (B,).
     """
     request = MapRequest(
         model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
