@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli import commands
-from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.own_code import EVERY, forget, vitcli
 from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment import own_code, torch_state
@@ -39,7 +39,6 @@ def downloaded(here, tiny, workshop) -> Path:
         words = f"--code far.py -s model.attention=Uniform --epochs 1 -o {workshop}/own"
         vitcli(f"train {workshop}/tiny.yaml {words}")
         Path("canary").unlink()
-        as_new_process()
     shutil.copytree(workshop / "own", "runs/own")
     commands.save_picture("photo.jpg", (40, 30))
     return Path("runs/own")
@@ -53,12 +52,14 @@ def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
 
 def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
     vitcli("runs show own")
-    assert "Uniform" not in vitcli("experiments schema")
-    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
-    assert wrong.count("Unif") == 1, "the own part is no suggestion"
-    words = f"train {tiny} -s model.attention=Uniform --dry-run"
-    assert "no part is called 'Uniform'; own parts need --code FILE.py" in vitcli(words, 2)
-    vitcli(f"{words} --code runs/own/code/far.py")
+    _, schema, _ = commands.vitcli("experiments", "schema")  # in the process that has read the run
+    assert "Uniform" not in schema
+    words = ("train", tiny, "--dry-run", "-s")
+    code, _, talk = commands.vitcli(*words, "model.attention=Unifrom")
+    assert (code, talk.count("Unif")) == (2, 1), "the own part is no suggestion"
+    code, _, talk = commands.vitcli(*words, "model.attention=Uniform")
+    assert (code, "no part is called 'Uniform'; own parts need --code" in talk) == (2, True)
+    vitcli(f"train {tiny} -s model.attention=Uniform --dry-run --code runs/own/code/far.py")
 
 
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
@@ -66,7 +67,6 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         talk = vitcli(command, 2)
         assert "own code is needed: far.py; type --code far.py, or --trust-code" in talk, command
         assert not Path("canary").exists(), command
-        as_new_process()
 
 
 def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny):
@@ -85,7 +85,6 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
         f"code: [own.py]\nbase: {tiny}\npretrain: {{{part}}}\n{few}\nmodel: {{family: Net}}\n"
     )
     vitcli("train ./e.yaml --name own")
-    as_new_process()
     Path("own.py").unlink()
     assert [row["state"] for row in json.loads(vitcli("runs ls --json"))] == ["finished"] * 2
     vitcli("runs verify own")
@@ -95,20 +94,15 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()
-    as_new_process()
     vitcli("eval own --code runs/own/code/far.py")
-    as_new_process()
     Path("far.py").write_text(EVERY)
     assert "differs from the far.py of the" in vitcli("eval own --code far.py", 2)
-    as_new_process()
     vitcli("runs verify own")
     (downloaded / "code/far.py").write_text(EVERY)
     assert "far.py: the file was changed after" in vitcli("eval own --trust-code", 2)
-    as_new_process()
     vitcli("runs verify own", 4)
     (downloaded / "code/far.py").unlink()
     assert "No such file" in vitcli("eval own --trust-code", 2)
-    as_new_process()
     assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
     vitcli("runs verify own")
 
@@ -290,11 +284,9 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     monkeypatch.setattr(own_code, "version", {"half-rate": "1.2"}.__getitem__)
     vitcli(f"train {tiny} -s optim.schedule=half --stop-after 1 -o run")
     assert RunDir(Path("run")).spec().code == {"half-rate": "1.2"}
-    as_new_process()
     found["vitcli.parts"] = []
     assert "half" in vitcli("runs show run")
     assert "install the package half-rate" in vitcli("train --resume run", 2)
-    as_new_process()
     assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
 
 
