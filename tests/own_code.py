@@ -127,6 +127,8 @@ class first(nn.Module):
 
 
 def vitcli(command: str, code: int = 0) -> str:
+    """Run a command as a new process would; return what it prints, or says where it fails."""
+    as_new_process()
     found, out, talk = commands.vitcli(*shlex.split(command))
     assert found == code, talk
     return talk if code else out

@@ -107,16 +107,6 @@ def test_rollout_equals_the_result_by_hand():
         rollout([])
 
 
-@pytest.mark.parametrize("place", ["pre", "post"])
-@pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
-def test_logits_with_weights_equal_those_of_the_fused_path(place, pool):
-    model, images = build(norm_position=place, pool=pool), pictures()
-    logits, weights = model.forward_with_weights(images)
-    assert_close(logits, model(images))
-    assert_close(weights[1], model.attention_weights(images)[1])
-    assert set(model.forward_with_weights(images, [-1])[1]) == {1}
-
-
 class GivenWeights(AttentionRule):
     def __init__(self, given: torch.Tensor) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli import commands
-from tests.own_code import EVERY, as_new_process, forget, vitcli
+from tests.own_code import EVERY, forget, vitcli
 from vitcli.core.spec import SCHEDULES
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.evaluate.weights import load_model
@@ -43,7 +43,6 @@ def downloaded(here, tiny, workshop) -> Path:
         vitcli(f"train {workshop}/tiny.yaml {words} -o {workshop}/own")
         for name in ("canary", "far.py"):
             Path(name).unlink()
-        as_new_process()
     shutil.copytree(workshop / "own", "runs/own")
     commands.save_picture("photo.jpg", (40, 30))
     return Path("runs/own")
@@ -57,12 +56,14 @@ def test_a_downloaded_run_is_read_and_runs_nothing(downloaded):
 
 def test_a_part_that_is_not_loaded_is_listed_nowhere(downloaded, tiny):
     vitcli("runs show own")
-    assert "Uniform" not in vitcli("experiments schema")
-    wrong = vitcli(f"train {tiny} -s model.attention=Unifrom --dry-run", 2)
-    assert wrong.count("Unif") == 1, "the own part is no suggestion"
-    words = f"train {tiny} -s model.attention=Uniform --dry-run"
-    assert "no part is called 'Uniform'; own parts need --code FILE.py" in vitcli(words, 2)
-    vitcli(f"{words} --code runs/own/code/far.py")
+    _, schema, _ = commands.vitcli("experiments", "schema")  # in the process that has read the run
+    assert "Uniform" not in schema
+    words = ("train", tiny, "--dry-run", "-s")
+    code, _, talk = commands.vitcli(*words, "model.attention=Unifrom")
+    assert (code, talk.count("Unif")) == (2, 1), "the own part is no suggestion"
+    code, _, talk = commands.vitcli(*words, "model.attention=Uniform")
+    assert (code, "no part is called 'Uniform'; own parts need --code" in talk) == (2, True)
+    vitcli(f"train {tiny} -s model.attention=Uniform --dry-run --code runs/own/code/far.py")
 
 
 def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
@@ -70,7 +71,6 @@ def test_a_downloaded_run_runs_its_code_only_if_it_is_trusted(downloaded):
         talk = vitcli(command, 2)
         assert "needed: far.py; type --trust-code to run the copy in runs/own/code" in talk, command
         assert not Path("canary").exists(), command
-        as_new_process()
 
 
 def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny):
@@ -89,7 +89,6 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
         f"code: [own.py]\nbase: {tiny}\npretrain: {{{part}}}\n{few}\nmodel: {{family: Net}}\n"
     )
     vitcli("train ./e.yaml --name own")
-    as_new_process()
     Path("own.py").unlink()
     assert [row["state"] for row in json.loads(vitcli("runs ls --json"))["runs"]] == [
         "finished"
@@ -101,20 +100,15 @@ def test_a_run_whose_pre_training_had_own_parts_is_read_without_their_code(tiny)
 def test_code_is_trusted_or_named_again(downloaded):
     vitcli("eval own --trust-code")
     assert Path("canary").exists()
-    as_new_process()
     vitcli("eval own --code runs/own/code/far.py")
-    as_new_process()
     Path("far.py").write_text(EVERY)
     assert "differs from the far.py of the" in vitcli("eval own --code far.py", 2)
-    as_new_process()
     vitcli("runs verify own")
     (downloaded / "code/far.py").write_text(EVERY)
     assert "far.py: the file was changed after" in vitcli("eval own --trust-code", 2)
-    as_new_process()
     vitcli("runs verify own", 4)
     (downloaded / "code/far.py").unlink()
     assert "No such file" in vitcli("eval own --trust-code", 2)
-    as_new_process()
     assert "--trust-code" not in vitcli("eval own", 2), "there is no copy to trust"
     vitcli("runs verify own")
 
@@ -193,12 +187,12 @@ def test_a_stored_run_that_names_a_file_runs_nothing(downloaded, tiny):
 
 PART = "from vitcli.parts import schedule\n@schedule"
 MODEL = "import torch\nfrom vitcli.parts import *\n@%s\nclass A(%s):\n    "
-TAKEN = [
-    *(("model", "def __init__(s, *, %s: int = 1): ..."),),
-    *(("attention", "def __init__(s, shape, *, %s: int = 1): ..."),),
-    *(("objective", "%s: int = 1"),),
-]
-"""Decorator and body of a class with an option."""
+TAKEN = {
+    "model": ("def __init__(s, *, %s: int = 1): ...", "family copy min_batch has_blocks"),
+    "attention": ("def __init__(s, shape, *, %s: int = 1): ...", "name json replace"),
+    "objective": ("%s: int = 1", "name row losses has_teacher"),
+}
+"""Decorator -> body of a class with an option, and names that no option can have."""
 OPTION = f"""import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -215,6 +209,7 @@ PLAIN = "option is made of numbers, text, true, false, None, lists, tuples and d
 CHANGED = ["o: Any = (1, 2)", "o: Sequence[int] = (1, 2)", "o=(1, (2, 3))", "o=Part()"]
 CHANGED += ["o: Callable = len", "o=len", "o=Act", "o: memoryview = None"]
 """Options whose default does not come back from config.yaml as it was."""
+SILENT = "class E(Exception):\n    __str__ = None\n"
 TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
 
 
@@ -233,38 +228,27 @@ TWICE = f"{PART}\ndef s(p): ...\n@schedule(name='s')\n"
         ("beside.py", "import helper\n", r"beside.py:1: imports helper.*list it too"),
         ("shadow.py", f"{PART}(name='cosine')\ndef s(p): ...\n", "a part 'cosine' already"),
         ("twice.py", f"{TWICE}def t(p): ...\n", "twice.py:4: .*twice.py:2 has a part 's' already"),
-        (
-            "silent.py",
-            "class E(Exception):\n    __str__ = None\nraise E\n",
-            "silent.py:3: in <module>: E$",
-        ),
+        ("silent.py", f"{SILENT}raise E\n", "silent.py:3: in <module>: E$"),
         ("chain.py", "x = a" + ".b" * 20_000, "chain.py.* too deeply"),
         ("latin.py", "# 1\n# 2\n# caf\udce9\n", "latin.py:3: not utf-8"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(here, name, body, problem):
     Path("helper.py").write_text("x = 1\n")
-    if body is not None:
-        Path(name).write_text(body, errors="surrogateescape")
+    Path(name).write_text(body, errors="surrogateescape")
     (line,) = vitcli(f"experiments check --code {name}", 2).splitlines()
     assert re.search(problem, line)
     assert not own_code.state.files
 
 
-@pytest.mark.parametrize(
-    ("decorator", "body", "name"),
-    [
-        *(("model", TAKEN[0][1], name) for name in ("family", "copy", "min_batch", "has_blocks")),
-        *(("attention", TAKEN[1][1], name) for name in ("name", "json", "replace")),
-        *(("objective", TAKEN[2][1], name) for name in ("name", "row", "losses", "has_teacher")),
-    ],
-)
-def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator, body, name):
+@pytest.mark.parametrize("decorator", TAKEN)
+def test_an_option_cannot_have_a_name_that_vitcli_uses(here, decorator):
     base = "Classify" if decorator == "objective" else "torch.nn.Module"
-    Path("own.py").write_text(MODEL % (decorator, base) + body % name)
-    assert f"A: vitcli itself uses the name {name!r}" in vitcli(
-        "experiments schema --code own.py", 2
-    )
+    body, names = TAKEN[decorator]
+    for name in names.split():
+        Path("own.py").write_text(MODEL % (decorator, base) + body % name)
+        told = vitcli("experiments schema --code own.py", 2)
+        assert f"A: vitcli itself uses the name {name!r}" in told
 
 
 CHANGES = {
@@ -336,11 +320,9 @@ def test_a_package_adds_parts_and_its_version_belongs_to_the_configuration(tiny,
     monkeypatch.setattr(own_code, "version", {"half-rate": "1.2"}.__getitem__)
     vitcli(f"train {tiny} -s optim.schedule=half --stop-after 1 -o run")
     assert RunDir(Path("run")).spec().code == {"half-rate": "1.2"}
-    as_new_process()
     found["vitcli.parts"] = []
     assert "half" in vitcli("runs show run")
     assert "install the package half-rate" in vitcli("train --resume run", 2)
-    as_new_process()
     assert "should be 'cosine'" in vitcli(f"train {tiny} -s optim.schedule=half", 2)
 
 

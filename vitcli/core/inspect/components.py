@@ -16,19 +16,13 @@ def principal_directions(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def patch_colours(features: Tensor) -> tuple[Tensor, list[float]]:
-    """Return a colour for each patch, and the share of the variance of each colour channel.
+    """Return a colour (B, P, 3) from 0 to 1 for each patch, and the channels' shares of variance.
 
     Red, green and blue are the first three principal components of all patches together, so equal
     colours in two images mean similar features. The middle 98 % of each component fill the range
     0 to 1. As figure 1 of Oquab et al. 2023 (DINOv2, https://arxiv.org/abs/2304.07193), without
-    its threshold on the first component, which separates an object from its background.
-
-    Args:
-        features: (B, P, D) floats.
-
-    Returns:
-        Colours (B, P, 3) from 0 to 1, and three shares from 0 to 1. A component that does not
-        exist is grey.
+    its threshold on the first component, which separates an object from its background. A
+    component that does not exist is grey.
     """
     rows = features.flatten(0, 1).double()
     directions, values = principal_directions(rows)

@@ -86,10 +86,7 @@ def norm_errors(norm: Callable[[Tensor], Tensor]) -> dict[str, float]:
 
     ``alone`` normalises the image without the others of its batch, ``padded`` with twice as many
     tokens, the second half zeros, ``divided`` with half of the batch. Each is the RMS difference
-    from the output in the whole batch; the outputs have variance 1.
-
-    Args:
-        norm: (B, N, D) -> (B, N, D).
+    from the output in the whole batch; the outputs (B, N, D) of ``norm`` have variance 1.
     """
     images = 1 + normal("norm", 32, 16, 8) + normal("levels", 32, 1, 1)
     whole = norm(images)[:1]

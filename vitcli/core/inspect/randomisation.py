@@ -29,12 +29,9 @@ def randomised_cascade(
     """Yield each part's name and the model after this part was re-initialised.
 
     The head is re-initialised first, with the last norm and the pooling; then each block, the last
-    one first; then everything else. A part stays re-initialised. Every step yields the same model,
-    which the next step changes.
-
-    Args:
-        trained: Stays unchanged.
-        fresh: The same architecture with initial weights, which the parts take over.
+    one first; then everything else. They take over the weights of ``fresh``, of the same
+    architecture, and stay re-initialised. Every step yields the same copy of ``trained``, which the
+    next step changes.
     """
     model = copy.deepcopy(trained)
     state, initial = model.state_dict(), fresh.state_dict()

@@ -171,12 +171,10 @@ def draw_matrices(explanation: Explanation, run: str) -> Figure:
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max()),
     )
     places, names = _token_ticks(explanation)
-    if (
-        explanation.num_prefix_tokens
-    ):  # a thin line between these tokens, which are first, and patches
+    if prefix := explanation.num_prefix_tokens:  # thin lines between these tokens and the patches
         for axes in grid.flat:
             for line in (axes.axhline, axes.axvline):
-                line(explanation.num_prefix_tokens - 0.5, color="white", linewidth=0.4)
+                line(prefix - 0.5, color="white", linewidth=0.4)
     for axes in grid[:, 0]:
         axes.set_yticks(places, names, fontsize=7)
     for axes in grid[-1]:

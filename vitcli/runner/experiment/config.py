@@ -124,9 +124,7 @@ def typed_changes(
 ) -> list[str]:
     """Return the options of a command that change these dotted fields, not quoted.
 
-    Args:
-        changes: Dotted field -> value.
-        options: Dotted field -> the option that changed it; ``-s`` if absent.
+    ``options`` names the option that changed a field; ``-s`` if absent.
     """
     words = []
     for field, value in changes.items():
@@ -146,10 +144,9 @@ def load_experiment(
     changes: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Experiment:
-    """Read an experiment by name or path.
+    """Read an experiment by name or path, with changes of dotted fields.
 
-    Args:
-        options: Dotted field -> the option that changes it; ``--set`` if absent.
+    ``options`` names the option that changes a field; ``--set`` if absent.
     """
     path = find_experiment(name)
     documents = with_bases(read_mapping(path), path)
@@ -305,8 +302,7 @@ def check(
 ) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
-    Args:
-        raw: The fields. Own code in ``code`` must be loaded; the spec keeps what it uses.
+    Own code in ``code`` must be loaded; the spec keeps what it uses.
     """
     raw = without_unknown_teacher(with_pretraining(raw, place))
     code = raw.get("code")

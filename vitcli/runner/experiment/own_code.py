@@ -77,11 +77,7 @@ state = _State()
 
 
 def load(paths: Sequence[Path]) -> dict[str, str]:
-    """Run files of own code, which add their parts to vitcli's tables.
-
-    Returns:
-        The name of each file and its SHA-256.
-    """
+    """Run files of own code, which add their parts to vitcli's tables; return name -> SHA-256."""
     contents = {path.name: _read(path) for path in paths}
     names = [path.name for path in paths]
     if double := next((name for name in contents if names.count(name) > 1), None):
@@ -250,8 +246,7 @@ def load_packages() -> bool:
 def require(code: Mapping[str, str], copies: Path | None) -> None:
     """Refuse stored code that the user has not named in this call; load it if it is trusted.
 
-    Args:
-        code: Name -> SHA-256 of a file, or version of a package.
+    ``code`` is the SHA-256 of each file, and the version of each package.
     """
     files = {name: digest for name, digest in code.items() if name.endswith(".py")}
     missing = missing_code(code)

@@ -7,8 +7,6 @@ from typing import Any
 from vitcli.runner.experiment.yaml_text import Document, FieldPath
 
 SET = "--set"
-
-
 Source = Mapping[str, str]
 """Dotted field -> the place where a file or a command line sets it."""
 
@@ -62,9 +60,7 @@ def in_files(documents: Sequence[Document]) -> Places:
 def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> Places:
     """Return the places of the fields that a command line changes.
 
-    Args:
-        changes: Dotted field -> value.
-        options: Dotted field -> option that set it, such as ``--epochs``; ``--set`` if absent.
+    ``options`` names the option that set a field, such as ``--epochs``; ``--set`` if absent.
     """
     typed = {field: options.get(field, SET) for field in changes}
     return Places([typed], " and ".join(dict.fromkeys(typed.values())))

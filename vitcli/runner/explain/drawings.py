@@ -29,11 +29,7 @@ def heat(values: Tensor, kind: str = "heat") -> Drawing:
 
 
 def photo(subject: Subject, pixels: Tensor | None = None, **marks: Any) -> Drawing:
-    """Draw the picture of the subject, or other pixels (3, H, W) in its place.
-
-    Args:
-        subject: Gives the grid, in which a patch has the side 1.
-    """
+    """Draw the picture of the subject, or other pixels (3, H, W); a patch has the side 1."""
     rows, columns = subject.model.grid_size
     shown = subject.pixels if pixels is None else pixels
     source = data_uri("png", png(shown.permute(1, 2, 0).contiguous()))
@@ -73,10 +69,6 @@ def strip(subject: Subject, count: int) -> Drawing:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> Drawing:
-    """Draw horizontal bars.
-
-    Args:
-        limit: Length of a full bar; by default the longest.
-    """
+    """Draw horizontal bars; a full bar has the length ``limit``, by default the longest."""
     whole = limit or max(value for _, value, _ in rows) or 1.0
     return {"kind": "bars", "rows": [(name, value / whole, text) for name, value, text in rows]}

@@ -110,9 +110,7 @@ class Subject:
 def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     """Return the model of a run, and what its layers compute on a picture.
 
-    Args:
-        image: A picture file. By default, the first test picture of the run's generated data set,
-            or of ``scenes`` if the run's data set is not generated.
+    By default, this is the first test picture of the run's generated data set, or of ``scenes``.
     """
     predictor = Predictor(run, "cpu")
     check_model(predictor.model, run.name)
@@ -186,7 +184,6 @@ def check_model(model: Any, name: str) -> None:
 
 
 def attention_branch(block: Any) -> tuple[Branch, SelfAttention]:
-    """Return the attention branch of a block, and the attention in it."""
     branch = next(iter(block.children()))
     assert isinstance(branch, Branch)
     assert isinstance(branch.inner, SelfAttention)

@@ -156,7 +156,9 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
     tested.require_classifier()
     model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
-    curves = {name: ([], []) for name in (*MAP_METHODS, *BASELINES)}
+    curves: dict[str, tuple[list[Tensor], list[Tensor]]] = {
+        name: ([], []) for name in (*MAP_METHODS, *BASELINES)
+    }
     for index, images in tested.batches(tested.sample):
         with torch.no_grad():
             classes = model(images).argmax(-1)
@@ -171,8 +173,8 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
                 )
                 parts.append(curve.cpu())
     methods = {}
-    for name, parts in curves.items():
-        away, back = map(torch.cat, parts)
+    for name, sides in curves.items():
+        away, back = map(torch.cat, sides)
         methods[name] = MethodCurves(
             method=name,
             deletion=away,
@@ -184,11 +186,9 @@ def measure_faithfulness(tested: TrainedRun) -> Faithfulness:
 
 
 def maps_of_methods(model: VisionTransformer, images: Tensor, classes: Tensor) -> dict[str, Tensor]:
-    """Return the map (B, gh, gw) of each method, on the device of the images.
+    """Return the map (B, gh, gw) of each method, on the device of the images (B, C, H, W).
 
-    Args:
-        images: (B, C, H, W), normalised.
-        classes: (B,) the class that the maps of a class explain.
+    The maps of a class explain ``classes`` (B,).
     """
     request = MapRequest(
         model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes

@@ -50,7 +50,9 @@ class HeadEffects:
             **{
                 name: {
                     "points": mean.tolist(),
-                    "ci95": np.where(np.isfinite(error), error, None).tolist(),
+                    "ci95": [
+                        [x if np.isfinite(x) else None for x in row] for row in error.tolist()
+                    ],
                 }
                 for name, (mean, error) in self.effects.items()
             },

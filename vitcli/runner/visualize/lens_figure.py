@@ -30,6 +30,9 @@ NAME_WIDTH, BOLD_WIDTH = 0.84, 0.74
 """Largest width of a class name in inches, in a column of one inch; a longer name has two lines.
 Widths are measured in thin letters, so a bold name gets less."""
 
+Example = tuple[np.ndarray, list[tuple[str, float, bool]]]
+"""A picture, and the class predicted from each layer: name, probability, whether it is right."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lens:
@@ -48,15 +51,6 @@ class Lens:
         return below[-1] + 1 if below else 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """A picture with the class and the probability predicted from each layer."""
-
-    picture: np.ndarray
-    said: list[tuple[str, float, bool]]
-    """Class, probability, and whether it is right."""
-
-
 def lens_figure(tested: TrainedRun) -> RunFigure:
     """Return a figure of accuracy by layer, and of the classes predicted from each layer."""
     tested.require_classifier()
@@ -72,7 +66,7 @@ def lens_figure(tested: TrainedRun) -> RunFigure:
         best, said = (values.tolist() for values in by_layer.max(-1))
         label = int(labels[i])
         predictions = [(names[k], share, k == label) for k, share in zip(said, best, strict=True)]
-        examples.append(Example(picture=tested.picture(i), said=predictions))
+        examples.append((tested.picture(i), predictions))
     settled = lens.settled
     where = f"layer {settled}" if settled else "the embedded patches"
     return RunFigure(
@@ -130,11 +124,11 @@ def _draw_examples(axes: Axes, examples: list[Example], layers: list[int]) -> No
     axes.set(xlim=(-0.8, len(layers)), ylim=(len(examples), -0.5))
     for column, layer in enumerate(layers):
         axes.text(column + 0.5, -0.2, str(layer), ha="center", fontsize=8)
-    for row, example in enumerate(examples):
-        picture = OffsetImage(example.picture, zoom=PICTURE / len(example.picture))
-        axes.add_artist(AnnotationBbox(picture, (-0.4, row + 0.5), frameon=False))
+    for row, (picture, predictions) in enumerate(examples):
+        image = OffsetImage(picture, zoom=PICTURE / len(picture))
+        axes.add_artist(AnnotationBbox(image, (-0.4, row + 0.5), frameon=False))
         for column, layer in enumerate(layers):
-            name, share, is_right = example.said[layer]
+            name, share, is_right = predictions[layer]
             room = BOLD_WIDTH if is_right else NAME_WIDTH
             text = f"{wrap_text(name, room, 7, 2)}\n{100 * share:.0f} %"
             drawn = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7)

@@ -143,9 +143,8 @@ def visualize(
 ) -> VisualizedRun:
     """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
 
-    Args:
-        on_figure: Gets each figure's name, and its file or the reason why there is none; before
-            that, what takes long.
+    ``on_figure`` gets each figure's name, and its file or the reason why there is none; before
+    that, what takes long.
     """
     make_output_folder(folder)
     figures: dict[str, RunFigure] = {}

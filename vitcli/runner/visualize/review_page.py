@@ -37,8 +37,7 @@ SHOWN_SIDE = 192
 def write_review(review: Review, data_dir: Path | None = None) -> Path:
     """Write the page into the run folder, for a bundled model into the current one; return it.
 
-    Args:
-        data_dir: The folder of the pictures, if it is not that of the run.
+    ``data_dir`` is the folder of the pictures, if it is not that of the run.
     """
     run = review.found.run
     path = Path(PAGE) if run.is_bundled else run.path / PAGE
@@ -51,11 +50,9 @@ def write_review(review: Review, data_dir: Path | None = None) -> Path:
 
 
 def html(review: Review, folder: PictureFolder | None, moved: str = "") -> str:
-    """Return the page.
+    """Return the page about the user's own pictures; ``folder`` is None for another data set.
 
-    Args:
-        folder: The user's own pictures; None for another data set.
-        moved: The name of the data set, if it has another place than in the training.
+    ``moved`` is the name of the data set, if it has another place than in the training.
     """
     root = folder.root if folder else None
     run, spec = review.found.run, review.found.spec.data

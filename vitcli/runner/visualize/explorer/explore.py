@@ -12,7 +12,6 @@ from vitcli.runner.visualize.explorer.scene import make_scene
 MAX_BYTES = 32 * 2**20
 """Largest size of the attention in one page. 12 layers of 12 heads over 197 tokens need 8 MiB; 24
 layers of 16 heads over 577 tokens need 174 MiB, which is too slow in a browser."""
-METHODS_OF_A_CLASS = [name for name, options in OPTIONS.items() if "class" in options]
 
 
 class Explorer:
@@ -24,7 +23,7 @@ class Explorer:
         The page has the layers of the explainer or all layers, and opens with the last of them.
         """
         model = explainer.model
-        if explainer.method in METHODS_OF_A_CLASS:
+        if "class" in OPTIONS[explainer.method]:
             raise ConfigError(
                 f"--format html cannot show {explainer.method}, which explains one class; use"
                 " --format png or another --method"

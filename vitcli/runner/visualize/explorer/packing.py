@@ -89,10 +89,7 @@ def pack_model(
     """Return the steps of a model's forward pass as plain data, and the weights they refer to.
 
     Weights that are exact in float16 come first, then the others in float32. A reference to them is
-    [0 or 1, first place, number of values].
-
-    Args:
-        mean: The data's mean of each channel, on the scale 0 to 1.
+    [0 or 1, first place, number of values]. Mean and std of the data are on the scale 0 to 1.
     """
     packer = Packer(model)
     if type(model) is not VisionTransformer:
