@@ -146,8 +146,7 @@ class Predictor:
 
 def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
-    record = read_record(run)
-    kind = "bundled model" if run.is_bundled else "run"
-    known = [UNTRAINED] if record.new_head else []
-    note = "".join(f"\nnote: {text}" for text in (*known, *record.problems))
-    return f"{kind} {run.name} ({spec.data.name}){note}"
+    record, kind = read_record(run), "bundled model" if run.is_bundled else "run"
+    notes = [UNTRAINED] if record.new_head else []
+    lines = [f"note: {note}" for note in (*notes, *record.problems)]
+    return "\n".join([f"{kind} {run.name} ({spec.data.name})", *lines])
