@@ -43,10 +43,10 @@ def dry_run(
     began = time.perf_counter()
     spec = experiment.spec
     data: DataSet | None = None
-    if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
+    if note := missing_data_note(spec.data.name, request.data_dir, request.offline):
         on_message(note)
     else:
-        read = replace(request, offline=True).reader(experiment.spec)
+        read = replace(request, offline=True).reader(spec)
         spec, data = read_images(experiment, read, on_message)
     seconds = time.perf_counter() - began + spent_seconds
     if data and old:
