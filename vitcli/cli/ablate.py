@@ -3,9 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -67,24 +66,12 @@ Seeds = Annotated[
 ]
 
 
-class Format(StrEnum):
-    """The formats of the output."""
-
-    text = "text"
-    md = "md"
-    latex = "latex"
-    csv = "csv"
-    json = "json"
-    html = "html"
-    trials = "trials"
-
-
 Form = Annotated[
-    Format,
+    Literal["text", "md", "latex", "csv", "json", "html", "trials"],
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help=f"Format: {', '.join(Format)}.",
+        help="Format: text, md, latex, csv, json, html, trials.",
         show_default=False,
     ),
 ]
@@ -118,7 +105,7 @@ class Request:
     study: "Study"
     root: Path
     names: tuple[str, ...]
-    form: Format
+    form: str
     save: Path | None
     details: bool
     caption: str | None
@@ -128,7 +115,7 @@ class Request:
 
     @property
     def as_json(self) -> bool:
-        return self.form is Format.json
+        return self.form == "json"
 
 
 @takes_options
@@ -144,7 +131,7 @@ def ablate(
     options: "Options",
     engine: Place = Engine.local,
     gpus: Gpus = None,
-    form: Form = Format.text,
+    form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
@@ -172,12 +159,12 @@ def ablate(
     from vitcli.runner.study.plan import default_root
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
-    has_shape = form is not Format.text and not (form is Format.json and (status or dry_run))
+    has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
     given |= {"--rerun": rerun}
     given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
     exclude_useless(given, USELESS)
-    refuse_caption(caption, Format.json if json else form)
+    refuse_caption(caption, "json" if json else form)
     check_folders(output, save)
     if not (dry_run or status or table_only):
         check_engine(engine, options.jobs, gpus)
@@ -186,7 +173,7 @@ def ablate(
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
     chosen = load_study(study, own_seeds, changes, places)
-    if form is Format.trials:
+    if form == "trials":
         refuse_folds(chosen)
     if chosen.note:
         say(f"note: {chosen.note}")
@@ -196,7 +183,7 @@ def ablate(
         study=chosen,
         root=output or default_root(chosen),
         names=names,
-        form=Format.json if json else form,
+        form="json" if json else form,
         save=save,
         details=details,
         caption=caption,

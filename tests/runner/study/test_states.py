@@ -75,7 +75,7 @@ def keep_only_weights(run: RunDir) -> None:
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another configuration": (edit("config.yaml", "depth: 4", "depth: 5"), "model.depth is 5 in"),
-    "no configuration": (write("config.yaml", "model: ["), "config.yaml: cannot be read"),
+    "no configuration": (write("config.yaml", "model: ["), "config.yaml: "),
     "other threads later": (edit("meta.json", '"threads": 1', '"threads": 4'), "4 threads"),
     "another accuracy": (edit("result.json", "0.5", "0.99"), "0.9900, but its predictions give"),
     "other images": (edit("result.json", "2000", "1000"), "but its predictions give"),

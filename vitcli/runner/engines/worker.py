@@ -134,8 +134,7 @@ def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:
 class SharedData:
     """Replacement for ``load_data``: the trials of a worker share the tensors of a data set.
 
-    Args:
-        expected: Hash of the images that the study's other trials were trained on.
+    ``expected`` is the hash of the images that the study's other trials were trained on.
     """
 
     def __init__(self, expected: str | None = None) -> None:

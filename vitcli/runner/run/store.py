@@ -232,11 +232,8 @@ def save(
     """Add a trial to the files of its seed, ``folder/STUDY/seed0.jsonl`` and ``.npz``.
 
     A trial with the same configuration, data, precision and CPU threads is replaced if it used
-    other weights, or if ``replace`` is set.
-
-    Args:
-        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial.
-        predictions: Returns the condensed predictions; a diverged trial has none.
+    other weights, or if ``replace`` is set. ``value`` has its ``study``, ``variant``, ``config``
+    (changed fields) and ``record``; ``predictions`` returns the condensed predictions.
     """
     value = {"format": FORMAT, **value, "predictions_sha256": None}
     new = _entry("", value, FORMAT, bytes)

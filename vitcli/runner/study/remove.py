@@ -67,11 +67,7 @@ def _names(text: str, run: RunDir) -> bool:
 
 
 def remove(removals: Sequence[Removal]) -> list[str]:
-    """Remove all given runs and studies, or none of them.
-
-    Returns:
-        Files that vitcli did not write; they are not removed.
-    """
+    """Remove all given runs and studies, or none; return the files that vitcli did not write."""
     studies = {each.folder.resolve() for each in removals if each.is_study}
     with contextlib.ExitStack() as held:
         for folder in studies:

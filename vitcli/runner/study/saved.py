@@ -50,12 +50,12 @@ class SavedTrials:
 
     def origins(self, trials: Sequence[Trial]) -> dict[int, set[str]]:
         """Return seed -> names of the studies that saved one of these trials."""
-        found: dict[int, set[str]] = {}
+        studies: dict[int, set[str]] = {}
         for trial in trials:
             seed = trial.spec.seed
             for entry in self._entries.get((trial.config_hash, seed), []):
-                found.setdefault(seed, set()).add(str(entry.value["study"]))
-        return found
+                studies.setdefault(seed, set()).add(str(entry.value["study"]))
+        return studies
 
     def _find(self, study: str, trial: Trial) -> list[RunRecord]:
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
@@ -81,38 +81,41 @@ class SavedTrials:
         known, weights = dict(known), dict(weights)
         self.refused = {}
         for trial in trials:
-            reasons = []
             for record in self._find(study.name, trial):
-                alike = known.get(trial.spec.train.precision, record)
-                first = next(iter(known.values()), record)
-                reason = self._difference(trial, record, alike, first, study.threads)
-                used = weights_used(record, trial.spec)
-                for run, sha256 in used.items():
-                    if weights.get(run, sha256) != sha256:
-                        reason = reason or f"another trial used other weights of {run}"
-                if not reason:
-                    taken[trial.folder] = record.changed(name=trial.folder, variant=trial.variant)
-                    weights |= used
-                    known.setdefault(trial.spec.train.precision, alike)
-                    break
-                reasons.append(reason)
-            if reasons and trial.folder not in taken:
-                self.refused[trial.folder] = reasons[0]
+                if reason := self._difference(trial, record, known, weights, study.threads):
+                    self.refused.setdefault(trial.folder, reason)
+                    continue
+                self.refused.pop(trial.folder, None)
+                taken[trial.folder] = record.changed(name=trial.folder, variant=trial.variant)
+                weights |= weights_used(record, trial.spec)
+                known.setdefault(trial.spec.train.precision, record)
+                break
         return taken
 
     def _difference(
-        self, trial: Trial, record: RunRecord, alike: RunRecord, first: RunRecord, threads: int
+        self,
+        trial: Trial,
+        record: RunRecord,
+        known: Mapping[str, RunRecord],
+        weights: Mapping[str, str],
+        threads: int,
     ) -> str:
+        alike = known.get(trial.spec.train.precision, record)
         here = self._precision_of(trial.spec) if self._precision_of else alike.precision
         for precision in (here, alike.precision):
             if record.precision != precision:
                 return f"saved in {record.precision}, needed in {precision}"
-        hashes = {first.data_hash}
+        hashes = {next(iter(known.values()), record).data_hash}
         if self._data_hash_of and ":" in trial.spec.data.name:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:
             return f"trained on other images ({record.data_hash[:12]})"
-        return thread_mismatch(record.sessions, threads) or other_weights(record, trial.spec)
+        if reason := thread_mismatch(record.sessions, threads) or other_weights(record, trial.spec):
+            return reason
+        for run, sha256 in weights_used(record, trial.spec).items():
+            if weights.get(run, sha256) != sha256:
+                return f"another trial used other weights of {run}"
+        return ""
 
 
 def weights_used(record: RunRecord, spec: ExperimentSpec) -> dict[str, str]:

@@ -67,10 +67,8 @@ def render(
 ) -> str:
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
-    Args:
-        width: Characters of a line, for text only; by default, lines are as long as the columns
-            need.
-        details: Add a second table; the formats csv and json always hold its numbers.
+    Lines of text are as long as the columns need, unless there is a ``width``. ``details`` adds a
+    second table; csv and json always hold its numbers.
     """
     if form == "csv":
         return to_csv(csv_rows(doc)).rstrip("\n")
