@@ -6,6 +6,7 @@ The settings of a model take turns. The models are quickstart and those of peers
 
 import argparse
 from pathlib import Path
+from statistics import median
 
 import torch
 from ratios import AUGMENT, SIZES
@@ -40,7 +41,7 @@ def measure(experiment: Experiment, rounds: int, seconds: float) -> dict[str, fl
             work = make_workload(Experiment(experiment.name, spec, experiment.path), "cpu", print)
             works[f"{precision} {work.built.kernels}"] = step_of(work.training())
     found = turns(works, torch.device("cpu"), rounds=rounds, seconds=seconds)
-    return {name: batch / clock.median for name, clock in found.items()}
+    return {name: batch / median(times) for name, times in found.items()}
 
 
 def main() -> None:

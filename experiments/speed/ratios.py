@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ def measure_ratios(
             "data": step_of(work.batches()),
         }
         found = turns(works, work.device, rounds=rounds, seconds=seconds)
-        ours, stock, data = (found[key].median for key in ("ours", "stock", "data"))
+        ours, stock, data = (median(found[key]) for key in ("ours", "stock", "data"))
         ratios[f"{name}: training step, beside torch's encoder in fp32"] = stock / ours
         ratios[f"{name}: input pipeline, beside the same"] = stock / data
     return {"kind": machine_kind(device_name), "setting": setting, "ratios": ratios}

@@ -7,6 +7,7 @@ measurement.
 
 import argparse
 from collections.abc import Callable
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ def main() -> None:
         "bf16": lambda: run_passes(torch.bfloat16),
     }
     found = turns(works, device, rounds=options.rounds, seconds=0.5)
-    ratio = found["bf16"].median / found["fp32"].median
+    ratio = median(found["bf16"]) / median(found["fp32"])
     print(f"{hardware(device)}: bf16 takes {ratio:.1f} times as long as fp32")  # noqa: T201
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,14 @@ from numpy.testing import assert_allclose
 from tests.browser.chromium import Page
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
+from vitcli.runner.attn_map.explain import Explainer
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import default_run
+from vitcli.runner.visualize.explorer.live import LiveExplorer
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 PREFIX = 2
+SHIP = Path(__file__).parents[2] / "experiments" / "results" / "ship.jpg"
 Open = Callable[..., Page]
 
 
@@ -36,6 +42,15 @@ def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
     fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
     batch = torch.randn(1, *model.image_shape, generator=generator)
     return make_scene(model, batch, **({"temperature": 1.0} | fields | changes))
+
+
+def bundled() -> Predictor:
+    return Predictor(default_run(), "cpu")
+
+
+def live_page(predictor: Predictor, **options: Any) -> bytes:
+    explainer = Explainer(predictor, by_class=False, **options)
+    return LiveExplorer(explainer, all_layers=True).page(explainer.explain(str(SHIP)))
 
 
 def state(shown: Page) -> dict[str, str]:

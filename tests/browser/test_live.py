@@ -1,7 +1,10 @@
-"""The page with a model inside computes what Python computes."""
+"""The page with a model inside computes what Python computes, and serves its user."""
 
+import base64
 import copy
 import io
+import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +14,33 @@ from PIL import Image
 from scipy.special import softmax
 from torch import nn
 
-from tests.browser.live import batch_of, bundled, compute, drop, live_page, packed
+from tests.browser.chromium import Page
+from tests.browser.explorer import SHIP, bundled, live_page, middle, state, text, values
 from tests.core.specs import build
+from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.rollout import rollouts
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.slots import SLOTS
+from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.data.pictures import decode
+from vitcli.runner.visualize.explorer.packing import pack_model
 
 pytestmark = pytest.mark.browser
 
+MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
+RUN = """(() => {{
+  const network = {network};
+  const pixels = bytesOf("{pixels}");
+  const removed = {{heads: new Set({heads}), patches: new Set({patches})}};
+  const found = network.run(pixels, removed);
+  const heads = [...Array(network.heads).keys()];
+  const isKept = (layer, head) => !removed.heads.has(`${{layer}} ${{head}}`);
+  const kept = network.blocks.map((_, layer) => heads.filter((head) => isKept(layer, head)));
+  const through = rollouts(found.attention, network, kept);
+  return {{logits: [...found.logits], lens: found.lens.map(each => [...each]),
+    attention: [...found.attention], reading: [...found.reading], rollout: [...through]}};
+}})()"""
+INSIDE = "explorers[0].network"
 ROWS = [(slot, row) for slot in SLOTS for row in SLOTS[slot] if slot not in ("init", "attention")]
 OTHERS = {
     "no biases": {"qkv_bias": False, "proj_bias": False, "patch_bias": False},
@@ -36,6 +58,60 @@ OTHERS = {
 REFUSED = {("patch_embed", "shifted"), ("ffn", "depthwise")}
 """Rows that the page does not compute; tests/runner/visualize/test_live.py shows their refusal."""
 CASES = {f"{slot} {row}": {slot: row} for slot, row in ROWS if (slot, row) not in REFUSED} | OTHERS
+
+
+def packed(model: VisionTransformer) -> str:
+    """Return the expression of a model as the script reads it."""
+    channels = model.image_shape[0]
+    steps, weights = pack_model(model, MEAN[:channels], STD[:channels])
+    texts = [base64.b64encode(part).decode() for part in weights]
+    return f"new Network({json.dumps({'model': steps, 'weights': texts})})"
+
+
+def compute(
+    shown: Page,
+    pixels: np.ndarray,
+    network: str = INSIDE,
+    *,
+    heads: tuple[str, ...] = (),
+    patches: tuple[int, ...] = (),
+) -> dict[str, np.ndarray]:
+    """Run a network in the page on pixels (H, W, C); heads are named "layer head", from 0."""
+    code = RUN.format(
+        network=network,
+        pixels=base64.b64encode(np.ascontiguousarray(pixels).tobytes()).decode(),
+        heads=json.dumps(heads),
+        patches=json.dumps(patches),
+    )
+    return {name: np.array(values) for name, values in shown.evaluate(code).items()}
+
+
+def batch_of(pixels: np.ndarray, mean: Any = MEAN, std: Any = STD) -> torch.Tensor:
+    """Return pixels (H, W, C) as the input of a model, (1, C, H, W)."""
+    channels = pixels.shape[-1]
+    images = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    return normalize(images, torch.tensor(mean[:channels]), torch.tensor(std[:channels]))
+
+
+def logits(shown: Page) -> np.ndarray:
+    return np.array(json.loads(state(shown)["logits"]))
+
+
+def drop(shown: Page, name: str, content: bytes, kind: str = "image/png") -> None:
+    shown.evaluate(
+        f"""(async () => {{
+  const data = new DataTransfer();
+  data.items.add(new File([bytesOf("{base64.b64encode(content).decode()}")], {json.dumps(name)},
+    {{type: "{kind}"}}));
+  const options = {{dataTransfer: data, bubbles: true, cancelable: true}};
+  document.querySelector(".stage").dispatchEvent(new DragEvent("drop", options));
+}})()"""
+    )
+    named = f"{json.dumps(name)}"
+    shown.wait(
+        f"document.querySelector('.name').textContent === {named}"
+        f" || document.querySelector('.complaint').textContent.startsWith({named})"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +227,127 @@ def test_a_dropped_picture_has_the_pixels_of_python(shown, size, kind, mode):
     expected = decode(buffer.getvalue(), name, (32, 32), 3).permute(1, 2, 0).numpy()
     assert np.abs(found - expected.astype(int)).max() <= 1
     assert (found == expected).mean() > 0.99
+
+
+# What its user does
+
+
+LAST = 4
+"""The last layer of the bundled model, counted from 0."""
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    return live_page(bundled(), layers=[LAST], heads=[2], method="head")
+
+
+def png(size: tuple[int, int] = (50, 40)) -> bytes:
+    pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "png")
+        return file.getvalue()
+
+
+def test_the_maps_are_those_of_python_and_the_mean_leaves_out_removed_heads(visit, content):
+    predictor = bundled()
+    batch = Explainer(predictor, by_class=False).explain(str(SHIP)).batch
+    with torch.no_grad():
+        weights = predictor.model.attention_weights(batch)[LAST][0].mean(1)  # of the read-out
+    shown = visit(content)
+    assert_allclose(values(shown), weights[1], atol=1e-5)
+    shown.press("h")
+    assert_allclose(values(shown), weights.mean(0), atol=1e-5)
+    for key in "2Xh":
+        shown.press(key)
+    assert_allclose(values(shown), weights[[0, 2, 3]].mean(0), atol=1e-5)
+    assert not np.allclose(values(shown), weights.mean(0), atol=1e-4)
+
+
+def test_heads_and_patches_are_removed_and_restored_by_keys(visit, content):
+    shown = visit(content)
+    whole = logits(shown)
+    shown.press("X")
+    one = logits(shown)
+    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
+    shown.press("ArrowUp")
+    shown.press("x")
+    two = logits(shown)
+    assert json.loads(state(shown)["removedPatches"]) == [8 * 4 + 4]
+    assert np.abs(one - whole).max() > 1e-3
+    assert np.abs(two - one).max() > 1e-3
+    chips = "[...document.querySelectorAll('.chip')].map(chip => chip.textContent)"
+    assert shown.evaluate(chips) == [f"layer {LAST + 1}, head 2", "row 5, column 5"]
+    labels = "[...document.querySelectorAll('.map')].map(map => map.getAttribute('aria-label'))"
+    removed = [label for label in shown.evaluate(labels) if label.endswith("removed")]
+    assert removed == [f"layer {LAST + 1}, head 2, removed"]
+    shown.press("u")
+    assert (logits(shown) == whole).all()
+    assert text(shown, "others") == ""
+
+
+def test_heads_and_patches_are_removed_and_restored_by_mouse(visit, content):
+    shown = visit(content, size=(1280, 1200))
+    whole = logits(shown)
+    shown.click(*middle(shown, ".remove-patches"))
+    x, y = middle(shown, ".stage")  # the corner of four patches
+    shown.click(x + 5, y + 5)
+    found = state(shown)
+    assert json.loads(found["removedPatches"]) == [8 * 4 + 4]
+    assert found["pinned"] == "false"
+    shown.click(*middle(shown, ".remove-head"))
+    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
+    shown.click(*middle(shown, ".chip:nth-child(2)"))
+    assert json.loads(state(shown)["removedPatches"]) == []
+    shown.click(*middle(shown, ".restore"))
+    assert (logits(shown) == whole).all()
+
+
+def test_photos_are_added_kept_and_classified_again(visit, content):
+    shown = visit(content)
+    first = logits(shown)
+    drop(shown, "noise.png", png())
+    second = logits(shown)
+    assert np.abs(second - first).max() > 0.1
+    assert text(shown, "check") == "", "Python has not seen this picture"
+    shown.press("X")
+    removed = logits(shown)
+    shown.click(*middle(shown, ".picture:nth-child(1)"))
+    shown.wait("document.querySelector('.name').textContent === 'ship.jpg'")
+    assert not np.allclose(logits(shown), first), "the head is still removed"
+    assert not np.allclose(logits(shown), removed)
+    document = shown.call("DOM.getDocument")["root"]["nodeId"]
+    node = shown.call("DOM.querySelector", nodeId=document, selector=".file")["nodeId"]
+    shown.call("DOM.setFileInputFiles", nodeId=node, files=[str(SHIP)])
+    shown.wait("document.querySelectorAll('.picture').length === 3")
+    shown.wait("document.querySelector('.explorer').dataset.scene === '2'")
+    assert text(shown, "prediction strong") == "ship"
+    assert shown.requests() == []
+    assert shown.console_messages() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content_of_file", "told"),
+    [
+        ("<b>.png", b"no picture", "<b>.png: this browser cannot read it"),
+        ("long.png", png((2, 50)), "long.png: 50x2 has an aspect ratio over 20:1"),
+    ],
+)
+def test_a_file_that_is_no_photo_is_refused_in_a_sentence(
+    visit, content, name, content_of_file, told
+):
+    shown = visit(content)
+    drop(shown, name, content_of_file)
+    assert text(shown, "complaint").startswith(told)
+    assert text(shown, "name") == "ship.jpg"
+    assert shown.evaluate("document.querySelectorAll('.picture').length") == 1
+
+
+def test_a_browser_with_other_logits_is_named(visit, content):
+    wrong = content.replace(b'"epsilon": 1e-06', b'"epsilon": 1.0')
+    assert wrong != content
+    shown = visit(wrong)
+    told = "This browser computes different logits from Python's: the difference is"
+    assert text(shown, "warning").startswith(told)
+    assert text(shown, "check") == ""
+    drop(shown, "noise.png", png())
+    assert text(shown, "warning").startswith(told), "the answer of every photo is wrong"

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page
-from tests.browser.explorer import make_model, scene_of
-from tests.browser.live import bundled, live_page
+from tests.browser.explorer import bundled, live_page, make_model, scene_of
 from tests.cli.commands import vitcli
 from tests.conftest import draw_pictures
 from tests.fabricated import make_run

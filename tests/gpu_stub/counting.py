@@ -2,13 +2,14 @@
 
 import contextlib
 import ctypes
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from vitcli.version import PACKAGE
 
 KINDS = (
     *("launch", "captured", "graph_launch", "h2d", "d2h", "d2d", "sync", "memset", "malloc"),
@@ -66,14 +67,6 @@ def totals() -> Counter[Call]:
     return found
 
 
-@cache
-def package() -> Path:
-    spec = importlib.util.find_spec("vitcli")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
 def place() -> str:
     """Return the innermost line of vitcli; without one, that of other Python code.
 
@@ -82,8 +75,8 @@ def place() -> str:
     frame, inner = sys._getframe(1).f_back, ""
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(package()):
-            return f"{path.relative_to(package().parent)}:{frame.f_lineno}"
+        if path.is_relative_to(PACKAGE):
+            return f"{path.relative_to(PACKAGE.parent)}:{frame.f_lineno}"
         inner = inner or f"{path.name}:{frame.f_lineno}"
         frame = frame.f_back
     return inner or "autograd"

@@ -15,18 +15,10 @@ from tests.runner.machine.processors import (
     ZEN4,
     x86,
 )
-from vitcli.runner.limits import (
-    cpu_quota,
-    divide_cores,
-    usable_cores,
-)
+from vitcli.runner.limits import cpu_quota, divide_cores, usable_cores
 from vitcli.runner.machine import device, products
 from vitcli.runner.machine.device import pick_precision
-from vitcli.runner.machine.processor import (
-    computes_bf16,
-    cpu_kind,
-    prefers_bf16,
-)
+from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16
 from vitcli.runner.machine.products import warn_if_emulated
 
 
@@ -107,18 +99,6 @@ def test_each_worker_has_cores_of_its_own(monkeypatch, usable, count, threads, d
     assert (usable_cores(None), usable_cores(99), least) == (len(usable), len(usable), 1)
 
 
-def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
-    """Let products have these speeds; return a list that receives the calls."""
-    calls = []
-
-    def rate(size, precision):
-        calls.append((size, precision))
-        return 1e9 * gflops[precision]
-
-    monkeypatch.setattr(products, "product_rate", rate)
-    return calls
-
-
 @pytest.mark.parametrize(
     ("cpu", "precision", "bf16", "is_told"),
     [
@@ -127,7 +107,13 @@ def rate_of(monkeypatch, gflops: dict[str, float]) -> list[tuple]:
     ],
 )
 def test_asking_for_emulated_bf16_warns(monkeypatch, cpu, precision, bf16, is_told):
-    calls = rate_of(monkeypatch, {"fp32": 80.0, "bf16": bf16})
+    calls = []
+
+    def rate(size, precision):
+        calls.append(size)
+        return bf16 if precision == "bf16" else 80.0
+
+    monkeypatch.setattr(products, "product_rate", rate)
     monkeypatch.setattr(products, "this_processor", lambda: cpu)
     said: list[str] = []
     warn_if_emulated(precision, "cpu", said.append)

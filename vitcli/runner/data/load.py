@@ -26,13 +26,7 @@ from vitcli.runner.data.arrays import (
     require_memory,
 )
 from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
-from vitcli.runner.data.catalogue import (
-    CATALOGUE,
-    IN_CHANS,
-    NUM_GENERATED,
-    CatalogueRow,
-    DataInfo,
-)
+from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, CatalogueRow, DataInfo
 from vitcli.runner.data.corrections import apply_corrections, read_corrections
 from vitcli.runner.data.find import (
     Listener,

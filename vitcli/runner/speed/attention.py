@@ -8,6 +8,7 @@ import datetime
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -153,8 +154,8 @@ def _measure_points(
             return
         if growth == UNSTATED:
             largest = max(largest, UNSTATED_PEAK * kept / tokens**2)
-        spread = turns({"pass": work}, device, rounds=setting.rounds, seconds=setting.seconds)
-        yield {"tokens": tokens, "seconds": spread["pass"].median, "kept_bytes": kept}
+        times = turns({"pass": work}, device, rounds=setting.rounds, seconds=setting.seconds)
+        yield {"tokens": tokens, "seconds": median(times["pass"]), "kept_bytes": kept}
 
 
 def _make_torch_pass(

@@ -1,10 +1,8 @@
 """Clocks that wait for the device, and measurements of the device's best speed."""
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 
@@ -29,25 +27,14 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
     return now(device) - began
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Repeated measurements of one quantity."""
-
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-
 def turns(
     works: dict[str, Callable[[], object]],
     device: torch.device,
     *,
     rounds: int,
     seconds: float,
-) -> dict[str, Spread]:
-    """Return how many seconds one call of each function takes.
+) -> dict[str, list[float]]:
+    """Return how many seconds one call of each function takes, for each round.
 
     The functions are measured in turns: A B A B ... A turn takes about ``seconds``. Each function
     is first called twice: once as a warm-up, and once to find how many calls fit into a turn.
@@ -62,7 +49,7 @@ def turns(
         for _ in range(counts[name]):
             work()
         measured[name].append((now(device) - began) / counts[name])
-    return {name: Spread(tuple(values)) for name, values in measured.items()}
+    return measured
 
 
 def step_of(iterator: Iterator[object]) -> Callable[[], object]:

@@ -4,6 +4,7 @@ import resource
 import sys
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     traffic = 2 * activation_bytes(abstract, work.image_shape)
     if work.built.autocast is not None:
         traffic //= 2
-    step_seconds = times["step"].median
+    step_seconds = median(times["step"])
     speed, peak = batch / step_seconds, matmul_peak(device, work.built.autocast)
     return {
         "benchmark": "train",
@@ -56,9 +57,9 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
         "batch_size": batch,
         "parameters": count_parameters(work.built.task.module),
         "images_per_second": speed,
-        "turns": [batch / value for value in times["step"].values],
+        "turns": [batch / value for value in times["step"]],
         "step_seconds": step_seconds,
-        "data_share": times["data"].median / step_seconds,
+        "data_share": median(times["data"]) / step_seconds,
         "epoch_seconds": step_seconds * work.steps_per_epoch,
         "images_per_epoch": work.steps_per_epoch * batch,
         "flops_per_image": flops,
@@ -104,10 +105,10 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
         {
             "precision": name.split()[0],
             "batch_size": int(name.split()[1]),
-            "seconds": spread.median,
-            "images_per_second": int(name.split()[1]) / spread.median,
+            "seconds": median(pass_seconds),
+            "images_per_second": int(name.split()[1]) / median(pass_seconds),
         }
-        for name, spread in times.items()
+        for name, pass_seconds in times.items()
     ]
     return {
         "benchmark": "inference",
@@ -124,16 +125,17 @@ def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
     step = step_of(work.batches())
     first = timed(step, work.device)
     times = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
+    batch_seconds = median(times)
     size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
     return {
         "benchmark": "data",
         "setting": work.setting,
         "experiment": work.name,
         "batch_size": batch,
-        "images_per_second": batch / times.median,
-        "turns": [batch / value for value in times.values],
-        "batch_seconds": times.median,
-        "bytes_per_second": 4 * size * batch / times.median,
+        "images_per_second": batch / batch_seconds,
+        "turns": [batch / value for value in times],
+        "batch_seconds": batch_seconds,
+        "bytes_per_second": 4 * size * batch / batch_seconds,
         "copy_bandwidth": copy_bandwidth(work.device),
         "first_batch_seconds": first,
     }

@@ -16,12 +16,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.train.build import BuiltTraining
-from vitcli.runner.train.rehearsal import (
-    endless_steps,
-    random_data,
-    scale_rates,
-    with_statistics,
-)
+from vitcli.runner.train.rehearsal import endless_steps, random_data, scale_rates, with_statistics
 
 MOST_IMAGES = 10_000
 RATE = 1e-3
