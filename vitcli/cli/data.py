@@ -46,7 +46,7 @@ def ls(form: Format = "text") -> None:
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
         rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
-    columns = [
+    columns: list[Field | str] = [
         *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
         *("num_classes", "num_train", "num_test", "kind", "place"),
         Field("decoded", is_shown=False),
