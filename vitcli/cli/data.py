@@ -127,10 +127,13 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
         images.labels.bincount(minlength=data.num_classes).tolist()
         for images in (data.train, data.test)
     ]
+    place = where(status)
+    decoded = place.pop("decoded")
     pixels = "(of the training images, pixels from 0 to 1)"
     return Report(
         facts=[
-            *facts_of(name=data.name, **where(status)),
+            *facts_of(name=data.name, **place),
+            *hidden(decoded=decoded),
             *facts_of(num_train=len(data.train), num_test=len(data.test)),
             Fact("img_size", list(data.img_size), text=size_of(data.img_size)),
             *facts_of(in_chans=data.in_chans, num_classes=data.num_classes),
