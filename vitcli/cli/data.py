@@ -46,7 +46,7 @@ def ls(form: Format = "text") -> None:
     for name in DATA_SETS:
         info = describe_data(DataSpec(name=name))
         rows.append({field: getattr(info, field) for field in KNOWN} | where(data_status(name)))
-    columns = [
+    columns: list[Field | str] = [
         *("name", Field("img_size", "size", text=size_of), Field("in_chans", "channels")),
         *("num_classes", "num_train", "num_test", "kind", "place"),
         Field("decoded", is_shown=False),
@@ -127,10 +127,13 @@ def report_of(status: "DataStatus", data: "DataSet") -> Report:
         images.labels.bincount(minlength=data.num_classes).tolist()
         for images in (data.train, data.test)
     ]
+    place = where(status)
+    decoded = place.pop("decoded")
     pixels = "(of the training images, pixels from 0 to 1)"
     return Report(
         facts=[
-            *facts_of(name=data.name, **where(status)),
+            *facts_of(name=data.name, **place),
+            *hidden(decoded=decoded),
             *facts_of(num_train=len(data.train), num_test=len(data.test)),
             Fact("img_size", list(data.img_size), text=size_of(data.img_size)),
             *facts_of(in_chans=data.in_chans, num_classes=data.num_classes),
