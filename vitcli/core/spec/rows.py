@@ -79,7 +79,7 @@ class Choice(str):
         return made
 
     def __eq__(self, other: object) -> bool:
-        same = str.__eq__(self, other)
+        same = str.__eq__(self, other) is True
         return same and (not isinstance(other, Choice) or self.options == other.options)
 
     def __ne__(self, other: object) -> bool:

@@ -174,7 +174,7 @@ def is_number(value: Any) -> bool:
 
 def value_text(name: str, value: Any, metric: Metric | None = None) -> str:
     """Return a value for people, with the unit that its metric or its name has."""
-    if value is None or value in ([], ()):
+    if value is None or (isinstance(value, list | tuple) and not value):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
