@@ -91,10 +91,12 @@ def tensors(data: bytes) -> None:
     assert sum(tensor.numel() * tensor.element_size() for tensor in found.values()) <= len(data)
 
 
-@may_refuse
 def metrics(data: bytes) -> None:
     """Check that every record has a step, and that there are not more records than lines."""
-    found = parse_metrics(data.decode(errors="replace"))
+    try:
+        found = parse_metrics(data.decode(errors="replace"))
+    except ValueError:
+        return
     assert len(found) <= data.count(b"\n")
     assert all(type(record["step"]) is int for record in found)
     for record in found:

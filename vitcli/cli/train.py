@@ -292,7 +292,8 @@ def run(
         following = training.run.command(verb, request.data_dir, request.device)
         facts = final_facts(record)
     shown = {fact.name for fact in facts}
-    others = {name: value for name, value in record.numbers.items() if name not in shown}
+    values = record.reached if training.stopped else record.result
+    others = {name: value for name, value in values.items() if name not in shown}
     facts += [*hidden(**others), Fact("run", str(record.path))]
     emit_report(Report(facts=facts, next=[following]), "json" if json else "text")
 

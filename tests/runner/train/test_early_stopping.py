@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.cli.commands import printed
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
 from vitcli import load_model
@@ -54,6 +55,7 @@ def test_the_headline_can_be_another_metric(tiny, script):
     found = train(tiny, "run", EARLY | {"task.headline": "macro_f1"})
     assert found.result["epochs"] == 2
     assert found.result["best_val_macro_f1"] == 0.7
+    assert "macro-F1" in printed("train", "--resume", "run").splitlines()[0]
     assert not [each for each in verify_run(found.run) if each.is_bad]
     study = tiny.with_name("study.yaml")
     study.write_text(

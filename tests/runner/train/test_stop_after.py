@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import document, printed, said
+from tests.cli.commands import document, said, vitcli
 from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
@@ -80,8 +80,8 @@ def test_a_stop_where_the_model_is_broken_counts_as_diverged(tiny, here, monkeyp
 
 def test_the_command_says_what_was_reached_and_refuses_a_trained_epoch(tiny, here):
     words = ("-o", "run", "-s", "train.eval_every=3", "--stop-after", 1)
-    last = printed("train", tiny, *words).splitlines()[-1]
-    assert last.endswith("vitcli train --resume run")
+    _, out, talk = vitcli("train", tiny, *words)
+    assert "vitcli train --resume run" in out + talk
     found = document("train", "--resume", "run", "--stop-after", 2)
     assert (found["state"], found["epochs"], found["epochs_planned"]) == ("interrupted", 2, 4)
     assert {"test_accuracy", "train_loss", "config_hash", "train_flops", "hardware"} <= found.keys()

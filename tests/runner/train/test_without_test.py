@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.commands import printed
 from tests.runner.train import conftest
-from vitcli.cli.train import show_result
 from vitcli.core.data.source import Images
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError
@@ -52,14 +52,13 @@ def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
     assert not train(tiny).trained, "it is finished, although it has no test score"
 
 
-def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, capsys):
+def test_a_continued_training_still_reads_none_whoever_continues_it(tiny):
     with conftest.stops_after(3):
         train(tiny)
     done = conftest.continue_run(RunDir(RUN), load=poisoned)
     assert done.trained
     assert done.result["num_test"] == 0
-    show_result(done.record)
-    assert capsys.readouterr().out.startswith("val accuracy")
+    assert printed("train", "--resume", "run").startswith("val accuracy")
 
 
 def test_a_training_without_any_split_is_refused(tiny):

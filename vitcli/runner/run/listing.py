@@ -87,9 +87,9 @@ def rank(records: Sequence[RunRecord]) -> list[RunRecord]:
     A run without a test result is ranked by its validation result.
     """
     measured = [run for run in records if run.score is not None]
-    tasks = sorted({run.task_name for run in measured})
-    if len(tasks) > 1:
-        raise ConfigError(f"the results of different tasks cannot be compared ({', '.join(tasks)})")
+    kinds = sorted({f"{run.task_name}: {run.headline.label}" for run in measured})
+    if len(kinds) > 1:
+        raise ConfigError(f"the results of different tasks cannot be compared ({', '.join(kinds)})")
     falling = any(run.headline.higher_is_better for run in measured)
     best_first = sorted(measured, key=lambda run: run.score or 0, reverse=falling)
     return best_first + [run for run in records if run.score is None]

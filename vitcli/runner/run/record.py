@@ -221,7 +221,8 @@ class RunRecord:
 
     @property
     def task(self) -> TaskRow:
-        return TASKS[self.task_name]
+        spec: ExperimentSpec | None = vars(self).get("spec")
+        return spec.task.row if spec else TASKS[self.task_name]
 
     @property
     def headline(self) -> Metric:
@@ -378,7 +379,9 @@ class RunRecord:
         return self.changed(state=state, reason=reason)
 
     def changed(self, **changes: Any) -> "RunRecord":
-        return replace(self, **changes)
+        record = replace(self, **changes)
+        vars(record).update({"spec": self.spec} if "spec" in vars(self) else {})
+        return record
 
     def entry(self) -> dict[str, Any]:
         """Return a trial's entry in the document of a study."""
