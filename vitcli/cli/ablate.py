@@ -161,9 +161,8 @@ def ablate(
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
-    given |= {"--rerun": rerun}
-    given |= {"--format": has_shape, "--details": details, "--caption": caption is not None}
-    exclude_useless(given, USELESS)
+    given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
+    exclude_useless(given | {"--format": has_shape}, USELESS)
     refuse_caption(caption, "json" if json else form)
     check_folders(output, save)
     if not (dry_run or status or table_only):

@@ -6,7 +6,6 @@ from collections import Counter
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import check, override, typed_changes, typed_name
-from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.search.trials import Trials
@@ -38,6 +37,7 @@ def make_document(trials: Trials) -> StudyResult:
             }
             for point in points
         },
+        spec=search.base,
         where=trials.root,
         name=search.name,
         question=search.purpose.question,
@@ -46,11 +46,7 @@ def make_document(trials: Trials) -> StudyResult:
             [*(str(portable(word)) for word in words), *typed_changes(search.typed)]
         ),
         threads=search.threads,
-        data=str(portable(search.base.data.name)),
-        epochs=search.base.train.epochs,
         num_comparisons=len(points),
-        base_config=portable_fields(changed_fields(search.base.replace(seed=0))),
-        task=search.base.task.name,
         searched=Searched(
             sampler=search.fields.sampler,
             seed=search.fields.seed,

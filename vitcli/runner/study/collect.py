@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.engines.drivers import PLAN
@@ -39,15 +40,25 @@ States = Mapping[str, RunRecord]
 def study_result(
     variants: Mapping[str, Sequence[RunRecord]],
     *,
+    spec: ExperimentSpec | None = None,
     rows: Mapping[str, Mapping[str, Any]] | None = None,
     where: object = "",
     **declared: Any,
 ) -> StudyResult:
     """Return the document of a study; it keeps of each record what its file holds.
 
-    ``rows`` has further fields of the row of a variant, such as the ``trials`` that it shows, if
-    not all. Errors begin with ``where``. ``declared`` are the fields that the study itself states.
+    ``spec`` is that of the baseline, if vitcli has trained it. ``rows`` has further fields of the
+    row of a variant, such as the ``trials`` that it shows, if not all. Errors begin with ``where``.
+    ``declared`` are the fields that the study itself states.
     """
+    if spec:
+        declared = {
+            "data": str(portable(spec.data.name)),
+            "epochs": spec.train.epochs,
+            "task": spec.task.name,
+            "base_config": portable_fields(changed_fields(spec.replace(seed=0))),
+            **declared,
+        }
     trained = [record for records in variants.values() for record in records if record.has_result]
     finished = [record for record in trained if record.state == "finished"]
     sessions = [session for record in trained for session in record.sessions]
@@ -141,19 +152,17 @@ def read_results(
             | _declared_row(study, variant, states)
             for variant in shown
         },
+        spec=base,
         where=root,
         name=study.name,
         question=study.question,
         hypothesis=study.hypothesis,
         command=command(study, only),
         threads=study.threads,
-        data=str(portable(base.data.name)),
-        epochs=base.train.epochs,
         # A row that left the file after the first result was compared, too.
         num_comparisons=len({*plan.variants, *(variant.name for variant in study.variants)}) - 1,
         base_config={name: value for name, value in fields.items() if name not in study.tune},
         reference=study.reference,
-        task=base.task.name,
         parts=study.parts,
         equal_compute=study.equal_compute,
         same_setting=is_same_setting(study),

@@ -7,12 +7,7 @@ from pathlib import Path
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
-from vitcli.runner.experiment.diff import (
-    TEACHER_WEIGHTS,
-    changed_fields,
-    differences,
-    with_data_defaults,
-)
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.run.folder import RunDir
@@ -22,7 +17,7 @@ from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.states import kept_numbers
 from vitcli.runner.study.table import to_json
-from vitcli.runner.text import portable, portable_fields
+from vitcli.runner.text import portable
 
 
 def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
@@ -32,18 +27,14 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         raise InputError("none of these runs has a result: all of them diverged")
     _refuse_mixture(records)
     first = records[0]
-    spec = first.spec
     return study_result(
         {"baseline": records},
+        spec=first.spec,
         name=str(first.experiment),
         command=training_command(first, [record.seed for record in records]),
         threads=first.session.threads or 1,
-        data=str(portable(spec.data.name)),
-        epochs=spec.train.epochs,
         num_comparisons=0,
         where=first.name,
-        base_config=portable_fields(changed_fields(spec.replace(seed=0))),
-        task=spec.task.name,
     )
 
 
