@@ -223,11 +223,20 @@ class Look:
     def p(self) -> float:
         return max(self._t, self._flips)
 
+    def p_level(self, alpha: float) -> float:
+        """Return the largest p that finds a difference.
+
+        At the plan, sign flips may spend all of alpha: a level between two of their steps of
+        2 / 2^pairs costs power, and the t test alone keeps the levels of the looks.
+        """
+        limit = self.level(alpha)
+        is_coarse = self.pairs == self.planned and self._t <= limit < self._flips
+        return alpha if is_coarse else limit
+
     def is_clear(self, alpha: float) -> bool:
         """Return whether the look finds a difference, at this step of Holm's method."""
         if self.has_test:
-            limit = self.level(alpha)
-            return self._t <= limit and self._flips <= limit
+            return self._t <= self.level(alpha) and self._flips <= self.p_level(alpha)
         interval = self.interval(self.deciding, ALPHA / self.num_tests)
         return interval is not None and not interval[0] <= 0 <= interval[1]
 
