@@ -67,6 +67,8 @@ def made(differences: list[float], planned: int, **fields: Any) -> StudyResult:
 
 
 CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
+STEPS = [-0.2, 0.1, 1.0, 1.1, 0.9, 1.05, 0.95]
+"""p of the sign flips is 6 / 2^7 = 0.047, between the level of a plan of 7 and 0.05."""
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,9 @@ CLEAR = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98]
         ([*CLEAR, *[-1.0] * 40], 8, "looks contradict each other", 8),
         ([-d for d in CLEAR], 8, "worse", 8),
         ([*[9.0, -9.0] * 4, *[1.0, 1.1] * 3], 8, "undecided", None),
+        (STEPS, 7, "better", 7),  # at the plan, sign flips may spend all of alpha
+        ([*STEPS, 0.1], 7, "better", 7),
+        ([-0.2, 0.1, 0.3, 0.3, 0.9, 1.0, 1.4], 7, "undecided", None),  # p of the t test is 0.045
     ],
 )
 def test_a_verdict_stays_unless_another_look_contradicts_it(
@@ -87,6 +92,8 @@ def test_a_verdict_stays_unless_another_look_contradicts_it(
     doc = made(differences, planned)
     row = compare(doc)[1]
     assert (row.effect, row.decided_at) == (effect, decided_at)
+    if row.p is not None and "contradict" not in effect:
+        assert (row.p_holm <= row.level) == (decided_at == len(differences))
     shown = dict(zip([c.header for c in build(doc).columns], build(doc).rows[1], strict=True))
     is_earlier = decided_at and len(differences) > decided_at and "contradict" not in effect
     assert shown["effect"] == effect + f" (at {decided_at} seeds)" * bool(is_earlier)

@@ -4,6 +4,8 @@ A look is the first k pairs of seeds, in the order of the seeds. A study plans i
 before its first result. Of ALPHA, 5 % are spent on the looks before the planned one, 85 % on that
 one, and 10 % on all later ones, for ever. A difference is found if its p is at most the level of a
 look. Then the probability that any look finds a difference which does not exist is at most ALPHA.
+At the plan, sign flips may spend all of ALPHA: a level between two of their steps of 2 / 2^pairs
+costs power, and the t test, which must agree, keeps the level.
 
 For normal differences, u = sum / sqrt(sum of squares) is a Markov chain that does not depend on
 their unknown variance, so the levels are computed, not drawn.
@@ -223,11 +225,16 @@ class Look:
     def p(self) -> float:
         return max(self._t, self._flips)
 
+    def p_level(self, alpha: float) -> float:
+        """Return the largest p that finds a difference."""
+        limit = self.level(alpha)
+        is_between = self.pairs == self.planned and self._t <= limit < self._flips
+        return alpha if is_between else limit
+
     def is_clear(self, alpha: float) -> bool:
         """Return whether the look finds a difference, at this step of Holm's method."""
         if self.has_test:
-            limit = self.level(alpha)
-            return self._t <= limit and self._flips <= limit
+            return self._t <= self.level(alpha) and self._flips <= self.p_level(alpha)
         interval = self.interval(self.deciding, ALPHA / self.num_tests)
         return interval is not None and not interval[0] <= 0 <= interval[1]
 
