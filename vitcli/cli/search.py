@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_exactly, emit_json, line_width, say
+from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude
-from vitcli.runner.text import duration, quantity
+from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
@@ -144,14 +145,16 @@ def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
     default = Experiment(chosen.name, chosen.base, chosen.path)
     seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
     space = {field: values.text for field, values in chosen.fields.space.items()}
-    if as_json:
-        facts = {"sampler": chosen.fields.sampler, "trials": chosen.num_trials, "at_once": count}
-        emit_json({"search": chosen.name, "space": space, **facts, "seconds": seconds})
-        return
-    for field, text in space.items():
-        emit(f"{field}: {text}")
-    emit(f"{quantity(chosen.num_trials, 'trial')}, {count} at once, {chosen.fields.sampler}")
-    emit(f"about {duration(seconds)}, if each trial takes as long as the default")
+    rows = [{"field": field, "values": text} for field, text in space.items()]
+    report = Report(
+        facts=[
+            *hidden(search=chosen.name),
+            *facts_of(sampler=chosen.fields.sampler, trials=chosen.num_trials, at_once=count),
+            Fact("seconds", seconds, label="time", about="if each trial takes that of the default"),
+        ],
+        tables=[DataTable("space", ["field", "values"], rows, is_mapping=True)],
+    )
+    emit_report(report, "json" if as_json else "text")
 
 
 def show_result(doc: "StudyResult", *, as_json: bool) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.console import emit_report, say
+from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.text import duration, quantity, tera
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
             say(note)
     read_own_pictures(work, options, say)
     estimate = estimate_study(work, options, spent_seconds=time.process_time(), on_message=say)
-    found: list[dict[str, Any]] = [
+    rows = [
         {
             "trial": trial.folder,
             "state": work.states[trial.folder].state,
@@ -46,26 +47,24 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
         }
         for trial in work.trials
     ]
-    if as_json:
-        total = {"seconds": estimate.total, "at_once": estimate.count}
-        place = {"study": work.study.name, "folder": str(work.root)}
-        emit_json(place | {"trials": found} | total | {"disk_bytes": work.disk_bytes})
-        return
-    rows = [
-        [
-            *(trial["trial"], trial["state"], f"{trial['parameters']:,}"),
-            *(tera(trial["flops"]), duration(trial["seconds"])),
-        ]
-        for trial in found
+    columns = [
+        *("trial", "state", "parameters"),
+        *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
     ]
-    if rows:
-        emit(table(["trial", "state", "parameters", "TFLOP", "time"], rows, numeric=(2, 3, 4)))
-    emit(f"to train  {len(rows)} of {quantity(len(work.states), 'trial')}")
-    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
-    emit(f"planned   {planned_text(work)}")
-    if not work.study.parts:
-        emit(f"detects   {detectable_text(work.study, work.planned.seeds)}")
-    emit(f"disk      {work.disk_bytes / 1e6:,.0f} MB when done ({work.root})")
+    time_text = f"about {duration(estimate.total)}, {estimate.count} at once"
+    detects = "" if work.study.parts else detectable_text(work.study, work.planned.seeds)
+    report = Report(
+        facts=[
+            *hidden(study=work.study.name, folder=str(work.root), at_once=estimate.count),
+            Fact("to_train", len(rows), about=f"of {quantity(len(work.states), 'trial')}"),
+            Fact("seconds", estimate.total, label="time", text=time_text),
+            Fact("planned_seeds", work.planned.seeds, label="planned", text=planned_text(work)),
+            Fact("detects", detects, text=detects),
+            Fact("disk_bytes", work.disk_bytes, label="disk", about=f"when done ({work.root})"),
+        ],
+        tables=[DataTable("trials", columns, rows)],
+    )
+    emit_report(report, "json" if as_json else "text")
 
 
 def planned_text(work: "StudyWork") -> str:
@@ -116,21 +115,25 @@ def show_status(
     from vitcli.runner.study.states import trial_states
 
     states = trial_states(study, root, names, saved)
-    if as_json:
-        found = [
-            {"trial": folder, "state": record.state, "reason": record.reason}
-            for folder, record in states.items()
-        ]
-        emit_json({"study": study.name, "folder": str(root), "trials": found})
-        return
-    header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
-    rows: dict[str, list[str]] = {}
+    trials = [
+        {"trial": folder, "state": record.state, "reason": record.reason}
+        for folder, record in states.items()
+    ]
+    by_variant: dict[str, list[str]] = {}
     for trial in study.trials(names):
-        rows.setdefault(trial.folder.rpartition("/")[0], []).append(states[trial.folder].state)
-    emit(table(header, [[name, *states] for name, states in rows.items()]))
-    for line in explain_states(states, only_reasons=True):
-        emit(line)
-    emit(count_states(states))
+        variant = trial.folder.rpartition("/")[0]
+        by_variant.setdefault(variant, []).append(states[trial.folder].state)
+    seeds = Field("states", spread=[f"seed {seed}" for seed in study.seeds])
+    rows = [{"variant": variant, "states": row} for variant, row in by_variant.items()]
+    report = Report(
+        facts=hidden(study=study.name, folder=str(root)),
+        tables=[
+            DataTable("trials", ["trial", "state", "reason"], trials, is_shown=False),
+            DataTable("variants", ["variant", seeds], rows),
+        ],
+        notes=[*explain_states(states, only_reasons=True), count_states(states)],
+    )
+    emit_report(report, "json" if as_json else "text")
     announce_saved(states, saved)
 
 
