@@ -556,7 +556,8 @@ def test_an_own_data_set_is_read_and_belongs_to_the_configuration(here):
     for command in ("check", "info"):
         assert "own parts need --code" in vitcli(f"data {command} squares:80", 2)
     assert "held out" in vitcli("data check squares:80 --code squares.py")
-    assert "squares.py (own code)" in vitcli("data info squares:80 --code squares.py")
+    found = json.loads(vitcli("data info squares:80 --code squares.py --json"))
+    assert (found["kind"], found["place"]) == ("own code", "squares.py")
     vitcli("train --code squares.py --data squares:80 --epochs 1 -s model.patch_size=4 -o run")
     spec = RunDir(Path("run")).spec()
     assert (spec.data.name, [*spec.code]) == ("squares:80", ["squares.py"])
