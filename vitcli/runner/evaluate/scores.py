@@ -4,12 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metrics.classification import Scores
 from vitcli.core.spec.metrics import METRICS, Metric
-from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
@@ -176,17 +173,6 @@ def evaluate_run(
     if scores is not None:
         warn_if_no_better(scores, evaluation.class_names, on_message)
     return evaluation
-
-
-def stored_scores(record: RunRecord) -> Scores | None:
-    """Return the scores of the stored outputs for the test images; None without a classifier."""
-    if not record.task.classifies:
-        return None
-    try:
-        logits, labels = record.predictions
-    except InputError:  # nothing was measured, or the file is damaged
-        return None
-    return score_of(record.folder, torch.from_numpy(logits), torch.from_numpy(labels))
 
 
 def why_uncalibrated(record: RunRecord) -> str | None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -531,10 +531,6 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
-
-
-def read_records(runs: Iterable[RunDir]) -> list[RunRecord]:
-    return [read_record(run) for run in runs]
 
 
 def load_run(run: str | Path) -> RunRecord:
