@@ -29,8 +29,12 @@ from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.rehearsal import random_data, with_statistics
 
+FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")
 """Experiments that the stub cannot take: it has no cuFFT, which makes spectrograms."""
+EXPERIMENTS = [
+    path.stem for path in FILES if listing.kind_of(path) == "experiment" and path.stem not in NO_FFT
+]
 OWN_VIEWS: dict[str, Any] = {"data.augment": {}}
 NEEDS: dict[str, dict[str, Any]] = {"dino": OWN_VIEWS, "lejepa": OWN_VIEWS}
 """Task -> the fields that it needs besides its name."""
@@ -39,7 +43,7 @@ WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
 """Everything that the host asks the device to do."""
-TEACHERS = ("task dino", "gratings-dino")
+TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
 """Cases with a teacher, which moves after each step, outside the graph."""
 MOST_WITH_TEACHER = 8
 """Most launches of a step with a teacher as one graph."""
@@ -59,17 +63,19 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def experiment_cases() -> dict[str, Case]:
-    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
-    names: dict[object, str] = {}
-    for path in sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml")):
-        if listing.kind_of(path) != "experiment" or path.stem in NO_FFT:
-            continue
-        spec = load_experiment(path.stem).spec
+def one_of_each_kind() -> list[str]:
+    found: dict[object, str] = {}
+    for name in EXPERIMENTS:
+        spec = load_experiment(name).spec
         model: Any = spec.model
         width = model.embed_dim // model.num_heads if hasattr(model, "num_heads") else model.family
-        names.setdefault(width if spec.task.name == "classify" else spec.task.name, path.stem)
-    return {name: (name, {}) for name in names.values()}
+        found.setdefault(width if spec.task.name == "classify" else spec.task.name, name)
+    return list(found.values())
+
+
+def experiment_cases() -> dict[str, Case]:
+    """Return a case for an experiment of each kind; ``row_cases`` has the other differences."""
+    return {name: (name, {}) for name in one_of_each_kind()}
 
 
 def row_cases() -> dict[str, Case]:
@@ -91,9 +97,12 @@ def row_cases() -> dict[str, Case]:
 
 
 def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen, list[str]]:
-    """Take a few training steps of an experiment with changes; return the counts and the messages.
+    """Take a few training steps, with their data; return the counts and the messages.
 
-    It is not compiled unless the changes say so. With ``graphs``, each step is one CUDA graph.
+    Args:
+        name: The experiment.
+        changes: Changed fields of the experiment; by default it is not compiled.
+        graphs: Replay each step as one CUDA graph.
     """
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)
@@ -178,7 +187,7 @@ def refuse_captures() -> list[tuple[list[int], list[str]]]:
 
 
 def write_ceilings() -> None:
-    rows = count_all(experiment_cases() | row_cases())
+    rows = count_all({name: (name, {}) for name in EXPERIMENTS} | row_cases())
     ceilings = {
         "torch": torch.__version__.rpartition(".")[0],
         "launches": {label: row["launches"] for label, row in rows.items()},

@@ -73,7 +73,7 @@ def test_a_step_as_a_graph_is_hardly_more_than_its_launch(rows):
 
 def test_every_ceiling_belongs_to_a_case():
     committed = json.loads(steps.CEILINGS.read_text())["launches"]
-    assert committed.keys() == labels([*GROUPS["experiment_cases"], *GROUPS["row_cases"]])
+    assert committed.keys() == labels([*steps.EXPERIMENTS, *steps.row_cases()])
 
 
 @pytest.mark.ci
