@@ -402,6 +402,7 @@ class RunRecord:
         """Return the record of a saved trial, a line of ``seed0.jsonl``."""
         others = {k: v for k, v in self.result.items() if k not in SAVED_NUMBERS}
         result = {name: self.result.get(name) for name in SAVED_NUMBERS}
+        result["parameters"] = self.parameters
         hashes = {"init_sha256": self.init_sha256, "teacher_sha256": self.teacher_sha256}
         return {
             "state": self.state,

@@ -25,6 +25,7 @@ def make_document(trials: Trials) -> StudyResult:
         where = search.places.where(("search", "space"))
         raise ConfigError(f"{where}: search.space: no trial was begun ({reasons})")
     records = {folder: trials.record(folder) for folder in asked}
+    parameters = trials.read_plan()["parameters"]
     points = [trials.trial(dict(question.params)) for question in asked.values()]
     kinds = (PRUNED if r.reason.startswith(PRUNED) else r.state for r in records.values())
     words = ["vitcli", "search", typed_name(search.path), *map(str, own_code.options())]
@@ -33,7 +34,7 @@ def make_document(trials: Trials) -> StudyResult:
         rows={
             point.variant: {
                 "changes": portable_fields(point.setting),
-                "parameters": trials.parameters.get(point.variant),
+                "parameters": parameters.get(point.variant),
             }
             for point in points
         },

@@ -74,12 +74,12 @@ class Trials:
     ) -> None:
         self.search, self.root, self.options = search, root, options
         self.space = distributions(search.fields)
-        self._read_plan()
+        self.read_plan()
         if writes:
             with prepare_folder(root):
                 is_new = not (root / JOURNAL).exists()
                 self.study = self._open()
-                self._begin_plan(self._read_plan(), replay=is_new)
+                self._begin_plan(self.read_plan(), replay=is_new)
         elif (root / JOURNAL).exists():
             self.study = self._open()
         else:
@@ -101,7 +101,7 @@ class Trials:
             hint = "delete it, and the trials in the folder still count"
             raise InputError(f"{path}: damaged; {hint}") from error
 
-    def _read_plan(self) -> dict[str, Any]:
+    def read_plan(self) -> dict[str, Any]:
         plan = readable_json(self.root / PLAN)
         if plan and "sampler" not in plan:
             what = "the folder of a study, or of a search from before vitcli 1.1"
@@ -127,11 +127,6 @@ class Trials:
             "trials": stored["trials"] | entries,
         }
         commit_json(self.root / PLAN, plan)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Variant -> number of parameters, of every trial that was asked for."""
-        return dict(self._read_plan()["parameters"])
 
     def asked(self) -> dict[str, FrozenTrial]:
         """Return run folder -> trial, in the order of the questions."""
@@ -207,7 +202,7 @@ class Trials:
 
     def _add_to_plan(self, trial: Trial) -> None:
         own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
-        plan = self._read_plan()
+        plan = self.read_plan()
         plan["parameters"][trial.variant] = model_size(trial.spec)
         plan["trials"][trial.folder] = plan_entry(trial)
         commit_json(self.root / PLAN, plan)

@@ -68,7 +68,7 @@ def study_result(
     for variant, records in variants.items():
         fields = {"trials": records, **(rows or {}).get(variant, {})}
         shown = [record for record in fields["trials"] if record.state == "finished"]
-        made.append(_row(variant, fields))
+        made.append(_row(variant, **fields))
         images.append({} if has_folds else {record.seed: record.images for record in shown})
     if len({row.kernels for row in made if row.kernels}) < 2:
         made = [row.replace(kernels=()) for row in made]
@@ -91,14 +91,18 @@ def study_result(
     )
 
 
-def _row(variant: str, fields: Mapping[str, Any]) -> VariantResult:
-    results = [record.result for record in fields["trials"]]
-    known = {
-        name: next(filter(None, (result.get(name) for result in results)), fields.get(name))
-        for name in ("parameters", "forward_flops")
-    }
-    kernels = _distinct(result.get("kernels") for result in results)
-    return VariantResult(**{**fields, **known, "variant": variant, "kernels": kernels})
+def _row(
+    variant: str, trials: Sequence[RunRecord], parameters: int | None = None, **fields: Any
+) -> VariantResult:
+    flops = (record.result.get("forward_flops") for record in trials)
+    return VariantResult(
+        variant=variant,
+        trials=tuple(trials),
+        parameters=next(filter(None, (record.parameters for record in trials)), parameters),
+        forward_flops=next(filter(None, flops), None),
+        kernels=_distinct(record.kernels for record in trials),
+        **fields,
+    )
 
 
 def _distinct(values: Iterable[object]) -> tuple[str, ...]:

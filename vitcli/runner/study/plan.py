@@ -115,9 +115,7 @@ def plan_study(
     for trial in trials:
         with_teacher(trial.spec)
     known = {
-        trial.variant: count
-        for trial in requested
-        if (count := states[trial.folder].result.get("parameters"))
+        trial.variant: count for trial in requested if (count := states[trial.folder].parameters)
     }
     parameters = model_sizes(study) if trials else known
     return StudyWork(

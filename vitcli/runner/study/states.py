@@ -13,6 +13,7 @@ from vitcli.runner.run.record import (
     COSTS,
     COUNTS,
     SAVED_NUMBERS,
+    TEXTS,
     RunRecord,
     State,
     is_number,
@@ -138,15 +139,15 @@ def _missing_numbers(record: RunRecord, split: str) -> str:
 
 
 def kept_numbers(record: RunRecord) -> dict[str, Any]:
-    """Return the numbers that a study keeps; a diverged trial has its parameters alone."""
-    if record.state == "diverged":
-        return {} if record.parameters is None else {"parameters": record.parameters}
+    """Return the numbers that a study keeps; only a finished trial has any."""
+    if record.state != "finished":
+        return {}
     names = [f"{split}_{name}" for split in ("test", "val") for name in record.task.numbers]
     kept: dict[str, Any] = {}
     for name in (*names, *COSTS, *SAVED_NUMBERS):
         value = record.result.get(name)
-        if name in COUNTS or name in ("precision", "kernels"):
-            kept |= {name: value} if value is not None else {}
+        if value is not None and name in (*COUNTS, *TEXTS):
+            kept[name] = value
         elif is_number(value):
             kept[name] = float(value)
     return kept
