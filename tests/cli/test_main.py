@@ -16,7 +16,7 @@ from tests.cli.commands import said
 from tests.fabricated import make_run
 from vitcli.cli.main import app
 from vitcli.runner.data import cache
-from vitcli.runner.run import folder
+from vitcli.runner.run import listing
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -54,13 +54,13 @@ def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
 def test_a_failed_machine_is_no_bug(monkeypatch, error):
-    fail(monkeypatch, folder, "list_runs", error)
+    fail(monkeypatch, listing, "list_runs", error)
     assert said(5, "runs", "ls").count("\n") == 1
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), OSError(errno.ENOENT, "x")])
 def test_a_bug_is_shown_whole(monkeypatch, error):
-    fail(monkeypatch, folder, "list_runs", error)
+    fail(monkeypatch, listing, "list_runs", error)
     assert CliRunner().invoke(app, ["runs", "ls"]).exception is error
 
 

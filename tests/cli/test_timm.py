@@ -155,7 +155,7 @@ def test_maps_of_published_weights_are_timms_attention(hub):
     publish(model, hub)
     picture = save_picture("x.png", (160, 160))
     words = ("attn-map", "timm:test_vit", picture, "--method", "raw", "--layer", 1)
-    (row,) = document(*words, "-o", "x.npz")
+    (row,) = document(*words, "-o", "x.npz")["pictures"]
     pixels = torch.from_numpy(np.array(Image.open(picture))).permute(2, 0, 1)[None] / 255
     images = (pixels - 0.5) / 0.5
     wanted = weights_of_first_block(model, images)
