@@ -27,7 +27,6 @@ TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
 def test_training():
     found = document("train", *TINY)
     assert found["images_per_second"] == pytest.approx(8 / found["step_seconds"])
-    assert len(found["turns"]) == 2
     assert found["epoch_seconds"] == pytest.approx(1250 * found["step_seconds"])  # 10,000 images
     assert 0 < found["data_share"] < 1
     assert 0 < found["flops_per_second"] < found["matmul_peak"]

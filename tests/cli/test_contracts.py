@@ -1,7 +1,6 @@
 """What all commands have in common: JSON, folders that cannot be written to, names of any kind."""
 
 import errno
-import json
 import os
 import shlex
 import shutil
@@ -24,18 +23,6 @@ WRITING = {
     "bench": ("bench attention -o made/growth.png", "made"),
     "trace": ("bench data --trace -o made/trace.json", "made"),
 }
-READING = (
-    *("experiments schema", "ablate mine.yaml --status"),
-    *("ablate mine.yaml --table-only", "ablate mine.yaml --dry-run -s model.depth=1"),
-)
-"""Commands whose document no other test reads."""
-
-
-@pytest.mark.parametrize("command", READING)
-def test_json_is_one_document(stage, command):
-    code, out, _ = vitcli(*shlex.split(command), "--json")
-    assert code == (3 if "--table-only" in command else 0), "no trial of the study has a result"
-    assert isinstance(json.loads(out), dict | list)
 
 
 @pytest.fixture

@@ -38,10 +38,7 @@ def test_a_sound_machine():
     found = document("doctor")
     assert (found["ok"], found["problems"]) == (True, [])
     assert found.keys() >= {"vitcli", "python", "system", *PACKAGES}
-    assert found["threads"] == torch.get_num_threads()
-    assert found["runs_writable"] is found["cache_writable"] is True
-    assert found["memory_bytes"] > 2**28
-    assert found["offline"] is True
+    assert found["runs_writable"] is found["cache_writable"] is found["offline"] is True
 
 
 @pytest.mark.parametrize(

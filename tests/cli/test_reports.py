@@ -29,6 +29,7 @@ COMMANDS = (
         "experiments validate tiny.yaml broken.yaml",
         "experiments cp tiny.yaml PLACE/c.yaml",
     ),
+    *("runs ls", "runs watch parts --json", "runs verify mapped", "runs page -o PLACE/page.html"),
     *("experiments show quickstart --json", "explain scale cifar10-pocket --json", "doctor"),
     *("export mapped -o PLACE/m.safetensors", "import PLACE/m.safetensors tiny.yaml -o PLACE/i"),
     *(f"bench train {BENCH} -s train.batch_size=8 --trace -o PLACE/trace.json",),

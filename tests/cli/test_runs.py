@@ -16,13 +16,6 @@ from vitcli.runner.run.record import read_record
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_a_killed_run_is_not_called_running_and_one_in_work_is():
-    run = make_run(0, state="running")
-    assert document("runs", "ls")["runs"][0]["state"] == "interrupted"
-    with run.lock():
-        assert document("runs", "ls")["runs"][0]["state"] == "running"
-
-
 @pytest.mark.parametrize(
     ("file", "content"),
     [
@@ -72,20 +65,6 @@ def test_control_characters_in_names_are_shown_escaped(json_option):
         code, out, talk = vitcli("runs", *words, *json_option)
         assert (code, "\x1b" in out + talk) == (0, False)
         assert "evil\\x1b[31m" in out or "evil\\u001b[31m\\nname" in out
-
-
-def test_json_has_what_scripts_need():
-    make_run(0, accuracy=0.25)
-    found = document("runs", "show", "quickstart")
-    assert (found["state"], found["meta"]["experiment"]) == ("finished", "quickstart")
-    assert found["config"]["model.embed_dim"] == 64
-    assert "model.patch_size" not in found["config"]
-    assert [record["epoch"] for record in found["metrics"]] == [*range(1, 9)]
-    (row,) = document("runs", "ls")["runs"]
-    wanted = {"path": "runs/quickstart/train/seed0", "seed": 0, "epochs": 8, "test_score": 0.25}
-    assert wanted | {"parameters": found["result"]["parameters"]} == {
-        name: row[name] for name in (*wanted, "parameters")
-    }
 
 
 def test_diff_shows_what_was_set_and_what_was_measured():

@@ -6,11 +6,10 @@ from functools import partial
 import pytest
 
 from tests.cli.commands import document, vitcli
-from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
+from tests.fabricated_runs import STUDY, make_study_folder
 from tests.patience import HANG
 from tests.terminal import open_terminal, read_until, read_until_end
 from vitcli.runner.engines.drivers import join_drivers
-from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.folder import RunDir
 
@@ -41,16 +40,6 @@ def test_a_search_between_two_trials_has_not_ended():
     with join_drivers(STUDY):
         assert (watcher.read().has_ended, watcher.read().is_running) == (False, True)
     assert (watcher.read().has_ended, watcher.read().is_running) == (True, False)
-
-
-def test_reasons_are_told_and_a_hostile_name_steers_no_terminal():
-    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
-    RunDir(STUDY / "no-ffn/seed0").set_status("diverged", 300, "loss is \x1b[31mnot finite")
-    plan = readable_json(STUDY / "plan.json")
-    commit_json(STUDY / "plan.json", plan | {"study": f"\x1b]0;{HOSTILE}\x07"})
-    out = watch("parts")[1]
-    assert "loss is \\x1b[31mnot finite\n" in out
-    assert not {"\x1b", "\x07"} & {*out}
 
 
 def test_a_terminal_is_redrawn_until_ctrl_c(environment):

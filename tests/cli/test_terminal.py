@@ -2,56 +2,21 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.cli.commands import save_picture, started, vitcli
 from tests.fabricated import make_run
-from tests.runner.machine.processors import products
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
-from vitcli.runner.data import arrays
-from vitcli.runner.machine import products as measured
 
 pytestmark = pytest.mark.usefixtures("here")
 LONG = "a-study-with-a-long-name/no-positional-encoding-and-more/seed0"
-TABLES = (
-    ("runs", "show", "quickstart/train/seed1"),
-    ("runs", "diff", "quickstart/train/seed1", LONG),
-    *(("experiments", "ls"), ("data", "ls"), ("data", "info", "imagefolder:pictures"), ("doctor",)),
-)
-"""``runs ls`` leaves out columns, so its tests are elsewhere."""
 
 
 def set_width(monkeypatch, width: int | None) -> None:
     monkeypatch.setattr(console, "line_width", lambda stream=None: width)
-
-
-def test_every_table_fits_and_breaks_no_word(pictures, monkeypatch):
-    make_run(1)
-    make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
-    monkeypatch.setattr(measured, "measure_products", products)
-    monkeypatch.setattr(arrays, "available_memory", lambda: 2**30)  # other processes change both
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
-    for words in TABLES:
-        set_width(monkeypatch, None)
-        whole = vitcli(*words)[1].split()
-        for width in (60, 120):
-            set_width(monkeypatch, width)
-            shown = vitcli(*words)[1]
-            too_long = [line for line in shown.splitlines() if len(line) > width]
-            assert all(len(line.split()) == 1 for line in too_long), (words, width, too_long)
-            assert {word for word in shown.split() if "..." not in word} <= set(whole), (
-                words,
-                width,
-            )
-            assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), (
-                words,
-                width,
-            )
 
 
 def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment, monkeypatch):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +93,8 @@ def test_numbers_are_the_models_own(run):
     table = np.zeros((2, 2), int)
     np.add.at(table, (saved["labels"], saved["logits"].argmax(-1)), 1)
     assert found["confusion"]["confusion"] == table.tolist()
-    claim = found["distance"]["claims"][-1]
-    assert claim["verdict"] != "cannot be asked"
-    assert found["distance"]["untrained_seeds"] == [*range(8)], "its own and the next ones"
-    assert claim["untrained"]["low"] < claim["untrained"]["high"], "the seeds do not differ"
+    untrained = found["distance"]["claims"][-1]["untrained"]
+    assert untrained["low"] < untrained["high"], "the seeds do not differ"
 
 
 def test_mistakes_are_the_most_confident_wrong_predictions(run):
@@ -160,9 +157,7 @@ def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
     assert first["distance"]["layers"][0]["distance_ci95"] is None, "of one image"
     found = first["faithfulness"]["randomisation"]
     assert found["parts"] == ["head", "block 2", "block 1", "embedding"]
-    assert (found["n"], found["seeds"]) == (1, [1, 2, 3, 4]), "the run's own seed is 0"
-    out = printed("visualize", *words)
+    assert found["seeds"] == [1, 2, 3, 4], "the run's own seed is 0"
+    assert found["sentence"] in printed("visualize", *words)
     (path,) = Path("figures").glob("*/numbers.json")
     assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]
-    assert found["sentence"] in out
-    assert found["sentence"] in unescape(Path("figures/index.html").read_text())

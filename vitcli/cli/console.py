@@ -5,14 +5,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
 
 from vitcli.runner.report.report import Report, render
-from vitcli.runner.report.tables import Table, make_table, plain
+from vitcli.runner.report.tables import Table, plain
 from vitcli.runner.text import printable, wrap_line
 
 QUIET = "VITCLI_QUIET"
@@ -102,11 +102,6 @@ def line_width(stream: TextIO | None = None) -> int | None:
     return max(MIN_WIDTH, width or 80)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """Return aligned columns that fit the terminal; those in ``numeric`` are aligned right."""
-    return text_of(make_table(header, rows, numeric))
-
-
 def text_of(given: Table) -> str:
     """Return a table as aligned columns that fit the terminal, below its caption."""
     return plain(given, line_width())
@@ -126,12 +121,6 @@ def emit_report(report: Report, form: str) -> None:
         say(f"wrote {path}")
     for command in report.next:
         say(f"next: {command}")
-
-
-def section(title: str, values: Mapping[str, str]) -> str:
-    width = max(map(len, values), default=0)
-    lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
-    return "\n".join([title, *(lines or ["  nothing"])])
 
 
 def confirmed(command: str, things: Sequence[str]) -> bool:

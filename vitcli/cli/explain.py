@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit, emit_report, say, table, text_of
+from vitcli.cli.console import emit, emit_report, say, text_of
 from vitcli.cli.options import Json, RunOf, exclude
 from vitcli.runner.report.report import Report, facts_of
 
@@ -126,11 +126,13 @@ def find_run_or_topic(run: str, topic: str) -> "RunDir":
 def overview() -> str:
     """Return what a Vision Transformer is, and the topics with their commands."""
     from vitcli.runner.explain.topics import OVERVIEW, TOPICS
+    from vitcli.runner.report.tables import make_table
 
     challenges = OVERVIEW["challenges"].items()
+    topics = [[name, row["about"]] for name, row in TOPICS.items()]
     parts = [
         OVERVIEW["transformer"],
-        table(["topic", "what it shows"], [[name, row["about"]] for name, row in TOPICS.items()]),
+        text_of(make_table(["topic", "what it shows"], topics)),
         "What is difficult (course report, section I.C):",
         "\n".join(f"- {challenge}: vitcli explain {name}" for challenge, name in challenges),
         "References:",
