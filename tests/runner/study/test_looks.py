@@ -92,26 +92,6 @@ def test_a_verdict_stays_unless_another_look_contradicts_it(
     assert shown["effect"] == effect + f" (at {decided_at} seeds)" * bool(is_earlier)
 
 
-STEPS = [-0.2, 0.1, 1.0, 1.1, 0.9, 1.05, 0.95]
-"""p of the sign flips is 6 / 2^7 = 0.047, between the level of the plan and 0.05."""
-
-
-@pytest.mark.parametrize(
-    ("differences", "planned", "effect", "largest"),
-    [
-        (STEPS, 7, "better", 0.05),
-        (STEPS[::-1], 7, "better", 0.05),
-        ([0.1, 0.2, 0.1, 0.2, 0.3, 0.9, 1.0], 7, "undecided", level(7, 7)),  # p of t is 0.047
-        ([*STEPS, 0.1], 7, "better", level(8, 7)),  # the verdict of the plan
-        ([*STEPS, -9.0], 8, "undecided", level(8, 8)),
-    ],
-)
-def test_sign_flips_may_spend_all_of_alpha_at_the_plan(differences, planned, effect, largest):
-    row = compare(made(differences, planned))[1]
-    assert (row.effect, row.level) == (effect, pytest.approx(largest))
-    assert (row.p_holm <= row.level) == (row.decided_at == len(differences))
-
-
 @pytest.mark.parametrize(("m", "planned"), [(5, 8), (9, 9)])
 def test_a_clear_row_stays_clear_beyond_the_plan(m, planned):
     """There, sign flips of one to three more pairs are above the level."""

@@ -13,7 +13,6 @@ from tests.runner.study.trials import (
     TUNED,
     fabricate,
     save_all,
-    states,
     write_study,
 )
 from vitcli.runner.errors import InputError
@@ -98,13 +97,6 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     assert (record.state, reason in record.reason) == ("stale", True), record.reason
     first, second = read_results(study, ROOT).rows[0].trials
     assert (first.state, first.test_score, second.state) == ("stale", None, "finished")
-
-
-def test_a_trial_without_a_result_is_running_or_interrupted(study):
-    run = fabricate("full", 0, state="running")
-    assert states(study)["full/seed0"] == "interrupted", "its process is gone"
-    with run.lock():
-        assert states(study)["full/seed0"] == "running"
 
 
 def test_trials_on_different_images_are_not_compared(study):
