@@ -87,10 +87,6 @@ class Engine:
             spec = check(plan["trials"][folder]["config"], Document("", "plan"))
             Engine.trained.append(folder)
             state = Engine.behave(spec)
-            if state == "failed":
-                write_run(self.root / folder, plan["trials"][folder], state="failed", epochs=1)
-                yield TrialEvent(folder, Ended(state="failed", reason="it broke"))
-                continue
             for epoch in (1, 2):
                 record = {"epoch": epoch, "step": epoch, "val_accuracy": score(spec)}
                 yield TrialEvent(folder, EpochDone(record=record))

@@ -103,6 +103,7 @@ def test_csv_and_json_hold_the_statistics():
             assert row[name] == ("" if value is None else str(round(value, 6)))
             assert other[name] == (None if value is None else round(value, 6))
         assert int(row["n"]) == found.n
+        assert (row["effect"], other["effect"]) == (found.effect or "", found.effect)
     assert (rows[0]["seeds_missing"], rows[0]["parameters"]) == ("", "305002")
 
 

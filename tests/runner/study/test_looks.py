@@ -148,6 +148,7 @@ def test_no_edit_moves_the_plan_after_the_first_result(here):
     declare(eight)
     for changed in (
         write_study(f"{STUDY}\nplanned_seeds: 20"),
+        write_study(STUDY.replace("seeds: [0, 1]", "seeds: [20]\nplanned_seeds: 6")),
         write_study(STUDY),
         load_study("mine.yaml", seeds=[*range(30)]),
     ):
@@ -179,23 +180,6 @@ def test_results_without_a_record_are_their_own_plan(here):
     study = write_study(f"{STUDY}\nplanned_seeds: 20")
     assert planned(study) == (3, 20)
     assert read_results(study, ROOT).plan.date == ""
-
-
-def test_neither_other_seeds_nor_other_rows_move_the_plan(here):
-    declare(write_study(STUDY))
-    for variant in ("full", "no-norm"):
-        fabricate(variant, 0)
-    other = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [20]\nplanned_seeds: 6"))
-    declare(other)
-    assert planned(other) == (3, 6)
-    Path("mine.yaml").write_text(
-        "base: quickstart\nseeds: [7]\nplanned_seeds: 9\n"
-        "variants: {new: {}, other: {model.depth: 1}}\n"
-    )
-    renamed = load_study("mine.yaml")
-    declare(renamed)
-    doc = read_results(renamed, ROOT)
-    assert (planned(renamed), doc.num_comparisons) == ((3, 9), 3)
 
 
 def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here):

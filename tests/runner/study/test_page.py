@@ -8,7 +8,7 @@ import pytest
 
 from tests.fabricated_study import HOSTILE, make_hostile_study, make_reference, make_row, make_study
 from tests.figure_checks import faults
-from tests.runner.study.tables import Page
+from tests.runner.study.tables import ROWS, Page
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, figures_of, forest
 from vitcli.runner.study.images import ImageScores, contrast
@@ -60,19 +60,12 @@ def test_publishing_twice_writes_the_files_once(tmp_path):
     assert {path: path.read_bytes() for path in first} == content
 
 
-ROWS: dict[str, list[float | str]] = {
-    "baseline": [0.93, 0.94, 0.92],
-    "no-ffn": [0.86, 0.89, 0.87],
-    "no-residual": [0.8, "diverged", "missing"],
-    "no-layernorm": ["diverged", "failed", "running"],
-}
 CROSSED: dict[str, list[float | str]] = {
     "full": [0.90, 0.92],
     "no-norm": [0.80, 0.83],
     "no-ffn": [0.88, 0.90],
     "no-norm+no-ffn": [0.60, 0.62],
 }
-MIXED = make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7}))
 
 
 def points(doc: StudyResult, colour: str) -> list[list[float]]:
@@ -82,15 +75,15 @@ def points(doc: StudyResult, colour: str) -> list[list[float]]:
 
 
 def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
-    doc = MIXED
+    doc = make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7}))
     found = compare(doc)[1]
     assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
-    assert len(points(doc, BLUE)) == 3, "no-residual has a mean of one pair and no interval"
+    assert len(points(doc, BLUE)) == 4, "two rows have a mean of one or two pairs and no interval"
     assert points(doc, VERMILION) == [[-6.4]]
     lines = forest(doc).axes[0].get_lines()
     pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
-    np.testing.assert_allclose(pairs[0], [-7, -5, -5])
-    assert [len(p) for p in pairs] == [3, 1, 0]
+    np.testing.assert_allclose(pairs[0], [-6.4, -6.6, -6.2])
+    assert [len(p) for p in pairs] == [3, 2, 1, 0, 0]
 
 
 def test_curves_are_means_of_finished_seeds_over_common_epochs():

@@ -74,7 +74,6 @@ def keep_only_weights(run: RunDir) -> None:
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another configuration": (edit("config.yaml", "depth: 4", "depth: 5"), "model.depth is 5 in"),
-    "no configuration": (write("config.yaml", "model: ["), "config.yaml: "),
     "other threads later": (edit("meta.json", '"threads": 1', '"threads": 4'), "4 threads"),
     "another accuracy": (edit("result.json", "0.5", "0.99"), "0.9900, but its predictions give"),
     "other images": (edit("result.json", "2000", "1000"), "but its predictions give"),
@@ -82,8 +81,6 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "no result": (write("result.json", "{"), "result.json: "),
     "empty predictions": (write("predictions.npz", ""), "predictions.npz is missing or damaged"),
     "another trial's meta": (write("meta.json", '{"config_hash": "b"}'), "as another trial"),
-    "no epoch": (write("metrics.jsonl", '{"step": 1, "test_accuracy": 0.5}\n'), "metrics.jsonl"),
-    "no state": (write("status.json", ""), "status.json"),
     "weights alone": (keep_only_weights, "only its final weights"),
 }
 
