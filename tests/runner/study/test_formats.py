@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from functools import partial
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -14,14 +15,16 @@ from hypothesis import given, settings
 
 from tests.fabricated_study import (
     HOSTILE,
+    cell,
+    cells,
     make_hostile_study,
     make_reference,
     make_row,
     make_study,
+    studies,
 )
 from tests.figure_checks import faults
 from tests.patience import HANG
-from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
 from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.report.tables import LATEX, read_csv, to_csv
 from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, figures_of, forest
@@ -31,8 +34,55 @@ from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.931, 0.934, 0.928],
+    "no-ffn": [0.867, 0.868, 0.866],
+    "no-residual": [0.8, "diverged", 0.81],
+    "single-head": [0.93, "missing", "missing"],
+    "no-layernorm": ["diverged", "diverged", "diverged"],
+    "wide": ["failed", "running", "running"],
+}
+SOURCE = {"baseline": 93.1, "no-ffn": 86.7, "no-residual": 81.0, "single-head": 89.9}
+VOID = {"meta", "img", "br", "link"}
+ALLOWED = (
+    "html head meta title style body main h1 h2 p pre div table caption thead tbody tr th td ol li"
+    " figure img figcaption dl dt dd code"
+)
+
 DOC, HOSTILE_DOC = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
 DIFFERENCE = "difference [95 % CI]"
+
+
+class Page(HTMLParser):
+    """Attributes, cells and text of a page, whose tags must be allowed and balance."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in ALLOWED.split(), tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
 
 
 def all_notes(doc: StudyResult) -> str:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tests.fabricated import make_run
-from tests.runner.study.tables import cell
+from tests.fabricated_study import cell
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.report.tables import csv_text
