@@ -1,10 +1,13 @@
 """Study documents made without a training, for tables and figures."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from vitcli.runner.run.record import RunRecord
+from hypothesis import strategies as st
+
+from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.result import Reference, ReferenceRow, StudyResult, VariantResult
+from vitcli.runner.study.table import build
 
 REASONS = {
     "diverged": "loss or gradient is not finite in epoch 2",
@@ -95,4 +98,41 @@ def make_hostile_study() -> StudyResult:
         command=text,
         hardware=(text,),
         reference=make_reference(dict.fromkeys(HOSTILE, 50.0)).replace(source=text),
+    )
+
+
+def cells(doc: StudyResult) -> list[dict[str, str]]:
+    table = build(doc)
+    heads = [column.header for column in table.columns]
+    return [dict(zip(heads, row, strict=True)) for row in table.rows]
+
+
+def cell(doc: StudyResult, variant: str, header: str) -> str:
+    return next(row[header] for row in cells(doc) if row["variant"] == variant)
+
+
+@st.composite
+def studies(draw):
+    """Draw studies with any names and states; numbers of unfinished trials must not count."""
+    names = draw(st.lists(st.text(max_size=8), unique=True, min_size=1, max_size=4))
+    num_seeds = draw(st.integers(0, 9))
+    score = st.integers(0, 2000).map(lambda right: right / 2000)
+    result = score | st.sampled_from(get_args(State)[1:])
+    poison = {"result": {"test_accuracy": 0.123456789, "train_seconds": 1e9}, "epochs": 77}
+    rows = []
+    for name in names:
+        values = draw(st.lists(result, min_size=num_seeds, max_size=num_seeds))
+        trials = [
+            make_trial(seed, value, **(poison if isinstance(value, str) else {}))
+            for seed, value in enumerate(values)
+        ]
+        rows.append(make_row(name, [], trials=tuple(trials)))
+    chosen = draw(st.lists(st.sampled_from(names), unique=True))
+    reference = make_reference({name: draw(st.integers(0, 1000)) / 10 for name in chosen})
+    return make_study(
+        {},
+        rows=tuple(rows),
+        reference=draw(st.sampled_from([None, reference])),
+        same_setting=draw(st.booleans()),
+        num_comparisons=len(names) - 1 + draw(st.integers(0, 3)),
     )

@@ -142,7 +142,7 @@ PLANTED = r"""
 = trains a student on the labels alone | vitcli/core/objectives/distil/distil.py | tests/core/objectives/distil
 -            loss = (1 - task.share) * found["loss"] + task.share * distance
 +            loss = found["loss"]
-= adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_significance.py
+= adjusts no p-value for the number of rows | vitcli/runner/study/significance.py | tests/runner/study/test_statistics.py
 -min(1.0, (m - rank) * p)
 +p
 = keeps the line that a killed search began | vitcli/runner/search/trials.py | tests/runner/search

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.files import (
     commit,
     make_folder,
@@ -20,7 +20,6 @@ from vitcli.runner.files import (
     read_json,
     require_folder,
     require_replaceable,
-    require_that_it_stays,
     require_utf8,
     to_hashed_json,
     unwind_on_signals,
@@ -143,14 +142,6 @@ def test_signals_unwind_only_where_nothing_else_hears_them():
         assert handlers() == [signal.SIG_DFL, signal.SIG_IGN], "only the main thread may set them"
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_file_that_is_missing_is_another_mistake_than_a_folder_that_is_gone(tmp_path):
-    with pytest.raises(FileNotFoundError), require_that_it_stays(tmp_path):
-        (tmp_path / "file").read_text()
-    gone = tmp_path / "gone"
-    with pytest.raises(ResourceError, match="was removed or renamed"), require_that_it_stays(gone):
-        (gone / "file").read_text()
 
 
 def test_what_results_cannot_be_written_to_is_refused(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 
 from tests.fabricated import make_run
 from tests.runner.engines.studies import ablate, table_of, talk, write_study
-from tests.runner.study import trials
 from tests.runner.study.trials import ROOT, fabricate
 from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import (
@@ -28,18 +27,12 @@ from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir, hold_folder
 from vitcli.runner.run.record import read_record
-from vitcli.runner.study.definition import Study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
 from vitcli.runner.train.events import Ended, Message, TrialEvent
 
 BUSY = Ended(state="failed", reason="in use", exit=InUseError.exit_code)
 Train = Callable[[str], Ended]
-
-
-@pytest.fixture
-def study(here) -> Study:
-    return trials.write_study()
 
 
 class Fake:

@@ -91,24 +91,6 @@ def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("config.yaml", "a: ["), ("metrics.jsonl", "x\n"), ("meta.json", "{")),
-        *(("status.json", ""), ("result.json", '{"test_accuracy": 0.9, "sha256": "0"}')),
-        ("result.json", None),
-    ],
-)
-def test_a_damaged_run_is_shown_as_damaged(name, content):
-    path = make_run(0, folder=RUNS / "x").path / name
-    path.write_text(content) if content is not None else path.unlink()
-    make_run(0, folder=RUNS / "y")
-    found = runs()
-    assert (found["x"]["state"], found["y"]["state"]) == ("damaged", "finished")
-    assert found["x"]["reason"].startswith(name)
-    assert found["x"]["reason"] != "config.yaml cannot be read", "it says why"
-
-
-@pytest.mark.parametrize(
     ("field", "text"),
     [
         *(("model.img_size", "img_size=4"), ("optim.name", "optim.name=4")),

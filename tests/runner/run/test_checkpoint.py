@@ -87,7 +87,10 @@ def test_every_truncation_and_a_flipped_bit_in_every_byte_is_seen(tmp_path, name
 
 @pytest.mark.parametrize(
     "change",
-    [{"files": "x"}, {"files": {TENSORS: {"bytes": 0}}}, {"step": 7}, {"state": []}],
+    [
+        *({"files": "x"}, {"files": {TENSORS: {"bytes": 0}}}, {"step": 7}, {"state": []}),
+        {"files": {TENSORS: {"sha256": 1, "bytes": "x"}}},
+    ],
     ids=str,
 )
 def test_an_incomplete_manifest_is_no_checkpoint(tmp_path, change):
@@ -173,11 +176,6 @@ def test_pipes_and_files_of_another_size_are_no_checkpoint(tmp_path, name):
         make_other(path)
         with pytest.raises(InputError, match=r"damaged|no readable|without tensors"):
             load_checkpoint(path.parent)
-    reseal(
-        save_checkpoint(tmp_path, make(2)) / MANIFEST, files={TENSORS: {"sha256": 1, "bytes": "x"}}
-    )
-    with pytest.raises(InputError, match="no readable"):
-        load_checkpoint(tmp_path / "2")
 
 
 ROW = TASKS["classify"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fabricated import make_run, record
 from vitcli.runner.files import commit_json, to_hashed_json
-from vitcli.runner.run.record import as_record, parse_metrics, read_record, saved_record
+from vitcli.runner.run.record import as_record, read_record, saved_record
 
 pytestmark = pytest.mark.usefixtures("here")
 JSON = ("meta.json", "result.json", "status.json")
@@ -57,6 +57,8 @@ DAMAGED = [
     ("meta.json", change(num_train=-1)),
     *(("metrics.jsonl", write(line + b"\n")) for line in (b"[1]", b"x", b'{"step": 1}')),
     ("metrics.jsonl", write(b'{"step": 1, "epoch": 1, "loss": "high"}\n')),
+    ("metrics.jsonl", write(b'{"step": 1.0, "epoch": 1}\n')),
+    ("metrics.jsonl", write(b'{"step": 1, "epoch": 1}, {"step": 1, "epoch": 1}\n')),
     ("config.yaml", write(b"seed: 1\nmodel: {depth: 3}\nlayers: 4\n")),
     *(("result.json", change(parameters=wrong)) for wrong in (-3, "many", 0.5, True, 10**40)),
     *(("result.json", change(test_accuracy=wrong)) for wrong in (5.0, -0.1, "0.5", [0.5])),
@@ -149,20 +151,6 @@ def test_a_search_is_judged_by_its_validation_images():
     run.set_metrics([record(8, 0.1) | {"test_accuracy": None}])
     found = read_record(run)
     assert (found.score, found.is_validation) == (0.25, True)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *('{"step": 1.0, "epoch": 1}', '{"step": NaN, "epoch": 1}', "[1]", "x", '{"epoch": 1}'),
-        '{"step": 2, "epoch": 1}, {"step": 2, "epoch": 1}',
-    ],
-)
-def test_a_line_that_is_no_record_is_named(line):
-    first = '{"step": 1, "epoch": 1, "loss": 0.5}\n'
-    with pytest.raises(ValueError, match="line 2 is not a record"):
-        parse_metrics(f"{first}{line}\n{first}")
-    assert parse_metrics(f"{first}half") == [{"step": 1, "epoch": 1, "loss": 0.5}]
 
 
 def test_an_entry_of_a_document_and_a_saved_trial_are_read_back():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.own_code import forget
+from tests.runner.study.trials import write_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_hash, load_experiment, merge
@@ -30,14 +31,8 @@ variants:
 """
 
 
-def study(text: str, folder: Path, name: str = "mine") -> str:
-    path = folder / f"{name}.yaml"
-    path.write_text(text)
-    return str(path)
-
-
 def test_a_variant_is_the_base_with_its_changes_only(here):
-    loaded = load_study(study(STUDY, here))
+    loaded = write_study(STUDY)
     full, no_norm, other = loaded.variants
     assert full.spec.train.epochs == 2, "the study's own field lies over its base"
     assert full.spec.model.embed_dim == 64, "the rest is the base's"
@@ -55,7 +50,7 @@ variants:
   short: {}
   wide: {train.epochs: 9, optim.lr: 0.25, model.embed_dim: 32}
 """
-    doc = read_results(load_study(study(text, here)), here / "runs")
+    doc = read_results(write_study(text), here / "runs")
     lr = load_experiment("quickstart").spec.optim.lr
     assert [row.changes for row in doc.rows] == [
         {},
@@ -65,7 +60,8 @@ variants:
 
 
 def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(here):
-    loaded = load_study(study(STUDY, here), typed={"data.name": "imagefolder:some/pets"})
+    write_study(STUDY)
+    loaded = load_study("mine.yaml", typed={"data.name": "imagefolder:some/pets"})
     assert {variant.spec.data.name for variant in loaded.variants} == {"imagefolder:some/pets"}
     assert loaded.variants[1].changes == {"model.norm": "none"}
     assert default_root(loaded) == Path("runs/mine-pets")
@@ -74,14 +70,15 @@ def test_a_typed_data_set_replaces_that_of_every_variant_and_has_its_own_folder(
 
 def test_typed_fields_change_the_base_of_every_variant_and_lead_to_a_folder_of_their_own(here):
     typed = {"model.depth": 2, "model.norm": "rms_norm", "train.epochs": 1}
-    loaded = load_study(study(STUDY, here), typed=typed)
+    write_study(STUDY)
+    loaded = load_study("mine.yaml", typed=typed)
     full, no_norm, other = loaded.variants
     assert {each.spec.model.depth for each in loaded.variants} == {2}
     assert [each.spec.model.norm for each in (full, no_norm)] == ["rms_norm", "none"]
     assert other.spec.train.epochs == 1, "another experiment is changed, too"
     assert default_root(loaded) == Path(f"runs/mine-{config_hash(full.spec)[:8]}")
-    name = study(STUDY.replace("full: {}", "full: {model.depth: 1}"), here, "deep")
-    hidden = [load_study(name, typed={"model.depth": depth}) for depth in (2, 3)]
+    write_study(STUDY.replace("full: {}", "full: {model.depth: 1}"), "deep")
+    hidden = [load_study("deep.yaml", typed={"model.depth": depth}) for depth in (2, 3)]
     assert default_root(hidden[0]) != default_root(hidden[1]), "the baseline sets the field itself"
     options = "-s model.depth=2 -s model.norm=rms_norm -s train.epochs=1"
     assert command(loaded) == f"vitcli ablate mine.yaml {options}"
@@ -93,7 +90,7 @@ def test_each_tuned_setting_has_its_own_folder(here):
     text = STUDY.replace("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [1.0e-3, 2.0e-3],"
                          " optim.weight_decay: [0.0, 0.1]}\nseeds:")  # fmt: skip
     text = text.replace("data.name: scenes", "data.name: scenes, data.val_split: 100")
-    loaded = load_study(study(text, here))
+    loaded = write_study(text)
     assert len(loaded.variants[1].settings) == 4
     folders = [trial.folder for trial in loaded.trials(["no-norm"])]
     assert folders[0] == "no-norm/lr=0.001,weight_decay=0.0/seed0"
@@ -116,7 +113,7 @@ variants:
 
 
 def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(here):
-    loaded = load_study(study(EQUAL, here))
+    loaded = write_study(EQUAL)
     specs = {variant.name: variant.spec for variant in loaded.variants}
     epochs = {name: spec.train.epochs for name, spec in specs.items()}
     assert (epochs["full"], epochs["twice"], epochs["large"]) == (4, 2, 1)
@@ -135,7 +132,7 @@ def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(
     longer = load_study("mine.yaml", typed={"train.epochs": 8})
     assert [each.spec.train.epochs for each in longer.variants][:2] == [8, 4]
     tuned = "data: {val_split: 1000}\ntune: {train.batch_size: [64, 32]}"
-    variant = load_study(study(f"{EQUAL}{tuned}", here)).variants[1]
+    variant = write_study(f"{EQUAL}{tuned}").variants[1]
     assert [spec.train.epochs for _, spec in variant.settings] == [2, 4], "each has its own"
 
 
@@ -149,7 +146,7 @@ def test_equal_compute_gives_each_variant_the_epochs_that_the_baseline_pays_for(
 )
 def test_what_equal_compute_cannot_set_is_refused(here, text, wrong, message):
     with pytest.raises(ConfigError, match=message):
-        load_study(study(EQUAL.replace(text, wrong), here))
+        write_study(EQUAL.replace(text, wrong))
 
 
 REFERENCE = "reference: {source: x, rows: {%s}}"
@@ -178,19 +175,18 @@ def test_a_mistake_is_reported_with_file_and_line(here, text, message):
     lines = ["base: quickstart", text]
     lines += [] if "variants:" in text else ["variants: {baseline: {}}"]
     lines += [] if "seeds:" in text else ["seeds: [0]"]
-    path = study("\n".join(lines), here)
     with pytest.raises(ConfigError) as caught:
-        load_study(path)
+        write_study("\n".join(lines))
     told = str(caught.value)
     assert message in told
-    assert told.startswith(f"{path}:")
+    assert told.startswith("mine.yaml:")
     assert "\n" not in told
 
 
 def test_a_model_that_cannot_be_built_is_found_before_training(here):
     text = "base: quickstart\nseeds: [0]\nvariants: {a: {}, b: {model.patch_size: 5}}"
     with pytest.raises(ConfigError, match=r"variant 'b': .*patch_size 5"):
-        model_sizes(load_study(study(text, here)))
+        model_sizes(write_study(text))
 
 
 def test_the_same_setting_needs_the_same_model_data_and_length():
@@ -210,7 +206,6 @@ class Net(nn.Module):
 OTHERS = [
     ({"model.family": "Net", "model.width": 4, "optim.name": "adamw"}, {"depth": 9, "width": 4}),
     ({"model.family": "swin", "model.depths": [1, 1]}, {"depths": (1, 1), "embed_dim": 48}),
-    ({"model.family": "timm", "model.name": "resnet18", "optim.name": "adamw"}, {}),
 ]
 """Changes of quickstart, whose model has a depth -> fields of the model."""
 
@@ -227,11 +222,12 @@ def test_another_family_replaces_the_model_wherever_it_is_named(here, changes, f
         nested = merge(nested, {part: {name: value}})
     for variant in (changes, nested):
         text = json.dumps({"base": "quickstart", "seeds": [0], "variants": {"a": {}, "b": variant}})
-        assert load_study(study(text, here)).variants[1].spec == typed
-    text = json.dumps({"base": "quickstart", **nested})
-    assert load_experiment(study(text, here)).spec == typed
-    back = {"base": study(text, here, "other"), "model": {"family": "vit", "depth": 2}}
-    assert load_experiment(study(json.dumps(back), here)).spec.model.depth == 2
+        assert write_study(text).variants[1].spec == typed
+    Path("other.yaml").write_text(json.dumps({"base": "quickstart", **nested}))
+    assert load_experiment("other.yaml").spec == typed
+    back = {"base": "other.yaml", "model": {"family": "vit", "depth": 2}}
+    Path("back.yaml").write_text(json.dumps(back))
+    assert load_experiment("back.yaml").spec.model.depth == 2
 
 
 ONE = {"name": "One", "start": 2, "sizes": {"a": 1}}
@@ -263,10 +259,11 @@ def test_another_part_starts_from_its_own_defaults(here, kind, field, below, abo
     own_code.load([here / "own.py"])
     for key in reversed(field.split(".")):
         below, above = {key: below}, {key: above}
-    base = study(json.dumps({"base": "quickstart"} | below), here, "below")
-    child = load_experiment(study(json.dumps({"base": base} | above), here)).spec
-    text = json.dumps({"base": base, "seeds": [0], "variants": {"a": {}, "b": above}})
-    for spec in (child, load_study(study(text, here)).variants[1].spec):
+    Path("below.yaml").write_text(json.dumps({"base": "quickstart"} | below))
+    Path("child.yaml").write_text(json.dumps({"base": "below.yaml"} | above))
+    child = load_experiment("child.yaml").spec
+    text = json.dumps({"base": "below.yaml", "seeds": [0], "variants": {"a": {}, "b": above}})
+    for spec in (child, write_study(text).variants[1].spec):
         assert attrgetter(field)(spec).options == options
 
 

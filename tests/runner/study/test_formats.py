@@ -1,4 +1,4 @@
-"""The table of a study: what it says, and that it is well formed in every format."""
+"""The table, page and figures of a study: what they say, well formed and inert."""
 
 import csv
 import io
@@ -6,25 +6,83 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
+from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from tests.fabricated_study import (
+    HOSTILE,
+    cell,
+    cells,
     make_hostile_study,
     make_reference,
     make_row,
     make_study,
+    studies,
 )
+from tests.figure_checks import faults
 from tests.patience import HANG
-from tests.runner.study.tables import ROWS, SOURCE, Page, cell, cells, studies
+from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.report.tables import LATEX, read_csv, to_csv
+from vitcli.runner.study.figures import BLUE, FIGURES, VERMILION, curve, figures_of, forest
+from vitcli.runner.study.images import ImageScores, contrast
+from vitcli.runner.study.page import html, publish
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
 
-DOC, HOSTILE = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.931, 0.934, 0.928],
+    "no-ffn": [0.867, 0.868, 0.866],
+    "no-residual": [0.8, "diverged", 0.81],
+    "single-head": [0.93, "missing", "missing"],
+    "no-layernorm": ["diverged", "diverged", "diverged"],
+    "wide": ["failed", "running", "running"],
+}
+SOURCE = {"baseline": 93.1, "no-ffn": 86.7, "no-residual": 81.0, "single-head": 89.9}
+VOID = {"meta", "img", "br", "link"}
+ALLOWED = (
+    "html head meta title style body main h1 h2 p pre div table caption thead tbody tr th td ol li"
+    " figure img figcaption dl dt dd code"
+)
+
+DOC, HOSTILE_DOC = make_study(ROWS, reference=make_reference(SOURCE)), make_hostile_study()
 DIFFERENCE = "difference [95 % CI]"
+
+
+class Page(HTMLParser):
+    """Attributes, cells and text of a page, whose tags must be allowed and balance."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in ALLOWED.split(), tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[-1][-1] += data
 
 
 def all_notes(doc: StudyResult) -> str:
@@ -62,7 +120,7 @@ def test_a_note_counts_a_shared_pre_training_once():
 
 
 OTHER_KERNELS = [
-    ({}, {"model.depth": 2}, [(), ()], None),
+    ({}, {"model.depth": 2}, [(), ()], ""),
     ({}, {"model.attention": {"name": "Mine", "power": 2}}, [(), ()], "of b has no"),
     ({"model.attention": "linear"}, {"model.family": "swin"}, [(), ()], "of a has no"),
     ({}, {"model.norm": "none"}, [("native",), ("torch",)], "torch kernels trained b"),
@@ -77,7 +135,7 @@ def test_a_note_names_the_rows_that_have_other_kernels(base, changes, kernels, t
     ]
     doc = make_study({}, rows=tuple(rows), base_config=base, num_comparisons=1)
     assert ("Kernels: " in all_notes(doc)) == bool(told)
-    assert (told or "") in all_notes(doc)
+    assert told in all_notes(doc)
     assert read_document(render(doc, "json")) == doc
 
 
@@ -103,11 +161,12 @@ def test_csv_and_json_hold_the_statistics():
             assert row[name] == ("" if value is None else str(round(value, 6)))
             assert other[name] == (None if value is None else round(value, 6))
         assert int(row["n"]) == found.n
+        assert (row["effect"], other["effect"]) == (found.effect or "", found.effect)
     assert (rows[0]["seeds_missing"], rows[0]["parameters"]) == ("", "305002")
 
 
 def test_markdown_rows_have_equal_columns_and_readable_names():
-    for each in (DOC, HOSTILE):
+    for each in (DOC, HOSTILE_DOC):
         lines = [line for line in render(each, "md").splitlines() if line.startswith("|")]
         bars = {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines}
         assert bars == {len(build(each).columns) + 1}
@@ -118,7 +177,7 @@ def test_markdown_rows_have_equal_columns_and_readable_names():
 
 
 def test_html_has_the_cells_of_the_table():
-    for each in (DOC, HOSTILE):
+    for each in (DOC, HOSTILE_DOC):
         table, page = build(each), Page(render(each, "html"))
         heads = [column.header for column in table.columns]
         for row, wanted in zip(page.rows, [heads, *table.rows], strict=True):
@@ -132,7 +191,7 @@ def test_latex_escapes_special_characters_and_starts_of_rows():
     spelled = "".join(LATEX[c] for c in "%_&#$~^\\{}<>|") + "-{}-{}-"
     assert f"\n{spelled} & 305,002 &" in render(doc, "latex")
     # LaTeX takes a bracket or star after a row end as its argument, even on the next line.
-    lines = render(HOSTILE, "latex").splitlines()
+    lines = render(HOSTILE_DOC, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert all(line.isascii() for line in lines)
     assert "seeds. In brackets" in render(DOC, "latex").partition("\\begin{flushleft}")[2]
@@ -147,7 +206,7 @@ def test_a_caption_replaces_the_question_in_every_format_that_has_one():
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path):
-    body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE))
+    body = "\n\n".join(render(each, "latex") for each in (DOC, HOSTILE_DOC))
     packages = "\\usepackage{booktabs,graphicx}"
     page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
     (tmp_path / "page.tex").write_text(page)
@@ -171,3 +230,103 @@ def test_every_mix_renders_in_every_format(doc):
         assert row["n"] == str(found.n)
         if found.num_unfinished:
             assert f"of {len(own.trials)} " in row["not finished"]
+
+
+@pytest.mark.parametrize("data", ["shapes", "cifar10"])
+def test_a_page_shows_what_the_classes_lose(data):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]}, data=data)
+    labels = np.arange(10)
+    base = ImageScores(dict.fromkeys((0, 1), np.full(10, 100.0)), labels)
+    less = ImageScores(dict.fromkeys((0, 1), 10.0 * labels), labels)
+    row = doc.rows[1].replace(contrast=contrast(less, base, ACCURACY))
+    rows = Page(html(doc.replace(rows=(doc.rows[0], row)), {})).rows
+    names = ["airplane", "automobile", "bird"] if data == "cifar10" else ["class 0", "class 1"]
+    head = next(i for i, row in enumerate(rows) if names[0] in row)
+    start = rows[head].index(names[0])
+    assert rows[head][start : start + len(names)] == names
+    assert rows[head + 1][start : start + 2] == ["\u2212100.0", "\u221290.0"]
+
+
+def test_hostile_names_leave_the_page_inert():
+    text = html(HOSTILE_DOC, {})
+    seen = Page(text)
+    policies = [value for tag, name, value in seen.attributes if name == "content"]
+    assert any("default-src 'none'" in policy and "script" not in policy for policy in policies)
+    for tag, name, value in seen.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("href", "action", "srcdoc", "style")
+        assert name != "src" or value.startswith("data:image/svg+xml;base64,")
+    assert "<script>alert('1')</script>" in seen.text, "shown as text"
+    assert all(" ".join(name.split()) in " ".join(seen.text.split()) for name in HOSTILE[:4])
+    assert not re.search(r"https?://", text.partition("</style>")[0])
+
+
+def test_publishing_twice_writes_the_files_once(tmp_path):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]})
+    first = publish(doc, tmp_path)
+    content = {path: path.read_bytes() for path in first}
+    names = {"report.html", "results.json", "table.tex", "forest.svg", "curves.png"}
+    assert {path.name for path in first} >= names
+    written = {path: path.stat().st_mtime_ns for path in first}
+    assert {*publish(doc, tmp_path)} == {*first}
+    assert {path: path.stat().st_mtime_ns for path in first} == written
+    (tmp_path / "results.json").unlink()
+    assert publish(doc, tmp_path) == first
+    assert {path: path.read_bytes() for path in first} == content
+
+
+def points(doc: StudyResult, colour: str) -> list[list[float]]:
+    """Return the x values of each line of this colour in the forest plot."""
+    lines = forest(doc).axes[0].get_lines()
+    return [np.asarray(line.get_xdata()).tolist() for line in lines if line.get_color() == colour]
+
+
+def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
+    doc = make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7}))
+    found = compare(doc)[1]
+    assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
+    assert len(points(doc, BLUE)) == 4, "two rows have a mean of one or two pairs and no interval"
+    assert points(doc, VERMILION) == [[-6.4]]
+    lines = forest(doc).axes[0].get_lines()
+    pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(pairs[0], [-6.4, -6.6, -6.2])
+    assert [len(p) for p in pairs] == [3, 2, 1, 0, 0]
+
+
+def test_curves_are_means_of_finished_seeds_over_common_epochs():
+    row = make_row("a", [0.6, 0.9, "diverged"])
+    epochs, values = curve(row, 100)
+    assert list(epochs) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(values[:, -1], [60, 90])
+    short = row.trials[0].changed(curve=((2, 0.5), (4, 0.6)))
+    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])), 100)
+    assert list(epochs) == [2, 4]
+    assert values.shape == (2, 2)
+    assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
+
+
+LEGIBLE = {
+    "hostile": HOSTILE_DOC,
+    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
+    "no rows": make_study({}),
+    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
+    "crossed": make_study(
+        {"full": [0.9], "no-norm": [0.8], "no-ffn": [0.88], "no-norm+no-ffn": [0.6]},
+        parts=("no-norm", "no-ffn"),
+    ),
+    "long names": make_study(
+        {
+            f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]
+            for i in range(8)
+        },
+        name="northern_flying_squirrel_with_acorn_and_more",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("figure", "name"),
+    [(figure, name) for name, doc in LEGIBLE.items() for figure in figures_of(doc)],
+)
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
+    assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tests.fabricated import make_run
-from tests.runner.study.tables import cell
+from tests.fabricated_study import cell
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import load_experiment, parse_sets
 from vitcli.runner.report.tables import csv_text
@@ -316,22 +316,6 @@ def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cel
     assert document(with_column("planned_seeds", cells), plan=5).plan.seeds == 5
 
 
-def test_folds_have_the_corrected_variance():
-    differences = np.array([2, 1, 3, -0.5, 2.5, 0.5, 3, 1])
-    lines = [f"a,{k},{70 + k % 3}" for k in range(8)]
-    lines += [f"b,{k},{70 + k % 3 + difference}" for k, difference in enumerate(differences)]
-    text = "\n".join(["variant,fold,score", *lines])
-    doc = document(text, seed="fold")
-    _, row = compare(doc)
-    # Nadeau and Bengio 2003: one of eight folds tests what the seven others have trained.
-    error = (differences.var(ddof=1) * (1 / 8 + 1 / 7)) ** 0.5
-    assert row.p == pytest.approx(2 * stats.t.sf(differences.mean() / error, 7))
-    assert row.effect == "undecided"
-    assert compare(document(text.replace("fold", "seed")))[1].effect == "better"
-    with_files = "\n".join(["variant,fold,score,predictions", *(f"{x},no.npz" for x in lines)])
-    assert compare(document(with_files, seed="fold"))[1].p == row.p, "folds have other images"
-
-
 def test_a_name_is_the_same_in_both_forms_of_unicode():
     doc = document("variant,seed,score\ncaf\u00e9,0,1\nb,0,1\ncafe\u0301,1,2\nb,1,2\n")
     assert [row.variant for row in doc.rows] == ["caf\u00e9", "b"]
@@ -394,6 +378,8 @@ def test_folds_and_steps_are_known_by_any_name(column, seed, message):
             document(text, seed=column)
     else:
         assert document(text, seed=column).base_config == {"data.folds": 3}
+        rows = "\n".join([f"variant,{column},reward,predictions", *(f"{x},no.npz" for x in lines)])
+        assert document(rows, seed=column).rows[0].images is None, "folds have other images"
 
 
 @in_a_folder

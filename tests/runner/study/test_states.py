@@ -13,7 +13,6 @@ from tests.runner.study.trials import (
     TUNED,
     fabricate,
     save_all,
-    states,
     write_study,
 )
 from vitcli.runner.errors import InputError
@@ -75,7 +74,6 @@ def keep_only_weights(run: RunDir) -> None:
 
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another configuration": (edit("config.yaml", "depth: 4", "depth: 5"), "model.depth is 5 in"),
-    "no configuration": (write("config.yaml", "model: ["), "config.yaml: "),
     "other threads later": (edit("meta.json", '"threads": 1', '"threads": 4'), "4 threads"),
     "another accuracy": (edit("result.json", "0.5", "0.99"), "0.9900, but its predictions give"),
     "other images": (edit("result.json", "2000", "1000"), "but its predictions give"),
@@ -83,8 +81,6 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "no result": (write("result.json", "{"), "result.json: "),
     "empty predictions": (write("predictions.npz", ""), "predictions.npz is missing or damaged"),
     "another trial's meta": (write("meta.json", '{"config_hash": "b"}'), "as another trial"),
-    "no epoch": (write("metrics.jsonl", '{"step": 1, "test_accuracy": 0.5}\n'), "metrics.jsonl"),
-    "no state": (write("status.json", ""), "status.json"),
     "weights alone": (keep_only_weights, "only its final weights"),
 }
 
@@ -98,13 +94,6 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     assert (record.state, reason in record.reason) == ("stale", True), record.reason
     first, second = read_results(study, ROOT).rows[0].trials
     assert (first.state, first.test_score, second.state) == ("stale", None, "finished")
-
-
-def test_a_trial_without_a_result_is_running_or_interrupted(study):
-    run = fabricate("full", 0, state="running")
-    assert states(study)["full/seed0"] == "interrupted", "its process is gone"
-    with run.lock():
-        assert states(study)["full/seed0"] == "running"
 
 
 def test_trials_on_different_images_are_not_compared(study):

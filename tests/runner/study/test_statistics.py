@@ -1,33 +1,184 @@
-"""The statistics of a study, checked by hand, with scipy and with an independent count."""
+"""The statistics of a study and what a difference means: by hand, with scipy, by a count."""
 
 import dataclasses
 import itertools
+import json
 import statistics
-from typing import get_args
+from collections.abc import Sequence
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-from tests.fabricated_study import make_study
-from tests.runner.study.tables import studies
+from tests.fabricated_study import cell, make_reference, make_study, make_trial, studies
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
 from vitcli.core.spec.metrics import ACCURACY
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.run.record import State
 from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.images import ImageScores, contrast, cross, join
+from vitcli.runner.study.judgement import (
+    Effect,
+    Withheld,
+    compare_with_source,
+    judge_difference,
+)
 from vitcli.runner.study.looks import level
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.study.result import Plan
+from vitcli.runner.study.result import Plan, StudyResult
+from vitcli.runner.study.significance import (
+    MeanError,
+    holm,
+    planned_error,
+    pool_seed_variance,
+    probability_below,
+    sign_flip_p,
+)
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
-
-UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
-EIGHT = (0.90, 0.91, 0.92, 0.93, 0.94, 0.91, 0.90, 0.92)
+from vitcli.runner.study.table import read_document
 
 
 def close(value):
     return pytest.approx(value, abs=1e-6)
+
+
+def test_rounding_noise_breaks_no_tie():
+    # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
+    assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
+    assert sign_flip_p([0.0] * 8) == 1.0
+
+
+def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
+    differences = [1.0, -0.9] * 8 + [1.5]
+    signs = np.array(list(itertools.product((-1, 1), repeat=17)))
+    means = np.round((signs * np.array(differences)).mean(axis=1), 9)
+    exact = np.mean(np.abs(means) >= round(np.mean(differences), 9))
+    drawn = sign_flip_p(differences)
+    assert drawn == sign_flip_p(differences)
+    assert drawn == pytest.approx(exact, abs=0.01)
+    assert drawn != exact
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01 * 5 = 0.05, 0.03 * 4 = 0.12, 0.04 * 3 = 0.12; the missing two are last.
+    assert holm([0.01, 0.04, None, 0.03], 5) == [close(0.05), close(0.12), None, close(0.12)]
+    # 0.021 * 1 is below 0.02 * 2 and is lifted to it: a larger p stays the larger.
+    assert holm([0.021, 0.02], 2) == [0.04, 0.04]
+    assert holm([0.5, 0.4], 3) == [1.0, 1.0]
+    assert holm([None], 1) == [None]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "images", "level"), [(8, 0.0, 0.0438), (3, 0.0, 0.009), (8, 0.35, 0.0087)]
+)
+def test_a_t_test_finds_the_detectable_difference_with_its_power(seeds, images, level):
+    error = MeanError(
+        mean=0.0,
+        variance=1 / seeds + images**2,
+        seed_share=(1 / seeds) / (1 / seeds + images**2),
+        seed_freedom=seeds - 1,
+    )
+    random = np.random.default_rng(1)
+    size, draws = error.detectable(level), 40_000
+    means = size + random.normal(0, 1 / seeds**0.5, draws) + random.normal(0, images, draws)
+    variances = random.chisquare(seeds - 1, draws) / (seeds - 1) / seeds
+    p = level / 2
+    t, z = stats.t.isf(p, seeds - 1), stats.norm.isf(p)
+    total = variances + images**2
+    limits = (variances * t + images**2 * z) / total**0.5
+    assert np.mean(means > limits) == pytest.approx(0.8, abs=0.02)
+    assert planned_error(8, 1, None, has_test=True).detectable(0.05) == pytest.approx(
+        1.1557, abs=1e-3
+    )  # d of a paired t test with n = 8, alpha 0.05, power 0.8 (G*Power: 1.1557)
+
+
+@pytest.mark.parametrize(("m", "folds", "expected"), [(1, None, None), (5, None, 5.0), (1, 5, 2.0)])
+def test_the_planned_error_is_that_of_the_interval_that_decides(m, folds, expected):
+    found = planned_error(3, m, folds, has_test=folds is not None)
+    assert (found and found.seed_freedom) == expected
+    assert not folds or found.variance == pytest.approx(1 / 3 + 1 / 4)
+
+
+@pytest.mark.parametrize("below", [0, 3, 8])
+def test_the_interval_of_a_probability_is_scipys(below):
+    found = probability_below([0] * below + [2] * (8 - below), [1] * 8)
+    exact = stats.binomtest(below, 8).proportion_ci(0.95, "exact")
+    assert found == (below / 8, (close(exact.low), close(exact.high)))
+
+
+def test_with_one_source_of_chance_it_is_the_t_interval():
+    values = np.array([1.0, 2.0, 4.0, 5.5])
+    only_seeds = np.repeat(values[:, None], 50, axis=1)
+    t = stats.ttest_1samp(values, 0).confidence_interval()
+    assert cross(only_seeds).interval(0.05) == pytest.approx((t.low, t.high))
+    only_images = np.repeat(np.random.default_rng(0).normal(0, 2, (1, 300)), 4, axis=0)
+    t = stats.ttest_1samp(only_images[0], 0).confidence_interval()
+    assert cross(only_images).interval(0.05) == pytest.approx((t.low, t.high))
+
+
+def test_predictions_that_do_not_fit_together_give_no_scores():
+    good, labels = np.array([1.0, 0.0]), np.array([1, 1])
+    known = join({0: PerImage(good, labels), 1: PerImage(good, labels)}, ACCURACY)
+    assert {seed: scores.tolist() for seed, scores in known.by_seed.items()} == {
+        0: [100, 0],
+        1: [100, 0],
+    }
+    for other in (PerImage(good, labels + 1), PerImage(good[:1], labels[:1]), None):
+        assert join({0: PerImage(good, labels), 1: other}, ACCURACY).by_seed == {}
+
+
+def test_a_contrast_names_the_lost_images_and_the_classes():
+    labels = np.array([0, 0, 1, 1])
+    base = ImageScores({0: np.array([100.0, 100, 100, 0]), 1: np.array([100.0, 100, 0, 0])}, labels)
+    ours = ImageScores({0: np.array([0.0, 100, 100, 100]), 1: np.array([0.0, 0, 0, 100])}, labels)
+    found = contrast(ours, base, ACCURACY)
+    assert found is not None
+    assert (found.only_baseline, found.only_variant) == (1, 1)
+    assert found.examples == (0, 1)
+    assert found.by_class == (-75.0, 50.0)
+    assert found.crossed.mean == -12.5
+    assert contrast(ours, ImageScores(base.by_seed, labels[::-1]), ACCURACY) is None
+    assert contrast(ImageScores({0: ours.by_seed[0]}, labels), base, ACCURACY) is None
+
+
+def with_images(doc: StudyResult, noise: float) -> StudyResult:
+    """Return the study with predictions, whose differences vary by ``noise`` over 400 images."""
+    random, rows = np.random.default_rng(0), []
+    for row, found in zip(doc.rows[1:], compare(doc)[1:], strict=True):
+        pairs = zip(row.trials, doc.rows[0].trials, strict=True)
+        points = [100 * (a.test_score - b.test_score) for a, b in pairs]
+        shape = random.normal(0, noise, 400)
+        shape -= shape.mean()
+        scores = ImageScores({seed: point + shape for seed, point in enumerate(points)})
+        zero = ImageScores({seed: 0 * each for seed, each in scores.by_seed.items()})
+        made = contrast(scores, zero, doc.headline)
+        assert made is not None
+        assert made.crossed.mean == pytest.approx(found.difference)
+        rows.append(row.replace(contrast=made, images=scores.crossed()))
+    return doc.replace(rows=(doc.rows[0], *rows))
+
+
+LOSES_A_POINT = make_study({"base": [0.9] * 8, "less": [0.89] * 8})
+
+
+def test_a_difference_must_also_hold_for_other_test_images():
+    docs = [with_images(LOSES_A_POINT, noise) for noise in (5, 20)]
+    clear, vague = (compare(doc)[1] for doc in docs)
+    assert clear.p == 2 / 2**8  # the sign flips are the weaker test
+    assert compare(LOSES_A_POINT)[1].p == 2 / 2**8
+    assert vague.p == pytest.approx(2 * stats.t.sf(20**0.5 / 20 * 20**0.5, 399), abs=0.02)
+    assert (clear.effect, vague.effect) == ("worse", "undecided")
+    assert clear.with_images
+    assert clear.ci_high < 0 < vague.ci_high
+
+
+UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
+EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 
 
 def shifted(values, *points):
@@ -73,20 +224,6 @@ def test_folds_share_training_images_which_widens_the_interval():
     found = less.detectable / 1.125**0.5
     limit = stats.t.isf(level(5, 5, 0.05 / 2) / 2, 4)
     assert stats.nct.sf(limit, 4, found) == pytest.approx(0.8, abs=1e-4)
-
-
-def test_folds_decide_by_p_also_for_equivalence_and_in_other_repetitions():
-    rows = {"base": EIGHT * 2, "less": shifted(EIGHT * 2, 3, 3.5), "near": shifted(EIGHT * 2, 0, 1)}
-    doc = make_study(rows, margin=2.0, **FOLDS)
-    _, less, near = compare(doc)
-    assert (less.effect, near.effect) == ("worse", "equivalent")
-    # 16 differences of 0 and -1: mean -0.5, s^2 = 4 / 15.
-    error = (4 / 15 * (1 / 16 + 1 / 4)) ** 0.5
-    assert near.p == close(2 * stats.t.sf(0.5 / error, 15))
-    assert near.p_equivalent == close(stats.t.sf((2 - 0.5) / error, 15))
-    assert [row.effect for row in compare(make_study(rows, margin=2.0))] == [
-        None, "worse", "worse, within the margin",
-    ]  # fmt: skip
 
 
 def test_folds_have_other_test_images_so_single_images_are_not_compared(here):
@@ -158,3 +295,159 @@ def test_a_diverged_trial_takes_the_p_and_asks_for_no_more_seeds(where):
         assert (found[1].p, found[1].p_holm, found[1].seeds_missing) == (None, None, None)
         assert found[1].num_pairs == count - 1
         assert "test" not in notes(doc, found)
+
+
+def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> RowStatistics:
+    """Return a row; without a p, the pooled interval is given, and decides."""
+    is_found = not low <= 0 <= high if p is None else p <= 0.05
+    names = ("pooled_low", "pooled_high") if p is None else ("joint_low", "joint_high")
+    known: dict[str, Any] = {"joint_low": -99.0, "joint_high": 99.0, "p_holm": p}
+    known |= dict.fromkeys(("score_mean", "score_sd", "seconds_mean", "seconds_total"))
+    known |= {"difference": (low + high) / 2, "effect": "undecided"}
+    known |= {"decided_at": 3, "is_higher": low + high > 0} if is_found else {}
+    known |= dict(zip(names, (low, high), strict=True)) | fields
+    return RowStatistics(variant="x", n=3, num_diverged=0, num_unfinished=0, **known)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "drop", "same_setting", "other_setting"),
+    [
+        (-1, 1, -9, "differs", "open"),
+        (-13.1, -4.2, -8.7, "open", "agrees"),
+        (-13, -4.4, -8.7, "agrees", "agrees"),
+        (-10, 0, -9, "open", "open"),
+        (-8.7, -8, -8.7, "agrees", "agrees"),
+        (8, 10, -8.7, "differs", "differs"),
+        (-5, -3, -8.7, "differs", "agrees"),
+        (-12, -10, -8.7, "differs", "agrees"),
+        (1, 3, 0, "differs", "open"),
+    ],
+)
+def test_a_difference_beside_that_of_the_source(low, high, drop, same_setting, other_setting):
+    # With too few seeds for a p, the pooled interval decides; with enough, p and the own interval.
+    for p in (None, 0.5 if low <= 0 <= high else 0.01):
+        row = evidence(low, high, p)
+        assert compare_with_source(row, drop, same_setting=True) == same_setting
+        assert compare_with_source(row, drop, same_setting=False) == other_setting
+
+
+def test_a_withheld_difference_is_open_beside_a_source():
+    for row in (evidence(-10, -8, 0.01, effect="diverged"), evidence(-10, -8, 0.01, effect=None)):
+        for same_setting in (True, False):
+            assert compare_with_source(row, -9, same_setting=same_setting) == "open"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (evidence(-3, 1, 0.06), "undecided"),
+        (evidence(-3, -1, 0.06), "undecided"),
+        (evidence(-3, 1, 0.05), "worse"),
+        (evidence(-3, -1, 0.01, equivalent_at=8), "worse, within the margin"),
+        (evidence(-3, 1, 0.06, equivalent_at=8), "equivalent"),
+        (evidence(-3, -1), "worse"),
+        (evidence(-3, -1, joint_low=None), None),
+    ],
+)
+def test_the_effect_of_a_row(row, expected):
+    assert judge_difference(row, None, higher_is_better=True) == expected
+    turned = judge_difference(row, None, higher_is_better=False)
+    assert turned == (expected and expected.replace("worse", "better"))
+    for without in get_args(Withheld):
+        assert judge_difference(row, without, higher_is_better=True) == without
+
+
+def test_pooled_seeds_by_hand():
+    # Variances 1 and 9, each of three numbers: mean 5; 2 rows count for 2 / 1.25 independent ones.
+    pool = pool_seed_variance([[1, 2, 3], [0, 3, 6], [1, 2]])
+    assert (pool.value, pool.freedom) == (5.0, pytest.approx(4 / 1.25))
+    quiet, noisy = (MeanError.of_seeds(row, pool) for row in ([1, 2, 3], [0, 3, 6]))
+    assert (quiet.variance, quiet.seed_freedom) == (pytest.approx(5 / 3), pool.freedom)
+    # The row that varies more keeps its own variance and degrees of freedom.
+    assert (noisy.variance, noisy.seed_freedom) == (pytest.approx(9 / 3), 2)
+    assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
+
+
+THREE = EIGHT[:3]
+MARGIN: dict[str, Any] = {"margin": 2.0}
+X = "less"
+"""The judged variant."""
+SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
+
+
+def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
+    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
+    extra = noise or (0.0, 0.1)
+    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
+
+
+def enough(points: float, *noise: float, **fields: Any) -> StudyResult:
+    """Return a study with the seeds for a p-value."""
+    return make_study({"base": EIGHT, X: add(EIGHT, points, *noise)}, **(SOURCE | fields))
+
+
+def few(points: float, *noise: float, **fields: Any) -> StudyResult:
+    """Return a study with too few seeds for a p-value, whose rows share their seed variance."""
+    other = add(THREE, -1, 0.2, -0.3, 0.1)
+    rows = {"base": THREE, X: add(THREE, points, *noise), "other": other}
+    return make_study(rows, **(SOURCE | fields))
+
+
+def change(doc: StudyResult, variant: str, *states: str) -> StudyResult:
+    """Return a study whose first trials of a row have these states."""
+    rows = []
+    for row in doc.rows:
+        trials = list(row.trials)
+        if row.variant == variant:
+            trials[: len(states)] = [make_trial(seed, state) for seed, state in enumerate(states)]
+        rows.append(row.replace(trials=tuple(trials)))
+    return doc.replace(rows=tuple(rows))
+
+
+AGREES_BY_LUCK = {"base": THREE, X: add(THREE, 1), "other": add(THREE, -9, 2.0, -2.0, 0.0)}
+STUDIES: dict[str, tuple[StudyResult, Effect]] = {
+    "enough seeds": (enough(-8), "worse"),
+    "few seeds": (few(-8), "worse"),
+    "few seeds that agree by luck": (make_study(AGREES_BY_LUCK, **SOURCE), "undecided"),
+    "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
+    "diverged variant": (change(few(-8), X, "diverged", "missing"), "diverged"),
+    "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
+    "missing trial": (change(few(-8), X, "missing"), "incomplete"),
+    "failed baseline": (change(enough(-8), "base", "failed"), "incomplete"),
+    "few seeds, equivalent": (few(0, -0.1, 0.1, **MARGIN), "equivalent"),
+    "worse, within the margin": (enough(-0.5, **MARGIN), "worse, within the margin"),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_effect_of_a_study(name):
+    doc, expected = STUDIES[name]
+    row = compare(doc)[1]
+    assert row.effect == expected
+    if "margin" not in expected:
+        assert row.verdict == {"worse": "differs"}.get(expected, "open"), "the source gains"
+    if expected != "incomplete":
+        assert cell(doc, X, "effect") == expected
+
+
+def test_the_margin_is_that_of_the_file_and_the_last_one_of_an_older_document(here):
+    study = write_study(f"{STUDY}\nequivalence_margin: 1.0")
+    doc = read_results(study, ROOT)
+    assert doc.margin == 1.0
+    stored = doc.model_dump(mode="json")
+    del stored["margin"]
+    stored["margins"] = [
+        {"points": points, "date": "2026-01-01", "num_finished": 3} for points in (2.0, 1.0)
+    ]
+    assert read_document(json.dumps(stored)) == doc
+    with pytest.raises(ConfigError, match="equivalence_margin"):
+        write_study(f"{STUDY}\nequivalence_margin: 0")
+
+
+def test_a_row_that_diverged_is_not_pooled():
+    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
+    found = [
+        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
+        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
+    ]
+    assert found[0] == found[1]
