@@ -299,9 +299,10 @@ def test_links_and_anchors_resolve(page):
         assert not anchor or anchor in anchors(found), target
 
 
-def test_the_page_of_judges_names_tests_that_exist():
+@pytest.mark.parametrize("page", ["docs/results/judged.md", "tests/faults/README.md"])
+def test_the_tests_that_a_page_names_exist(page):
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/results/judged.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text())
     assert len(named) > 10
     assert [name for name in named if f"def {name}(" not in text] == []
 
