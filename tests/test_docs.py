@@ -263,7 +263,7 @@ def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, mo
     for name, shape in shapes.items():
         if name != "logits":  # a later line takes this name for an array
             assert str(tuple(names[name].shape)) == f"({shape})", name
-    accuracy = names["run"].result["test_accuracy"]
+    accuracy = vitcli.load_run("quickstart").result["test_accuracy"]
     assert (names["logits"].argmax(1) == names["labels"]).mean() == accuracy
 
 
