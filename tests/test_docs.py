@@ -30,7 +30,8 @@ from vitcli.core.spec.slots import ATTENTIONS
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-LINKING = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
+COURSE = ROOT / "docs" / "tutorials" / "course.ipynb"
+LINKING = [*PAGES, COURSE, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -64,12 +65,9 @@ NOT_RUN = {
     r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/test_trackers.py",
 }
 """Pattern of a command that no test here runs -> the reason."""
-NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
-    "vitcli attn-map timm:": (4, "weights are not on this computer"),
-    "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
-    "vitcli data get cifar10": NO_CIFAR,
+    "vitcli data get cifar10": (4, "cifar-10-python.tar.gz"),
     "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),

@@ -85,14 +85,6 @@ def test_a_rank_that_waits_ends_when_rank_0_ends():
     assert caught.value.exit_code == 2
 
 
-def test_a_rank_that_waits_learns_that_another_one_failed():
-    store = dist.HashStore()
-    zero, one = processes(0, store), processes(1, store)
-    one.leave("disk full")
-    with pytest.raises(LostRankError, match="disk full"):
-        zero._wait("ready/1/1")
-
-
 def lose(run: RunDir, rank: int, store: dist.Store, size: int = 2, error: str = "closed") -> str:
     with pytest.raises(ResourceError) as caught, processes(rank, store, size).watch(run, "GO ON"):
         raise LostRankError(error)
