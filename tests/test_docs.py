@@ -199,7 +199,6 @@ def trained(here, workshop) -> Path:
 
 
 def test_every_command_can_be_typed():
-    """With its options and their values; nothing is run."""
     for line in (line for line in COMMANDS if line.startswith("vitcli ")):
         command, words = root(), shlex.split(line.partition(" | ")[0])[1:]
         while hasattr(command, "commands") and words and words[0] in command.commands:

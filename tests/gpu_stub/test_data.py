@@ -177,9 +177,6 @@ def checkpoint() -> dict[str, Any]:
 
 
 def training() -> dict[str, Any]:
-    """Train three epochs. Return which epochs a thread drew, which threads are left, and how often
-    evaluations and checkpoints wait for the device.
-    """
     drawn: list[str] = []
     waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
     original = batches.DrawnAhead.take
@@ -200,8 +197,6 @@ def training() -> dict[str, Any]:
 
 
 def counting_waits(function: Callable[..., Any], found: list[int]) -> Callable[..., Any]:
-    """Return the function, which then appends its number of waits to a list."""
-
     def count(*args: Any) -> Any:
         with counting() as seen:
             result = function(*args)

@@ -147,7 +147,6 @@ def places(here, tmp_path_factory):
 
 
 def assert_close(one: dict, other: dict, without: tuple[str, ...]) -> None:
-    """Check that the values of two documents are equal, numbers to 1e-5, but for some."""
     assert one.keys() == other.keys()
     for key in one.keys() - {*without}:
         is_number = isinstance(one[key], float)
