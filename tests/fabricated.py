@@ -61,7 +61,6 @@ def make_run(
 
 
 def resolved(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return a spec with the fields that a training takes from its data set."""
     facts = {
         "class_names": ("cat", "dog"),
         "mean": spec.data.mean or (0.5, 0.5, 0.5),

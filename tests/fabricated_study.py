@@ -67,7 +67,6 @@ def make_row(variant: str, results: Sequence[float | str], **changes: Any) -> Va
 
 
 def make_trial(seed: int, result: float | str, /, **changes: Any) -> RunRecord:
-    """Return a finished trial with this accuracy, or a trial in this state."""
     fields: dict[str, Any] = {"seed": seed, "state": "finished", "config_hash": "a" * 64}
     if isinstance(result, str):
         fields |= {"state": result, "reason": REASONS.get(result, "")}

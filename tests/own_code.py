@@ -136,7 +136,6 @@ def vitcli(command: str, code: int = 0) -> str:
 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch):
-    """Forget own code after each test, as the end of a process does."""
     before = [dict(table) for table in (*TABLES, METRICS)]
     monkeypatch.setattr(own_code, "state", own_code._State())
     yield

@@ -14,7 +14,6 @@ def final_tensors(run: RunDir) -> dict:
 def assert_same_run(
     one: RunDir, other: RunDir, measures: tuple[str, ...] = ("test_accuracy",)
 ) -> None:
-    """Check that weights, averages, optimiser state and metrics (without times) are equal."""
     left, right = final_tensors(one), final_tensors(other)
     assert left.keys() == right.keys()
     assert all(left[name].equal(right[name]) for name in left)

@@ -20,7 +20,6 @@ class StopAt(StopFlag):
 
 
 def stop_after(monkeypatch, count: int) -> None:
-    """Make every training stop after its flag has been read ``count`` times."""
     original = training.Trainer.train
     monkeypatch.setattr(
         training.Trainer, "train", lambda self, _stop, *epoch: original(self, StopAt(count), *epoch)

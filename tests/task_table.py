@@ -77,12 +77,7 @@ def add_to_workers(monkeypatch, folder: Path) -> None:
 
 
 class TinyTask:
-    """A task of the table with its experiment file and a shared folder for finished runs.
-
-    Args:
-        name: The key of the row.
-        place: A folder that all tests of this process share.
-    """
+    """A task of the table with its experiment file and a shared folder for finished runs."""
 
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.row, self.place = name, row_of(name), place

@@ -19,7 +19,6 @@ from tests.patience import HANG
 def open_terminal(
     *words: str, environment: Mapping[str, str], width: int = 80, height: int = 24
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start ``vitcli`` in a terminal; yield the process and the terminal's other end."""
     terminal, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     shell = {name: value for name, value in environment.items() if name != "COLUMNS"}

@@ -256,8 +256,6 @@ def test_missing_and_damaged_predictions_are_named(copy_of_run, damage):
 
 
 class Frame:
-    """What ``vitcli.table`` asks of a data frame; pandas is not needed."""
-
     def to_csv(self, index: bool) -> str:
         assert not index
         rows = [f"{name},{seed}.0,{seed + 1}" for name in "ab" for seed in range(3)]

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,10 +68,3 @@ def test_the_expected_accuracies_are_those_of_the_setting():
     for found in document["data"].values():
         assert found == expected(found["seeds"])
         assert {len(seed) for seed in found["seeds"]} == {setting()["fit"]["epochs"]}
-
-
-def test_the_links_of_the_notebook_resolve():
-    texts = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "markdown"]
-    links = [link for text in texts for link in re.findall(r"\]\(([^)#]+)", text)]
-    assert len(links) > 4
-    assert [link for link in links if not (NOTEBOOK.parent / link).exists()] == []

@@ -30,7 +30,8 @@ from vitcli.core.spec.slots import ATTENTIONS
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-LINKING = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
+COURSE = ROOT / "docs" / "tutorials" / "course.ipynb"
+LINKING = [*PAGES, COURSE, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
 GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -64,12 +65,9 @@ NOT_RUN = {
     r"vitcli .*(--format trackio|--track )": "needs their library; tests/runner/test_trackers.py",
 }
 """Pattern of a command that no test here runs -> the reason."""
-NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
-    "vitcli attn-map timm:": (4, "weights are not on this computer"),
-    "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
-    "vitcli data get cifar10": NO_CIFAR,
+    "vitcli data get cifar10": (4, "cifar-10-python.tar.gz"),
     "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
@@ -201,7 +199,6 @@ def trained(here, workshop) -> Path:
 
 
 def test_every_command_can_be_typed():
-    """With its options and their values; nothing is run."""
     for line in (line for line in COMMANDS if line.startswith("vitcli ")):
         command, words = root(), shlex.split(line.partition(" | ")[0])[1:]
         while hasattr(command, "commands") and words and words[0] in command.commands:
@@ -263,7 +260,7 @@ def test_the_python_page_runs_as_one_script(trained, small_trainings, capsys, mo
     for name, shape in shapes.items():
         if name != "logits":  # a later line takes this name for an array
             assert str(tuple(names[name].shape)) == f"({shape})", name
-    accuracy = names["run"].result["test_accuracy"]
+    accuracy = vitcli.load_run("quickstart").result["test_accuracy"]
     assert (names["logits"].argmax(1) == names["labels"]).mean() == accuracy
 
 
@@ -296,12 +293,13 @@ def test_links_and_anchors_resolve(page):
         found = (page.parent / path).resolve() if path else page
         assert found.exists(), target
         assert found.is_relative_to(ROOT), target
-        assert not anchor or anchor in anchors(found), target
+        assert found == COURSE or not anchor or anchor in anchors(found), target
 
 
-def test_the_page_of_judges_names_tests_that_exist():
+@pytest.mark.parametrize("page", ["docs/results/judged.md", "tests/faults/README.md"])
+def test_the_tests_that_a_page_names_exist(page):
     text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/results/judged.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text())
     assert len(named) > 10
     assert [name for name in named if f"def {name}(" not in text] == []
 

@@ -1,6 +1,6 @@
 """Every file in experiments/ has a question and a header, parses and builds.
 
-Variants of the studies change what they name, and pre-trainings take equal compute.
+Variants of one seed start alike, and pre-trainings take equal compute.
 """
 
 import re
@@ -76,32 +76,9 @@ def test_an_experiment_resolves_and_builds(path, tmp_path):
     assert load_experiment(str(tmp_path / "stored.yaml")).spec == spec
 
 
-def test_the_speedrun_spends_a_quarter_on_its_convolutions_at_most():
-    fields = resolved(load_experiment("speedrun-94").spec).model
-    assert (fields.attention, fields.ffn) == ("softmax", "gelu")
-    with torch.device("meta"):
-        model = build_model(fields)
-    stem = model.get_submodule("patch_embed")
-    assert sum(isinstance(part, torch.nn.Conv2d) for part in stem.modules()) <= 3
-    assert 4 * forward_flops(stem, (3, 32, 32)) <= forward_flops(model, (3, 32, 32))
-
-
 def test_data_sets_with_a_name_are_in_the_catalogue():
     assert set(DATA_SETS) - set(GENERATED) == CATALOGUE.keys()
     assert list(GENERATED) == list(GENERATED_SETS)
-
-
-SIX = {
-    "baseline": set(),
-    "no-positional-encoding": {"model.pos_embed"},
-    "single-head": {"model.num_heads"},
-    "no-residual": {"model.residual"},
-    "no-layernorm": {"model.norm"},
-    "no-ffn": {"model.ffn"},
-}
-TABLES = [f"ablation-{name}" for name in ("quickstart", "cifar10-tiny", "cifar10-short", "cifar10")]
-REPORT = {"no-positional-encoding": -8.7, "single-head": -3.2, "no-residual": -12.1,
-          "no-layernorm": -15.3, "no-ffn": -6.4}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -112,28 +89,6 @@ def test_every_row_builds_and_differs(path):
     assert len({variant.spec for variant in study.variants}) == len(study.variants)
     assert len(study.seeds) >= (2 if study.parts or path.stem.startswith("study-") else 3)
     assert study.threads == 1
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_each_row_changes_the_field_it_names_and_has_the_drop_of_the_source(name):
-    study = load_study(name)
-    base = study.baseline.spec
-    assert {each.name: {*differences(base, each.spec)} for each in study.variants} == SIX
-    assert (study.reference is None) == (name == "ablation-quickstart")
-    if rows := study.reference and study.reference.rows:
-        full = rows["baseline"].accuracy
-        assert full == 93.1
-        assert {row: round(rows[row].accuracy - full, 9) for row in REPORT} == REPORT
-
-
-def test_the_fair_study_keeps_the_parameter_count():
-    study = load_study("ablation-fair")
-    sizes = model_sizes(study)
-    assert all(abs(size / sizes["baseline"] - 1) < 0.05 for size in sizes.values())
-    taken = model_sizes(load_study("ablation-cifar10-tiny"))
-    assert any(abs(size / taken["baseline"] - 1) > 0.3 for size in taken.values()), "the control"
-    for variant in study.variants:
-        assert SIX[variant.name] <= set(differences(study.baseline.spec, variant.spec))
 
 
 SEEDED = (
@@ -182,11 +137,7 @@ def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
     return encoder_of(spec, new_module(spec)).state_dict()
 
 
-PRETRAINING = {
-    "study-pretraining-100": 100,
-    "study-pretraining": 1000,
-    "study-pretraining-all": None,
-}
+PRETRAINING = ("study-pretraining-100", "study-pretraining", "study-pretraining-all")
 TOLERANCE = 0.01
 
 
@@ -211,29 +162,3 @@ def test_a_taught_student_takes_the_compute_of_a_longer_training():
     total = training_flops(taught.replace(task=alone.task, data=alone.data))
     total += training_flops(teacher) + labelled * forward_flops(model, model.image_shape)
     assert total == pytest.approx(training_flops(alone), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize("name", PRETRAINING)
-def test_every_variant_sees_the_same_labels_and_the_same_model(name):
-    study = load_study(name)
-    baseline = study.baseline.spec
-    assert baseline.data.labels == PRETRAINING[study.name]
-    for variant in study.variants:
-        assert variant.spec.data == baseline.data
-        assert variant.spec.model == baseline.model
-        assert variant.spec.train.precision == "fp32"
-        if first := variant.spec.pretraining:
-            own = baseline.data.labels if first.task.row.uses_labels else None
-            assert first.data.labels == own
-            assert first.train.precision == "fp32"
-
-
-def test_the_studies_share_the_pre_trainings_without_labels():
-    found = {}
-    for name in PRETRAINING:
-        for variant in load_study(name).variants:
-            first = variant.spec.pretraining
-            if first and not first.task.row.uses_labels:
-                found.setdefault(variant.name, set()).add(first.model_dump_json())
-    assert len(found) == 3
-    assert {len(each) for each in found.values()} == {1}

@@ -5,49 +5,19 @@ So do those of experiments/statistics, and of experiments/search for the benchma
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from experiments.gates import clip, fusion, mae, own_pictures, rejection, views
+from experiments.gates import fusion, mae, views
 from experiments.search import benchmark
 from experiments.statistics import factorial, folds, looks, simulation
-from tests.own_code import vitcli
 from vitcli.runner.search.definition import load_search, point_key
 
 
 def read(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
-
-
-def is_whole(results: Mapping[str, list[dict]], cases: Mapping[str, Any]) -> None:
-    assert results.keys() == cases.keys()
-    for rows in results.values():
-        assert [row["seed"] for row in rows] == list(range(len(rows)))
-
-
-def test_the_committed_results_pass():
-    stored = read(clip.RESULT)
-    is_whole(stored["results"], clip.CASES)
-    assert stored["failed"] == []
-    found = [(name, row) for name, rows in stored["results"].items() for row in rows]
-    assert not [text for name, row in found for text in clip.failures(name, row)]
-    stored = read(fusion.RESULTS / "fusion.json")
-    is_whole(stored["results"], fusion.CASES)
-    assert fusion.failures(stored["results"]) == []
-    settings = read(mae.RESULT)["settings"]
-    is_whole({name: found["rows"] for name, found in settings.items()}, mae.SETTINGS)
-    for name, found in settings.items():
-        assert found["changes"] == mae.SETTINGS[name].changes
-        assert all(map(mae.passes, found["rows"]))
-    for task, cases in views.CASES.items():
-        stored = read(views.RESULTS / f"{task}.json")
-        is_whole(stored["results"], cases)
-        found = [(case, row) for case, rows in stored["results"].items() for row in rows]
-        assert all(views.passes(task, case, row) for case, row in found)
 
 
 @pytest.mark.parametrize(
@@ -64,35 +34,17 @@ def test_the_committed_results_pass():
 def test_the_gates_of_fusion_and_views_can_fail(case, changes):
     if case in views.CASES["dino"]:
         (trial, *_) = read(views.RESULTS / "dino.json")["results"][case]
+        assert views.passes("dino", case, trial)
         assert not views.passes("dino", case, trial | changes)
     else:
         stored = read(fusion.RESULTS / "fusion.json")["results"]
+        assert fusion.failures(stored) == []
         assert fusion.failures(stored | {case: [trial | changes for trial in stored[case]]}) != []
-
-
-def test_shuffled_labels_are_independent_of_the_true_ones():
-    labels = torch.arange(10).repeat_interleave(30)
-    counts = torch.bincount(labels * 10 + clip.shuffled_labels(labels, 0), minlength=100)
-    assert counts.tolist() == [3] * 100
 
 
 @pytest.mark.ci
 def test_shapes_are_reconstructed_and_the_encoder_knows_more_than_before(here):
     assert mae.passes(found := mae.measure("shapes")), found
-
-
-@pytest.mark.slow
-@pytest.mark.data
-def test_a_folder_of_120_photos_is_learned(here, real_places):
-    own_pictures.write_pictures(Path("pictures"))
-    vitcli("train finetune --data imagefolder:pictures --name pets")
-    assert read(Path("runs/pets/result.json"))["test_accuracy"] >= own_pictures.MIN_ACCURACY
-
-
-def test_the_committed_rejections_hold():
-    for trial in (each for trials in read(rejection.RESULT)["results"].values() for each in trials):
-        assert trial["uniform noise"]["--reject 0.95"] < 0.1
-        assert trial[rejection.KNOWN]["energy"] == pytest.approx(0.9, abs=0.01)
 
 
 def test_the_committed_simulations_hold():
@@ -164,13 +116,3 @@ def test_evolution_wins_where_fields_add_up_and_on_no_shuffled_table(monkeypatch
     found["evolution"] = {budget: [max(additive.values())] * 16 for budget in (20, 40)}
     rows = benchmark.summary(found, additive)
     assert not benchmark.verdicts(rows, rows)["shuffled_ties"]
-
-
-def test_the_committed_benchmark_meets_its_claims():
-    stored = read(benchmark.RESULT)
-    assert stored["repetitions"] >= 200
-    assert stored["configurations"] >= 192
-    assert stored["repeated_configurations"] >= 20
-    wins = {name: [*benchmark.BUDGETS] for name in ("evolution", "tpe")}
-    assert stored["verdicts"]["beats_random_at"] == wins
-    assert stored["verdicts"]["shuffled_ties"]

@@ -11,15 +11,6 @@ SPEED = Path(__file__).parents[1] / "experiments" / "speed"
 
 
 FACTS = {"hardware": "a GPU", "torch": "2", "commit": "abc", "data_hash": "123"}
-ENDLESS = """
-import signal, sys, time
-def save(*_):
-    open(sys.argv[1] + ".saved", "w").close()
-    sys.exit(143)
-signal.signal(signal.SIGTERM, save)
-open(sys.argv[1], "w").close()
-while True: time.sleep(60)
-"""
 
 
 @pytest.fixture
@@ -28,53 +19,32 @@ def stages(monkeypatch):
     return importlib.import_module("stages")
 
 
-def part(stages, name, code, *words, **options):
-    return stages.Part(name=name, command=[sys.executable, "-c", code, *words], **options)
+def part(stages, name, code, *words, uses_data=False):
+    command = [sys.executable, "-c", code, *words]
+    return stages.Part(name=name, command=command, uses_data=uses_data)
 
 
-def run(stages, out, *parts, seconds=1000.0, **options):
+def run(stages, out, *parts, **options):
     out.mkdir(exist_ok=True)
     runner = stages.StageRunner(out, FACTS, **options)
-    return str(runner.run(stages.Stage("stage", seconds, list(parts))))
+    return str(runner.run(stages.Stage("stage", 1000.0, list(parts))))
 
 
 def stored(out, name):
     return json.loads((out / f"{name}.json").read_text())
 
 
-def test_a_failed_part_does_not_lose_the_others(stages, tmp_path):
-    out = tmp_path / "out"
-    one = part(stages, "one", "print(1)")
+def test_a_failed_part_is_run_again_and_what_is_done_only_if_it_is_asked(stages, tmp_path):
+    out, count = tmp_path / "out", tmp_path / "count"
+    one = part(stages, "one", f"open({str(count)!r}, 'a').write('x'); print(0)")
     bad = part(stages, "bad", "print('half'); raise ValueError('no such thing')")
     two = part(stages, "two", "print(2)")
-    assert run(stages, out, one, bad, two).startswith("failed: bad (")
-    assert [stored(out, name)["result"] for name in ("one", "two")] == [1, 2]
+    for again, runs in ((False, 1), (False, 1), (True, 2)):
+        assert run(stages, out, one, bad, two, again=again).startswith("failed: bad (")
+        assert len(count.read_text()) == runs
+    assert [stored(out, name)["result"] for name in ("one", "two")] == [0, 2]
     assert stored(out, "bad")["reason"] == "ValueError: no such thing"
     assert "Traceback" in (out / "bad.log").read_text()
-
-
-def test_what_is_done_is_not_run_again_unless_asked(stages, tmp_path):
-    out, count = tmp_path / "out", tmp_path / "count"
-    code = f"open({str(count)!r}, 'a').write('x'); print(0)"
-    for again, runs in ((False, 1), (False, 1), (True, 2)):
-        assert run(stages, out, part(stages, "one", code), again=again) == "done"
-        assert len(count.read_text()) == runs
-    run(stages, out, part(stages, "one", code, "--other"))
-    assert len(count.read_text()) == 3, "another command"
-
-
-def test_a_budget_stops_a_part_which_continues_at_the_next_call(stages, tmp_path):
-    """The time jumps as soon as the command has begun, so no clock decides."""
-    out, begun = tmp_path / "out", tmp_path / "begun"
-    endless = part(stages, "one", ENDLESS, str(begun), progress=lambda: "epoch 3 of 9")
-    later = part(stages, "two", "print(2)")
-    text = run(stages, out, endless, later, clock=lambda: 2000.0 * begun.exists())
-    assert text == "partly, left: one (epoch 3 of 9), two"
-    assert stored(out, "one")["state"] == "stopped"
-    assert begun.with_name("begun.saved").exists(), "it had time to save its state"
-    assert not (out / "two.json").exists()
-    ends = part(stages, "one", "print(1)", str(begun))
-    assert run(stages, out, ends, later) == "done"
 
 
 def test_a_result_names_the_circumstances_and_no_folder(stages, tmp_path):

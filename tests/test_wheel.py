@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from vitcli.version import COMMIT
 
@@ -113,23 +112,3 @@ def test_a_package_knows_the_commit_that_it_was_built_from(sources, built, here)
     assert [commit_in(package) for package in built.values()] == [expected, expected]
     shutil.copytree(sources, here / "bare", ignore=shutil.ignore_patterns(".git", "results"))
     assert commit_in(build(here / "bare", "wheel", here / "out")) is None
-
-
-def test_the_wheel_alone_runs_the_first_commands(built, here):
-    site, work = here / "site", here / "work"
-    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index")
-    run(*pip, "--target", site, built["wheel"], cwd=here)
-    work.mkdir()
-
-    def vitcli(*words: str) -> str:
-        return run(site / "bin" / "vitcli", *words, cwd=work, PYTHONPATH=str(site))
-
-    commit = commit_in(built["wheel"])
-    assert commit is not None
-    vitcli("train", "--limit-batches", "2", "--epochs", "1")
-    (meta,) = work.glob("runs/quickstart/*/seed0/meta.json")
-    assert json.loads(meta.read_text())["commit"] == commit["commit"]
-    assert "test_accuracy" in vitcli("eval", "quickstart", "--json")
-    Image.new("RGB", (40, 30), "teal").save(work / "photo.jpg")
-    vitcli("attn-map", "photo.jpg")
-    assert (work / "photo-grad-rollout.png").stat().st_size > 1000

@@ -71,7 +71,6 @@ def text(shown: Page, part: str) -> str:
 
 
 def number(share: str) -> float:
-    """Return ``3.12 %`` as 3.12."""
     assert share.endswith(" %")
     return float(share.removesuffix(" %"))
 

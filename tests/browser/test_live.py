@@ -61,7 +61,6 @@ CASES = {f"{slot} {row}": {slot: row} for slot, row in ROWS if (slot, row) not i
 
 
 def packed(model: VisionTransformer) -> str:
-    """Return the expression of a model as the script reads it."""
     channels = model.image_shape[0]
     steps, weights = pack_model(model, MEAN[:channels], STD[:channels])
     texts = [base64.b64encode(part).decode() for part in weights]
@@ -87,7 +86,6 @@ def compute(
 
 
 def batch_of(pixels: np.ndarray, mean: Any = MEAN, std: Any = STD) -> torch.Tensor:
-    """Return pixels (H, W, C) as the input of a model, (1, C, H, W)."""
     channels = pixels.shape[-1]
     images = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     return normalize(images, torch.tensor(mean[:channels]), torch.tensor(std[:channels]))

@@ -63,14 +63,11 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
 
 
 def train_here(experiment: Path, output: Path, **options: Any) -> None:
-    """Start or continue a run; to be called in a child."""
     request = Request(output=output, resume=True, device="cpu")
     start(load_experiment(str(experiment)), request, **options)
 
 
 class Child:
-    """A forked process; what it prints goes to a log."""
-
     def __init__(self, work: Callable[[], object], log: Path) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -112,7 +109,6 @@ class Child:
         signal.pidfd_send_signal(self._ended, number)
 
     def end(self, seconds: float = HANG) -> int:
-        """Its exit code, after at most so long."""
         if not self.wait(seconds):
             self.send(signal.SIGKILL)
             self.wait(10)
@@ -125,11 +121,6 @@ class Child:
 
 
 def finish(experiment: Path, output: Path) -> None:
-    """Train to the end, without trouble.
-
-    Raises:
-        AssertionError: It fails.
-    """
     child = Child(lambda: train_here(experiment, output), output.parent / "log.txt")
     assert child.end() == 0, f"a training failed: {child.words()}"
 
@@ -145,7 +136,6 @@ def prepare(scratch: Path, epochs: int) -> tuple[Path, str, float]:
 
 
 def answer_of(work: Callable[[], Any], scratch: Path) -> Any:
-    """What ``work`` returns in a child, after a way through JSON."""
     answer = scratch / "answer.json"
     child = Child(lambda: answer.write_text(json.dumps(work())), scratch / "log.txt")
     assert child.end() == 0, child.words()
@@ -170,24 +160,17 @@ def fingerprint(folder: Path) -> str:
 
 
 def newest(folder: Path) -> int:
-    """The step of the newest whole checkpoint, 0 where none was ever saved.
-
-    Raises:
-        InputError: There were checkpoints, and none is whole.
-    """
+    """The step of the newest whole checkpoint, 0 where none was ever saved."""
     checkpoint = latest_checkpoint(RunDir(folder).checkpoints, lambda _: None)
     return checkpoint.step if checkpoint else 0
 
 
 class Tally:
-    """What was tried, and what was lost."""
-
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.failures: list[str] = []
 
     def check(self, name: str, holds: bool, what: str) -> None:
-        """Count ``name`` and remember ``what`` unless it holds."""
         if not holds:
             self.counts[name] += 1
             self.failures.append(f"{name}: {what}")

@@ -27,8 +27,6 @@ EPOCHS = 3
 
 
 class Recorder(Operations):
-    """Operations that are written down."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.records: list[list[str]] = []
@@ -38,8 +36,6 @@ class Recorder(Operations):
 
 
 class File:
-    """Bytes as written, and as they are on the disk."""
-
     def __init__(self) -> None:
         self.written = self.on_disk = b""
 

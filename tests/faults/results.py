@@ -23,7 +23,6 @@ def keep(row: dict[str, Any], path: Path = FILE) -> None:
 
 
 def is_dirty() -> bool:
-    """Whether the checkout has changes beside this file's rows."""
     command = ["git", "diff", "--name-only", "HEAD"]
     done = subprocess.run(command, cwd=FILE.parent, capture_output=True, text=True, check=True)
     return any(Path(line).name != FILE.name for line in done.stdout.splitlines())

@@ -19,7 +19,6 @@ LONG = {"kills": 1000, "crash_points": 0, "power_loss": 100, "races": 200, "stop
 
 
 def run(*words: str) -> str:
-    """Run Python in the checkout; return what it prints."""
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

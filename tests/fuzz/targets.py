@@ -34,8 +34,6 @@ PLACE = Path("run/checkpoints/5")
 
 
 def may_refuse(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """Return a target that accepts UserErrors."""
-
     @wraps(target)
     def run(data: bytes) -> None:
         with suppress(UserError):
@@ -56,7 +54,6 @@ def yaml(data: bytes) -> None:
 
 @may_refuse
 def yaml_text(data: bytes) -> None:
-    """Check that data is unchanged after writing and reading."""
     value = Document(data.decode(errors="replace"), "fuzz.yaml").data
     assert Document(dump(value), "again.yaml").data == value
 
@@ -86,7 +83,6 @@ def check_manifest(data: bytes) -> None:
 
 @may_refuse
 def tensors(data: bytes) -> None:
-    """Check that tensors are not larger than their file."""
     found = parse_tensors(data, PLACE)
     assert sum(tensor.numel() * tensor.element_size() for tensor in found.values()) <= len(data)
 
@@ -105,7 +101,6 @@ def metrics(data: bytes) -> None:
 
 @may_refuse
 def image(data: bytes) -> None:
-    """Check that pixels have the requested size."""
     with quiet_pillow():
         pixels = decode(data, "fuzz", (8, 8), 3)
     assert pixels.shape == (3, 8, 8)
@@ -129,7 +124,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 @cache
 def seeds(name: str) -> list[bytes]:
-    """Return good inputs of a target."""
     make = {
         "yaml": _configs,
         "yaml_text": _texts,

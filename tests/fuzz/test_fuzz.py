@@ -11,7 +11,6 @@ FOUND = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
 
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
-    """Return a good input with bytes changed, removed, repeated or inserted."""
     content = bytearray(draw(st.sampled_from(seeds(name))))
     for _ in range(draw(st.integers(1, 8))):
         at = draw(st.integers(0, len(content)))

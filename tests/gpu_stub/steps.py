@@ -79,7 +79,6 @@ def experiment_cases() -> dict[str, Case]:
 
 
 def row_cases() -> dict[str, Case]:
-    """Return a case for each row of the tables that change a training step."""
     changes = {
         # Muon refuses models without transformer blocks.
         **{f"family {r}": {"model.family": r, "optim.name": "adamw"} for r in FAMILIES},
@@ -163,7 +162,6 @@ def compiled_launches(name: str) -> int:
 
 
 def steps_with_a_read(place: Any, name: str) -> tuple[list[int], list[str]]:
-    """Train as graphs while a function reads its result on the host; return steps and messages."""
     original = getattr(place, name)
 
     def read(*args: Any) -> Any:
@@ -182,7 +180,6 @@ def steps_with_a_read(place: Any, name: str) -> tuple[list[int], list[str]]:
 
 
 def refuse_captures() -> list[tuple[list[int], list[str]]]:
-    """Read in the forward pass, then between scaling and optimiser."""
     return [steps_with_a_read(Classify, "losses"), steps_with_a_read(optim, "total_norm")]
 
 

@@ -152,7 +152,6 @@ def _run(*command: str | Path, cwd: Path) -> str:
 
 
 def needed_names() -> set[str]:
-    """Return the functions of CUDA, cuBLAS and cuDNN that torch and Triton look up by name."""
     libraries = Path(torch.__file__).parent / "lib"
     files = [libraries / f"lib{name}.so" for name in (*CALLERS, "caffe2_nvrtc")]
     symbols = _run("nm", "-D", "--undefined-only", *filter(Path.exists, files), cwd=libraries)
@@ -165,7 +164,6 @@ def needed_names() -> set[str]:
 
 
 def rest(names: set[str]) -> str:
-    """Return C code for functions of which only the kind is known."""
     lines = ["#include <stdlib.h>", '#include "stub.h"']
     for name in sorted(names):
         if re.match(PRODUCTS, name):

@@ -1,10 +1,11 @@
 """Batches, epochs, checkpoints, evaluations and arithmetic on the stub GPU.
 
-Few launches, copies and waits; determinism, TF32 and convolutions.
+Few launches, copies and waits; determinism, TF32 and convolutions; memory.
 
 Functions without "test" in their names run in a process on the stub.
 """
 
+import gc
 import tempfile
 import threading
 from collections.abc import Callable, Hashable
@@ -36,6 +37,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_batches
+from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.train.trainer import Trainer
 
@@ -175,9 +177,6 @@ def checkpoint() -> dict[str, Any]:
 
 
 def training() -> dict[str, Any]:
-    """Train three epochs. Return which epochs a thread drew, which threads are left, and how often
-    evaluations and checkpoints wait for the device.
-    """
     drawn: list[str] = []
     waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
     original = batches.DrawnAhead.take
@@ -198,8 +197,6 @@ def training() -> dict[str, Any]:
 
 
 def counting_waits(function: Callable[..., Any], found: list[int]) -> Callable[..., Any]:
-    """Return the function, which then appends its number of waits to a list."""
-
     def count(*args: Any) -> Any:
         with counting() as seen:
             result = function(*args)
@@ -298,3 +295,29 @@ def settings() -> dict[str, Any]:
             assert train("cifar10-convnet", changes)["precision"] == precision
             found[precision] = {name: sorted(values) for name, values in seen.items()}
     return found | {"layouts": sorted(layouts), "benchmark after": torch.backends.cudnn.benchmark}
+
+
+SIZES = [("quickstart", "fp32"), ("cifar10-base-p2", "fp32"), ("cifar10-strong", "bf16")]
+
+
+@pytest.mark.ci
+def test_the_estimated_memory_is_near_the_peak(tmp_path):
+    code = f"{IMPORT}print(json.dumps([data.estimate_by_peak(*case) for case in data.SIZES]))"
+    found = ask_stub(code, cwd=tmp_path)
+    assert [share for share in found if not 0.75 <= share <= 1.25] == []
+
+
+def estimate_by_peak(name: str, precision: str) -> float:
+    """Return the memory that ``--dry-run`` says, divided by the allocator's peak in a training."""
+    changes = {"train.compile": False, "train.precision": precision}
+    changes |= {"train.limit_batches": 2, "train.epochs": 1}
+    experiment = load_experiment(name, changes)
+    images = random_pictures(experiment, 2000)
+    estimate = make_estimate(experiment, "cuda", images).memory_bytes
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    request = Request(device="cuda", output=Path(f"{name}-{precision}"))
+    start(experiment, request, load=lambda *_, **__: images)
+    return estimate / (torch.cuda.max_memory_allocated() - before)

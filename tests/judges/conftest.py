@@ -43,7 +43,6 @@ class Judge(NamedTuple):
 
 
 def numbers(value: Any) -> Any:
-    """Return an answer as JSON; None if it is long."""
     found = np.asarray(value, dtype=float)
     if found.size > KEPT:
         return None

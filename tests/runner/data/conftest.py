@@ -106,7 +106,6 @@ def contents(tiny_batches, monkeypatch) -> dict[str, bytes]:
 
 
 def draw_pets(folder: Path) -> Path:
-    """Two classes, eight training and two test pictures of 20x20 each."""
     generator = np.random.default_rng(0)
     for split, count in (("train", 8), ("test", 2)):
         for name in ("dog", "cat"):

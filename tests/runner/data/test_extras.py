@@ -162,7 +162,6 @@ def test_captions_are_retrieved_and_the_vocabulary_is_kept(tiny, pictures):
 
 
 def write_sound(path: Path, samples: np.ndarray, rate: int = RATE, width: int = 2) -> Path:
-    """Write samples (T,) or (T, channels) in [-1, 1]."""
     samples = samples[:, None] if samples.ndim == 1 else samples
     with wave.open(str(path), "wb") as file:
         file.setnchannels(samples.shape[1])

@@ -99,7 +99,6 @@ def write_npz(root: Path, pictures: list[Picture]) -> str:
 
 
 def write_table(root: Path, name: str = "x.parquet", facts: object = None, **columns: Any) -> str:
-    """Write a Parquet file; a column may be a function of pyarrow."""
     pa = pytest.importorskip("pyarrow", reason="needs the extra hub")
     from pyarrow import parquet
 

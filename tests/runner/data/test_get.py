@@ -125,7 +125,6 @@ def test_from_a_url_an_archive_file_and_a_folder(server, archive, contents, tmp_
 
 
 def write_pictures(root: Path) -> Path:
-    """One picture a class and split."""
     for split in ("train", "test"):
         for name in ROW.info.class_names:
             (root / split / name).mkdir(parents=True)
@@ -140,13 +139,11 @@ def contents_below(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def kept(cache) -> Path:
-    """Class folders in the cache."""
     return write_pictures(cache / "downloads" / "cifar10")
 
 
 @pytest.fixture
 def mine(server, tmp_path) -> Path:
-    """Class folders of the person's own, and a server that has nothing."""
     server("/missing")
     return write_pictures(tmp_path / "mine")
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.read_picture import read_picture
 from vitcli.runner.data import pictures
 from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.data.folder import picture_files
+from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.data.pictures import (
     FITS,
     can_read_heic,
@@ -26,6 +26,13 @@ from vitcli.runner.errors import InputError
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 ORIENTATION = 0x0112
+
+
+def read_picture(path, *, size: tuple[int, int], in_chans: int = 3, fit: str = "crop"):
+    (found,) = read_each([str(path)], size, in_chans, fit)
+    if isinstance(found, InputError):
+        raise found
+    return found
 
 
 def heic(image: Image.Image, **options) -> bytes:

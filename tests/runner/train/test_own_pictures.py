@@ -142,7 +142,6 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
 
 @pytest.fixture
 def odd(few, pictures):
-    """The experiment with patches of 4, on pictures of 40x50 pixels."""
     for path in pictures.rglob("*.png"):
         Image.open(path).resize((50, 40)).save(path)
     return few
