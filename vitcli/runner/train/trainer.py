@@ -25,11 +25,7 @@ from vitcli.runner.run.record import RunRecord, headline_curve, read_record
 from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
-from vitcli.runner.train.exactness import (
-    describe_jump,
-    environment_changes,
-    numerical_environment,
-)
+from vitcli.runner.train.exactness import describe_jump, environment_changes, numerical_environment
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
