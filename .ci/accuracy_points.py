@@ -17,7 +17,7 @@ from vitcli.core.models.image_model import build_model
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.figure_style import (
     BLUE,
     FAINT,

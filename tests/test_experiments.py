@@ -20,7 +20,7 @@ from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import config_text, load_experiment
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import describe_experiment, kind_of
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import model_sizes
 from vitcli.runner.train.estimate import training_flops

@@ -113,7 +113,7 @@ PLANTED = r"""
 -best[1] > 0 and value == best[0]
 +value == best[0]
 = calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
--    held_out = trainer.val_outputs()
+-    held_out = trainer.outputs_of(trainer.data.val)
 +    held_out = trainer.test_outputs()
 = tests all folds on one part | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -    is_test = divide(images, data.class_names, folds, number, groups) == part

@@ -23,7 +23,7 @@ from vitcli.core.train.training import Training
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import Experiment, load_experiment
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message

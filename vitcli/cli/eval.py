@@ -121,11 +121,10 @@ def evaluate(
     if review:
         report, accuracy = review_report(run, common)
     elif zero_shot:
-        from vitcli.runner.evaluate.zero_shot import zero_shot_run
+        from vitcli.runner.evaluate.zero_shot import zero_shot_report
 
         names = None if classes is None else classes.split(",")
-        found = zero_shot_run(run, names, on_message=say, **common)
-        report, accuracy = found.report(), found.accuracy
+        report, accuracy = zero_shot_report(run, names, on_message=say, **common)
     elif probe is not None:
         from vitcli.cli.live import stages
         from vitcli.runner.evaluate.probe import probe_run

@@ -75,14 +75,15 @@ def show(
     """
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
-    from vitcli.runner.experiment.purpose import Purpose, purpose_text
     from vitcli.runner.experiment.resolve import resolve_by_name
+    from vitcli.runner.experiment.yaml_text import dump
 
     about = describe_experiment(name)
     if resolved:
         spec = resolve_by_name(name).spec
-        purpose = Purpose(question=about.question, hypothesis=about.hypothesis)
-        content = purpose_text(purpose) + config_text(spec)
+        purpose = {"question": about.question, "hypothesis": about.hypothesis}
+        stated = {field: text for field, text in purpose.items() if text}
+        content = (dump(stated) if stated else "") + config_text(spec)
     else:
         content = read_text(name)
     if json:
@@ -199,7 +200,7 @@ def schema(json: Json = False) -> None:
     Example:
       vitcli experiments schema
     """
-    from vitcli.runner.experiment.schema import schema as file_schema
+    from vitcli.runner.experiment.listing import file_schema
     from vitcli.runner.search.definition import SearchFile
     from vitcli.runner.study.definition import StudyFields
 

@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import (
     parse_sets,
     typed_changes,
 )
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.experiment.yaml_text import (
     LOADERS,
     MAX_DEPTH,

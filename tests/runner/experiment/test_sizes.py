@@ -14,7 +14,7 @@ from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import config_hash, load_experiment
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 
 LARGEST = {"resnet18": 11_173_962}
 """Parameters of families of one size; all others are small."""

@@ -6,7 +6,7 @@ Axes: N images, F features, K classes.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,10 +23,10 @@ from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, hidden
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.text import quantity
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProbeScore:
     """The accuracy of a probe on one encoder."""
 
@@ -36,7 +36,7 @@ class ProbeScore:
     """95 % Wilson interval: the sampling error of the measured images alone."""
     strength: float | None
     """Strength of the L2 penalty; None for a probe without one."""
-    is_chosen: bool = False
+    is_chosen: bool
     """Whether held-out training images chose the strength."""
 
 
@@ -56,9 +56,7 @@ class Probe:
     num_features: int
 
     def report(self) -> Report:
-        strength, kind = self.trained.strength, "k-NN" if self.kind == "knn" else self.kind
-        how = "chosen on held-out training images"
-        how = how if self.trained.is_chosen else "too few labels to choose one"
+        kind = "k-NN" if self.kind == "knn" else self.kind
         images = f"of {self.num_images:,} {self.split} images"
         facts = [
             Fact("run", str(self.run.path), text=self.run.name),
@@ -68,7 +66,11 @@ class Probe:
             Fact("num_labels", self.num_labels, about="training images"),
             Fact("num_features", self.num_features, about="of the frozen encoder"),
         ]
+        strength = self.trained.strength
         if strength is not None:
+            how = "too few labels to choose one"
+            if self.trained.is_chosen:
+                how = "chosen on held-out training images"
             facts.append(Fact("l2_strength", strength, label="L2 strength", about=f"({how})"))
         rows = [
             {"encoder": name, "accuracy": score.accuracy, "l2_strength": score.strength}
@@ -82,8 +84,6 @@ class Probe:
 
 Scored = tuple[Tensor, float | None, bool]
 """Logits (N, K), the strength of the penalty if there is one, and whether it was chosen."""
-
-
 OnPart = Callable[[int, int], None]
 """Gets how many parts of a stage are done, and how many there are at most."""
 OnStage = Callable[[str, int, int], None]
@@ -93,8 +93,8 @@ OnStage = Callable[[str, int, int], None]
 def _linear(
     train: Tensor, labels: Tensor, test: Tensor, num_classes: int, on_part: OnPart
 ) -> Scored:
-    found = linear_probe(train, labels, num_classes, on_fit=on_part)
-    return apply(found.layer, test), found.strength, found.is_chosen
+    probe = linear_probe(train, labels, num_classes, on_fit=on_part)
+    return apply(probe.layer, test), probe.strength, probe.is_chosen
 
 
 def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int, _: OnPart) -> Scored:
@@ -115,95 +115,62 @@ def probe_run(
     *,
     labels: int | None = None,
     split: str = "test",
-    step: int | None = None,
-    device: str = "auto",
-    data_dir: Path | None = None,
-    offline: bool = False,
-    limit_batches: int | None = None,
-    on_message: Callable[[str], None] = ignore_message,
     on_stage: OnStage = lambda name, done, total: None,
+    **options: Any,
 ) -> Probe:
     """Fit a probe to the features of the training images, and measure it on a split, in fp32.
 
     The encoder with the initial weights of the run's seed is probed, too, for comparison.
+    ``options`` are those of ``load_trained_run``.
 
     Args:
         labels: The number of labelled training images, balanced by class and chosen by content as
             ``data.labels`` chooses them; by default all.
-        limit_batches: The number of batches of 500 images to use of each split; by default all.
-
-    The other arguments are those of ``evaluate_run``.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")
-    found = load_trained_run(
-        name,
-        step=step,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        limit_batches=limit_batches,
-        on_message=on_message,
-    )
-    train = limit_images(_labelled(found, labels), found.spec)
-    test = limit_images(found.images(split), found.spec)
-    images = train, test
-
-    def score_of(module: nn.Module, name: str) -> tuple[ProbeScore, int]:
-        return _score(
-            found, module, kind, images, lambda stage, *parts: on_stage(f"{name}: {stage}", *parts)
-        )
-
-    trained, width = score_of(found.module, "trained encoder")
-    initial = new_module(found.spec).to(found.device).eval()
-    untrained, _ = score_of(initial, "initial weights")
+    run = load_trained_run(name, **options)
+    known = run.images("train")
+    if labels is not None:
+        known = keep_labels(run.data.train, labels, "--labels")[0].to(run.device)
+    images = limit_images(known, run.spec), limit_images(run.images(split), run.spec)
+    initial = new_module(run.spec).to(run.device).eval()
+    trained, width = _score(run, run.module, "trained encoder", kind, images, on_stage)
+    untrained, _ = _score(run, initial, "initial weights", kind, images, on_stage)
     return Probe(
-        run=found.run,
+        run=run.run,
         kind=kind,
         split=split,
         trained=trained,
         untrained=untrained,
-        num_labels=len(train),
-        num_images=len(test),
+        num_labels=len(images[0]),
+        num_images=len(images[1]),
         num_features=width,
     )
 
 
-def _labelled(found: TrainedRun, count: int | None) -> Images:
-    images = found.images("train")
-    if count is None:
-        return images
-    return keep_labels(found.data.train, count, "--labels")[0].to(found.device)
-
-
 def _score(
-    found: TrainedRun,
+    run: TrainedRun,
     module: nn.Module,
+    encoder: str,
     kind: str,
     images: tuple[Images, Images],
     on_stage: OnStage,
 ) -> tuple[ProbeScore, int]:
     """Return the score of a probe on one encoder, and the number of its features."""
-    task, (train, test) = found.task(module), images
+    task, (train, test) = run.task(module), images
     total = len(train) + len(test)
-    stage = f"features of {quantity(total, 'image')}"
+    stage = f"{encoder}: features of {quantity(total, 'image')}"
     on_stage(stage, 0, total)
-    features = (
-        task.features(module, train, lambda done: on_stage(stage, done, total)),
-        task.features(module, test, lambda done: on_stage(stage, len(train) + done, total)),
-    )
-    if not all(part.isfinite().all() for part in features):
-        raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
-    known, asked = features
-    on_stage(f"{kind} probe", 0, 1)
+    known = task.features(module, train, lambda done: on_stage(stage, done, total))
+    asked = task.features(module, test, lambda done: on_stage(stage, len(train) + done, total))
+    if not (known.isfinite().all() and asked.isfinite().all()):
+        raise InputError(f"{run.run.name}: a feature of the encoder is infinite or NaN")
+    stage_of_probe = f"{encoder}: {kind} probe"
+    on_stage(stage_of_probe, 0, 1)
     logits, strength, is_chosen = PROBES[kind](
-        known, train.labels, asked, found.data.num_classes, partial(on_stage, f"{kind} probe")
+        known, train.labels, asked, run.data.num_classes, partial(on_stage, stage_of_probe)
     )
     scores = score(logits, test.labels)
-    result = ProbeScore(
-        accuracy=scores.accuracy,
-        interval=scores.accuracy_interval,
-        strength=strength,
-        is_chosen=is_chosen,
-    )
+    result = ProbeScore(scores.accuracy, scores.accuracy_interval, strength, is_chosen)
     return result, known.shape[1]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.metrics.classification import Scores
@@ -85,15 +86,6 @@ def balance_facts(scores: Scores, names: Sequence[str]) -> list[Fact]:
     return [Fact(name, value) for name, value in facts.items()]
 
 
-def warn_if_no_better(
-    scores: Scores, names: Sequence[str], on_message: Callable[[str], None]
-) -> None:
-    """Warn if always answering the most frequent class would be as accurate as the model."""
-    majority, share = scores.majority
-    if scores.accuracy <= share:
-        on_message(describe_one_answer(scores.accuracy, names[majority], share))
-
-
 def class_tables(scores: Scores, names: Sequence[str]) -> list[DataTable]:
     """Return the scores of each class and the confusion matrix, which is too wide for many."""
     numbers = range(1, len(names) + 1)
@@ -126,52 +118,37 @@ def evaluate_run(
     *,
     split: str = "test",
     tta: bool = False,
-    step: int | None = None,
-    device: str = "auto",
-    data_dir: Path | None = None,
-    offline: bool = False,
-    limit_batches: int | None = None,
     predictions: Path | None = None,
     on_message: Callable[[str], None] = ignore_message,
+    **options: Any,
 ) -> Evaluation:
-    """Measure a run on its own data set, in fp32.
-
-    Args:
-        step: The step of the checkpoint; by default the last.
-        data_dir: The only folder in which the data set is searched.
-        limit_batches: The number of batches of 500 images to measure; by default all.
-    """
-    found = load_trained_run(
-        name,
-        step=step,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        limit_batches=limit_batches,
-        on_message=on_message,
-    )
-    spec, row, task = found.spec, found.spec.task.row, found.task()
-    outputs = task.outputs(found.module, found.images(split), flip=tta)
+    """Measure a run on its own data set, in fp32; ``options`` are those of ``load_trained_run``."""
+    trained = load_trained_run(name, on_message=on_message, **options)
+    row, task = trained.spec.task.row, trained.task()
+    outputs = task.outputs(trained.module, trained.images(split), flip=tta)
     scores = None
     if row.classifies:
-        if found.record.new_head:
-            on_message(f"note: {found.run.name}: {UNTRAINED}")
-        scores = score_of(found.run, outputs["logits"], outputs["labels"])
+        if trained.record.new_head:
+            on_message(f"note: {trained.run.name}: {UNTRAINED}")
+        scores = score_of(trained.run, outputs["logits"], outputs["labels"])
     if predictions:
         save_outputs(predictions, outputs)
     evaluation = Evaluation(
-        run=found.run,
+        run=trained.run,
         measured=task.measure(outputs),
         headline=row.headline,
         scores=scores,
         num_images=len(next(iter(outputs.values()))),
-        class_names=spec.data.class_names or found.data.class_names,
-        parameters=count_parameters(found.module),
+        class_names=tuple(trained.class_names),
+        parameters=count_parameters(trained.module),
         split=split,
         tta=tta,
     )
     if scores is not None:
-        warn_if_no_better(scores, evaluation.class_names, on_message)
+        majority, share = scores.majority
+        if scores.accuracy <= share:
+            name = evaluation.class_names[majority]
+            on_message(describe_one_answer(scores.accuracy, name, share))
     return evaluation
 
 

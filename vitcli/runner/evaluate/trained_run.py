@@ -26,6 +26,7 @@ from vitcli.runner.experiment.build import encoder_of
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord, describe_other_images, read_record
+from vitcli.runner.text import ignore_message
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -190,9 +191,16 @@ def load_trained_run(
     offline: bool = False,
     limit_batches: int | None = None,
     num_images: int = 500,
-    on_message: Callable[[str], None],
+    on_message: Callable[[str], None] = ignore_message,
 ) -> TrainedRun:
-    """Read a run's weights and its data set; the arguments are those of ``evaluate_run``."""
+    """Read a run's weights and its data set.
+
+    Args:
+        step: The step of the checkpoint; by default the last.
+        data_dir: The only folder in which the data set is searched.
+        limit_batches: The number of batches of 500 images to measure of a split; by default all.
+        num_images: The number of test images for averages.
+    """
     run = name if isinstance(name, RunDir) else find_run(name)
     spec, where = run.spec(), pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)

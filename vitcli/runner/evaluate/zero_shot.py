@@ -4,8 +4,7 @@ Axes: N images, K named classes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,76 +19,18 @@ from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import ignore_message, printable
 
 
-@dataclass(frozen=True, kw_only=True)
-class NamedClass:
-    """What was found for a class that is given by name."""
-
-    name: str
-    num_images: int | None
-    """Number of images of this class; None if the data set has no such class."""
-    accuracy: float | None
-    """Share of these images that are assigned to the class; None without such images."""
-    num_assigned: int
-    """Number of all measured images that are assigned to the class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ZeroShot:
-    """The result of ``vitcli eval --zero-shot``."""
-
-    run: RunDir
-    split: str
-    accuracy: float | None
-    """Accuracy on the images whose class is named; None if the data set has none of the classes."""
-    interval: tuple[float, float] | None
-    """95 % Wilson interval: the sampling error of the measured images alone."""
-    num_images: int
-    num_labelled: int
-    """Number of images whose class is named."""
-    classes: tuple[NamedClass, ...]
-
-    def report(self) -> Report:
-        images = f"{self.num_images:,} {self.split} images"
-        accuracy = Fact(
-            "zero_shot_accuracy",
-            self.accuracy,
-            text=f"none: the data set has no class of these; {images}",
-        )
-        notes = []
-        if self.accuracy is not None:
-            accuracy = replace(accuracy, text=None, about=f"of {self.num_labelled:,} images")
-            others = self.num_images - self.num_labelled
-            notes = [f"{others:,} of {images} have other classes."] if others else []
-        columns = [
-            *(Field("name", "class"), Field("num_images", "images")),
-            *(Field("accuracy", metric=SHARE), Field("num_assigned", "assigned")),
-        ]
-        return Report(
-            facts=[
-                Fact("run", str(self.run.path), text=self.run.name),
-                *hidden(split=self.split, num_images=self.num_images),
-                *hidden(num_labelled=self.num_labelled),
-                accuracy,
-                interval_fact(self.interval, self.split),
-            ],
-            tables=[DataTable("classes", columns, [*map(asdict, self.classes)])],
-            notes=notes,
-        )
-
-
-def zero_shot_run(
+def zero_shot_report(
     name: str,
     class_names: Sequence[str] | None = None,
     *,
     split: str = "test",
-    step: int | None = None,
-    device: str = "auto",
-    data_dir: Path | None = None,
-    offline: bool = False,
-    limit_batches: int | None = None,
     on_message: Callable[[str], None] = ignore_message,
-) -> ZeroShot:
+    **options: Any,
+) -> tuple[Report, float | None]:
     """Assign the images of a split to classes that are given by name alone.
+
+    Return the report, and the accuracy on the images whose class is named; None without such
+    images. ``options`` are those of ``load_trained_run``.
 
     Args:
         class_names: The classes; by default those of the data set.
@@ -101,15 +42,7 @@ def zero_shot_run(
             f"--zero-shot: {run.name} was trained with task {task_name!r}, which has no text;"
             " take a run that was trained with captions"
         )
-    trained = load_trained_run(
-        name,
-        step=step,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        limit_batches=limit_batches,
-        on_message=on_message,
-    )
+    trained = load_trained_run(name, on_message=on_message, **options)
     images, known = trained.images(split), trained.data.class_names
     names = check_names(class_names or known)
     task = trained.task()
@@ -120,8 +53,8 @@ def zero_shot_run(
     if unknown:
         words = ", ".join(printable(word) for word in unknown)
         on_message(f"unknown words, because no caption of the training has them: {words}")
-    labels = own_labels(limit_images(images, trained.spec).labels, known, names)
-    return summarize(run, split, names, logits.cpu(), labels.cpu(), known)
+    labels = _named_labels(limit_images(images, trained.spec).labels, known, names)
+    return _report(run, split, names, logits.cpu(), labels.cpu(), known)
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -135,7 +68,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     return stripped
 
 
-def own_labels(labels: Tensor, known: Sequence[str], names: Sequence[str]) -> Tensor:
+def _named_labels(labels: Tensor, known: Sequence[str], names: Sequence[str]) -> Tensor:
     """Return for each image the place of its class in ``names``, or -1: (N,) -> (N,)."""
     places = {_plain(name): i for i, name in enumerate(names)}
     table = torch.tensor([places.get(_plain(name), -1) for name in known], device=labels.device)
@@ -146,36 +79,52 @@ def _plain(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
-def summarize(
+def _report(
     run: RunDir,
     split: str,
     names: Sequence[str],
     logits: Tensor,
     labels: Tensor,
     known: Sequence[str],
-) -> ZeroShot:
-    """Return the result for logits (N, K), and labels (N,) that are -1 for unnamed classes."""
-    named, found = labels >= 0, logits.argmax(1)
+) -> tuple[Report, float | None]:
+    """Report on logits (N, K), and labels (N,) that are -1 for unnamed classes."""
+    named, predicted = labels >= 0, logits.argmax(1)
     of_data = {_plain(name) for name in known}
-    scores = score_of(run, logits[named], labels[named]) if named.any() else None
     rows = []
     for i, name in enumerate(names):
-        own = labels == i
-        count = int(own.sum())
+        is_class = labels == i
+        count = int(is_class.sum())
         rows.append(
-            NamedClass(
-                name=name,
-                num_images=count if _plain(name) in of_data else None,
-                accuracy=(found[own] == i).double().mean().item() if count else None,
-                num_assigned=int((found == i).sum()),
-            )
+            {
+                "name": name,
+                "num_images": count if _plain(name) in of_data else None,
+                "accuracy": (predicted[is_class] == i).double().mean().item() if count else None,
+                "num_assigned": int((predicted == i).sum()),
+            }
         )
-    return ZeroShot(
-        run=run,
-        split=split,
-        accuracy=None if scores is None else scores.accuracy,
-        interval=None if scores is None else scores.accuracy_interval,
-        num_images=len(labels),
-        num_labelled=int(named.sum()),
-        classes=tuple(rows),
+    num_labelled = int(named.sum())
+    images = f"{len(labels):,} {split} images"
+    scores, notes = None, []
+    text = f"none: the data set has no class of these; {images}"
+    accuracy = Fact("zero_shot_accuracy", None, text=text)
+    if num_labelled:
+        scores = score_of(run, logits[named], labels[named])
+        about = f"of {num_labelled:,} images"
+        accuracy = Fact("zero_shot_accuracy", scores.accuracy, about=about)
+        if others := len(labels) - num_labelled:
+            notes = [f"{others:,} of {images} have other classes."]
+    columns = [
+        *(Field("name", "class"), Field("num_images", "images")),
+        *(Field("accuracy", metric=SHARE), Field("num_assigned", "assigned")),
+    ]
+    report = Report(
+        facts=[
+            Fact("run", str(run.path), text=run.name),
+            *hidden(split=split, num_images=len(labels), num_labelled=num_labelled),
+            accuracy,
+            interval_fact(scores and scores.accuracy_interval, split),
+        ],
+        tables=[DataTable("classes", columns, rows)],
+        notes=notes,
     )
+    return report, scores and scores.accuracy

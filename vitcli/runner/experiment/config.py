@@ -161,8 +161,8 @@ def load_experiment(
     spec = check(raw, in_files(documents), is_stored=bool(changes))
     if not changes:
         return Experiment(path.stem, spec, path)
-    raw, note = typed_over(raw, changes)
-    changed = check(raw, on_command_line(changes, options or {}))
+    raw, note = switch_family(raw, changes)
+    changed = check(override(raw, changes), on_command_line(changes, options or {}))
     is_changed = changed.replace(seed=spec.seed) != spec
     return Experiment(path.stem, changed, path, is_changed, note=note, typed=frozenset(changes))
 
@@ -250,15 +250,6 @@ def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
             value = override(inner if isinstance(inner, Mapping) else {}, {rest: value})
         out[head] = value
     return out
-
-
-def typed_over(raw: Mapping[str, Any], typed: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the fields of a file with those of the command line, and a note; empty if none.
-
-    Another family replaces the whole model, as ``switch_family`` describes.
-    """
-    switched, note = switch_family(raw, typed)
-    return override(switched, typed), note
 
 
 def flatten(

@@ -44,10 +44,8 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
 
 def _small_model(model: Any, name: str) -> dict[str, Any]:
     small = FAMILIES[name].small if name in FAMILIES else {}
-    return {
-        **small,
-        **{field: value for field, value in dict(model or {}).items() if field in SIZES},
-    }
+    sizes = {field: value for field, value in dict(model or {}).items() if field in SIZES}
+    return {**small, **sizes}
 
 
 def model_below(model: Any, name: Any) -> Any:
@@ -95,17 +93,12 @@ def is_option(field: str) -> bool:
 PREFIX = "timm:"
 
 
-def require_timm() -> None:
-    """Refuse a model of timm without timm."""
+def timm_config(name: str) -> Any:
+    """Return timm's configuration of a name: picture size, mean, std, place of the weights."""
     if find_spec("timm") is None:
         raise ConfigError(
             "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
         )
-
-
-def timm_config(name: str) -> Any:
-    """Return timm's configuration of a name: picture size, mean, std, place of the weights."""
-    require_timm()
     import timm
 
     architecture, _, tag = name.partition(".")
@@ -116,7 +109,7 @@ def timm_config(name: str) -> Any:
         return timm.get_pretrained_cfg(name)
     except RuntimeError as error:
         known = timm.list_pretrained(f"{architecture}.*")
-        tags = join_words([repr(each.partition(".")[2]) for each in known]) or "none"
+        tags = join_words([repr(name.partition(".")[2]) for name in known]) or "none"
         raise ConfigError(
             f"timm {timm.__version__} has no weights {tag!r} of {architecture}, only {tags}"
         ) from error

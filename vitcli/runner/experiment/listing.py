@@ -1,16 +1,15 @@
-"""Lists, descriptions and copies of experiment and study files."""
+"""Lists, descriptions, copies and the schema of experiment and study files."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from vitcli.core.spec import ExperimentSpec
+from pydantic.json_schema import GenerateJsonSchema
+
+from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import (
-    check,
-    find_experiment,
-    resolve_bases,
-)
-from vitcli.runner.experiment.purpose import read_purpose, without_results
+from vitcli.runner.experiment.config import check, find_experiment, resolve_bases
+from vitcli.runner.experiment.purpose import Purpose, read_purpose, without_results
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.files import commit
 
@@ -112,3 +111,31 @@ def text_of_copy(source: Path, document: Document) -> str:
     wanted = {name: value for name, value in document.data.items() if name != "reference"}
     # A file in one line of braces cannot lose a part of its lines.
     return text if Document(text, "copy").data == wanted else dump(wanted)
+
+
+class _FileSchema(GenerateJsonSchema):
+    """The schema of what a file may say: a pair of sizes may be one integer."""
+
+    def tuple_schema(self, schema: Any) -> dict[str, Any]:
+        pair: dict[str, Any] = super().tuple_schema(schema)
+        items = pair.get("prefixItems", [])
+        if items and all(item.get("type") == "integer" for item in items):
+            return {"anyOf": [items[0], pair]}
+        return pair
+
+
+def file_schema(*file_fields: type[Spec]) -> dict[str, Any]:
+    """Return the JSON schema of experiment and study files, for editors."""
+    fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
+    base = {"type": "string", "description": "Experiment whose fields this file changes."}
+    purpose = Purpose.model_json_schema()["properties"]
+    others = [spec.model_json_schema() for spec in file_fields]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **fields,
+        "title": "vitcli experiment, study where it has variants, or search where it has a space",
+        "properties": {"base": base, **purpose, **fields["properties"]}
+        | {name: field for other in others for name, field in other["properties"].items()},
+        "$defs": fields["$defs"]
+        | {name: kind for other in others for name, kind in other["$defs"].items()},
+    }

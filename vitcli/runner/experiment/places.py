@@ -66,9 +66,5 @@ def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> P
     return Places([typed], " and ".join(dict.fromkeys(typed.values())))
 
 
-def is_shortcut(place: str) -> bool:
-    return is_typed(place) and place != SET
-
-
 def is_typed(place: str) -> bool:
     return place.startswith("--")

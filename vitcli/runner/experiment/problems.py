@@ -11,8 +11,9 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.places import Place, is_shortcut
+from vitcli.runner.experiment.places import SET, Place, is_typed
 from vitcli.runner.experiment.purpose import FILE_FIELDS
+from vitcli.runner.experiment.stand_in import value_at
 from vitcli.runner.experiment.yaml_text import FieldPath
 from vitcli.runner.text import closest, did_you_mean
 
@@ -40,7 +41,9 @@ def blame(place: Place, loc: FieldPath, problem: str) -> str:
     """
     field = problem.partition(":")[0]
     where = place.where(loc or tuple(field.split(".")))
-    return f"{where}: {problem.removeprefix(f'{field}: ') if is_shortcut(where) else problem}"
+    if is_typed(where) and where != SET:  # an option that names the field
+        problem = problem.removeprefix(f"{field}: ")
+    return f"{where}: {problem}"
 
 
 def describe(
@@ -74,13 +77,9 @@ def describe(
         names = (getattr(form, "__name__", "") for form in get_args(several.annotation))
         message = " or ".join(KINDS[name] for name in names if name in KINDS)
     given = error["input"]
-    shown = (
-        repr(given)
-        if isinstance(given, str | int | float | bool | None)
-        else "a mapping"
-        if isinstance(given, Mapping)
-        else "a list"
-    )
+    shown = "a mapping" if isinstance(given, Mapping) else "a list"
+    if isinstance(given, str | int | float | bool | None):
+        shown = repr(given)
     return f"{field}: should be {message}, got {shown}{_suggest_value(loc, kind, given)}"
 
 
@@ -107,14 +106,13 @@ def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
 def _field_at(loc: tuple[int | str, ...]) -> FieldInfo | None:
     """Return the field of an experiment at a place; None if no group is there that has it."""
     kinds: list[type[BaseModel]] = [ExperimentSpec]
-    found = None
+    field = None
     for name in map(str, loc):
-        fields = (kind.model_fields.get(name) for kind in kinds)
-        found = next(filter(None, fields), None)
-        if found is None:
+        field = next((kind.model_fields[name] for kind in kinds if name in kind.model_fields), None)
+        if field is None:
             return None
-        kinds = _specs_in(found, None)
-    return found
+        kinds = _specs_in(field, None)
+    return field
 
 
 def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_file: bool) -> str:
@@ -146,11 +144,6 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_fil
     return f"; did you mean {elsewhere[close]!r}?" if close else ""
 
 
-def _part(raw: Any, name: str) -> Any:
-    """Return a part of a mapping; None if there is none, or no mapping."""
-    return raw.get(name) if isinstance(raw, Mapping) else None
-
-
 def nested(path: Sequence[str]) -> str:
     """Return how a file writes a dotted field, such as ``optim: {lr: ...}``."""
     first, *below = path
@@ -163,7 +156,7 @@ def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
     inner: Any = raw
     choice = None
     for name in group:
-        field, inner = spec.model_fields[name], _part(inner, name)
+        field, inner = spec.model_fields[name], value_at(inner, name)
         choice, spec = choice_of(field), _specs_in(field, inner)[0]
     assert choice is not None, "only a choice has fields of other rows"
     return f"{'.'.join(group)}.{choice.key}={choice.name_of(inner)}"
@@ -184,7 +177,7 @@ def field_names(
     names: list[str] = []
     for name, field in spec.model_fields.items():
         names.append(prefix + name)
-        inner = _part(raw, name)
+        inner = value_at(raw, name)
         if only_chosen and inner is None and field.default is None:
             continue
         kinds = _specs_in(field, inner)
@@ -198,7 +191,7 @@ def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
     """Return the classes that a field's spec may have, the one in ``raw`` first."""
     choice, table = choice_of(field), table_of(field)
     if table is not None:
-        row = table.get(_part(raw, "name") or raw)
+        row = table.get(value_at(raw, "name") or raw)
         return [row.own] if row and row.own else []
     if choice is None:
         kinds = get_args(field.annotation) or (field.annotation,)

@@ -4,7 +4,7 @@ import re
 
 from vitcli.core.spec import Spec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.yaml_text import Document, dump
+from vitcli.runner.experiment.yaml_text import Document
 
 
 class Purpose(Spec):
@@ -32,12 +32,6 @@ def read_purpose(document: Document) -> Purpose:
             where = document.where((name,))
             raise ConfigError(f"{where}: {name}: should be text; put it in quotes")
     return Purpose(**{name: value for name, value in given.items() if value is not None})
-
-
-def purpose_text(purpose: Purpose) -> str:
-    """Return the fields that are set as YAML; empty if there are none."""
-    given = purpose.model_dump(exclude_defaults=True)
-    return dump(given) if given else ""
 
 
 ENTRY = re.compile(r"# (\w+):\s+(.*\S)")

@@ -19,10 +19,10 @@ from vitcli.runner.experiment.config import (
     config_hash,
     find_experiment,
     override,
-    typed_over,
     with_bases,
     with_code,
 )
+from vitcli.runner.experiment.family import switch_family
 from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
 from vitcli.runner.experiment.purpose import Purpose, read_purpose
@@ -199,7 +199,8 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     path = find_experiment(name)
     document = read_mapping(path)
     documents = with_bases(document, path)
-    raw, note = typed_over(with_code(documents), changes)
+    switched, note = switch_family(with_code(documents), changes)
+    raw = override(switched, changes)
     written = in_files(documents)
     places = Places([*on_command_line(changes, {}).sources, *written.sources], written.otherwise)
     if "variants" in raw:

@@ -11,7 +11,7 @@ from vitcli.runner.data.listing import own_path
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import ignore_message, quantity

@@ -11,7 +11,7 @@ from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.files import sha256
 from vitcli.runner.limits import allowed_cores
 from vitcli.runner.run.folder import RUNS, RunDir

@@ -1,14 +1,12 @@
 """`vitcli experiments check`: what vitcli requires of own parts, tried on small trainings."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitcli.core.models.own import CLOSE
 from vitcli.core.spec.metrics import METRICS
@@ -51,7 +49,7 @@ class PartReport:
 def check_code(device_name: str) -> list[PartReport]:
     """Check every loaded own part on a device, and return a report for each."""
     device = pick_device(device_name)
-    found = [
+    reports = [
         _check_part(name, field, device)
         for field, table in FIELDS.items()
         for name, row in table.items()
@@ -59,9 +57,9 @@ def check_code(device_name: str) -> list[PartReport]:
     ]
     metrics = [name for name, row in METRICS.items() if row.source in own_code.state.files]
     if not metrics:
-        return found
+        return reports
     report = _check_part(DEFAULT_TASK, "task.name", device)
-    return found + [replace(report, part=name, field="metric") for name in metrics]
+    return reports + [replace(report, part=name, field="metric") for name in metrics]
 
 
 def _check_part(name: str, field: str, device: torch.device) -> PartReport:
@@ -132,18 +130,14 @@ def _check_resume(built: BuiltTraining) -> None:
         except UserError as error:
             problem = re.sub(rf"{re.escape(folder)}/\w+", "a small training", str(error))
             raise OwnCodeError(problem) from error
-        for name, (one, other) in _pairs(calm, stopped):
-            if not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
-                raise OwnCodeError(
-                    f"{', '.join(sorted(spec.code))}: a resumed training ends with other numbers"
-                    f" ({name}); keep state in parameters or buffers, and take random numbers from"
-                    " torch"
-                )
-
-
-def _pairs(calm: Path, stopped: Path) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    found = [
-        latest_checkpoint(RunDir(path).checkpoints, ignore_message) for path in (calm, stopped)
-    ]
-    one, other = (each.tensors if each else {} for each in found)
-    yield from ((name, (one[name], other[name])) for name in one)
+        ends = [
+            latest_checkpoint(RunDir(path).checkpoints, ignore_message) for path in (calm, stopped)
+        ]
+    one, other = (end.tensors if end else {} for end in ends)
+    for name in one:
+        if not torch.allclose(one[name], other[name], rtol=tolerance, atol=tolerance):
+            raise OwnCodeError(
+                f"{', '.join(sorted(spec.code))}: a resumed training ends with other numbers"
+                f" ({name}); keep state in parameters or buffers, and take random numbers from"
+                " torch"
+            )

@@ -7,11 +7,7 @@ from pathlib import Path
 
 from vitcli.core.data.source import DataSet
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.find import (
-    find_source,
-    is_offline,
-    missing_data_error,
-)
+from vitcli.runner.data.find import find_source, is_offline, missing_data_error
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.checkpoint import resumable_checkpoint
@@ -54,16 +50,16 @@ def dry_run(
     elif data:
         refuse_leaks(spec, data)
     fitted = replace(experiment, spec=spec)
-    found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
-    if data and found.spec.train.init:  # weights that do not fit are refused
-        file = first_file(found.spec, True, on_message)
-        first = file or request.first or find_run(found.spec.train.init)
-        initial_module(found.spec, data, first, on_message)
+    estimate = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
+    if data and estimate.spec.train.init:  # weights that do not fit are refused
+        file = first_file(estimate.spec, True, on_message)
+        first = file or request.first or find_run(estimate.spec.train.init)
+        initial_module(estimate.spec, data, first, on_message)
     if old:
-        done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
+        done, epochs = run.last_step() // estimate.steps_per_epoch, estimate.spec.train.epochs
         refuse_passed(run, request, done, epochs)
-    seconds += found.startup_seconds
-    return replace(found, startup_seconds=seconds, stop_after=request.stop_after)
+    seconds += estimate.startup_seconds
+    return replace(estimate, startup_seconds=seconds, stop_after=request.stop_after)
 
 
 def missing_data_note(name: str, place: Path | None, offline: bool) -> str:

@@ -25,8 +25,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
-from vitcli.runner.experiment.sizes import fit_to_data
+from vitcli.runner.experiment.resolve import fit_to_data, resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
@@ -34,7 +33,6 @@ from vitcli.runner.run.record import read_record, whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
-    count_flops,
     flops_of_steps,
     image_flops,
     quick_spec,
@@ -204,7 +202,11 @@ def make_estimate(
     spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
     abstract, module = abstract_module(spec), new_module(spec)
-    _refuse_data(spec, abstract, data)
+    sample = data or random_data(with_statistics(spec), 2, torch.device("cpu"))
+    try:
+        task_class(spec)(spec, abstract).check_data(sample)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     encoder = encoder_of(spec, abstract)
     count = steps_per_epoch(spec, num_train)
@@ -221,7 +223,7 @@ def make_estimate(
     in_step = 0 if teacher.copies else teacher.each
     forward = each_step / spec.train.batch_size * own / (3 * own + in_step)
     num_steps = steps * spec.train.epochs
-    flops, taught = count_flops(spec, random_batch(spec, module), num_steps, num_train)
+    flops, taught = flops_of_steps(spec, random_batch(spec, module), num_train)(num_steps)
     labelling = forward / own * taught if teacher.copies else 0.0
     return Estimate(
         experiment=experiment,
@@ -247,14 +249,6 @@ def make_estimate(
     )
 
 
-def _refuse_data(spec: ExperimentSpec, abstract: nn.Module, data: DataSet | None) -> None:
-    sample = data or random_data(with_statistics(spec), 2, torch.device("cpu"))
-    try:
-        task_class(spec)(spec, abstract).check_data(sample)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
 def _measure(
     spec: ExperimentSpec,
     module: nn.Module,
@@ -275,11 +269,11 @@ def _measure(
         encoder_of(quick, module).grad_checkpointing = quick.train.grad_checkpointing
     each = image_flops(quick)
     most = max(2, spec.model.min_batch, int(QUICK_FLOPS / each))
-    found = measure_steps(module, quick, device, compile_too, on_message, most)
+    measured = measure_steps(module, quick, device, compile_too, on_message, most)
     if quick == spec:
-        return found, RANDOM_IMAGES
+        return measured, RANDOM_IMAGES
     height, width = quick.model.img_size or (0, 0)
-    scaled = replace(found, step_seconds=found.step_seconds * image_flops(spec) / each)
+    scaled = replace(measured, step_seconds=measured.step_seconds * image_flops(spec) / each)
     return scaled, f"{RANDOM_IMAGES} of {height}x{width} pixels, scaled by operations"
 
 

@@ -90,17 +90,6 @@ KINDS: dict[str, type[Event]] = {
 }
 
 
-def to_json(event: Event) -> dict[str, Any]:
-    (kind,) = [name for name, cls in KINDS.items() if type(event) is cls]
-    return {"kind": kind, **asdict(event)}
-
-
-def from_json(data: dict[str, Any]) -> Event:
-    """Return the event in data from ``to_json``."""
-    fields = dict(data)
-    return KINDS[fields.pop("kind")](**fields)
-
-
 @dataclass(frozen=True)
 class TrialEvent:
     """An event of a trial, or of the study if ``folder`` is empty."""
@@ -109,14 +98,17 @@ class TrialEvent:
     event: Event
 
 
-def to_line(found: TrialEvent) -> str:
-    return json.dumps({"folder": found.folder, "event": to_json(found.event)}) + "\n"
+def to_line(trial: TrialEvent) -> str:
+    (kind,) = [name for name, cls in KINDS.items() if type(trial.event) is cls]
+    event = {"kind": kind, **asdict(trial.event)}
+    return json.dumps({"folder": trial.folder, "event": event}) + "\n"
 
 
 def from_line(line: str) -> TrialEvent:
     """Return the event that ``to_line`` made the line of."""
     data = json.loads(line)
-    return TrialEvent(data["folder"], from_json(data["event"]))
+    kind = KINDS[data["event"].pop("kind")]
+    return TrialEvent(data["folder"], kind(**data["event"]))
 
 
 def seconds_left(

@@ -26,6 +26,7 @@ from vitcli.runner.train.trainer import NO_BEST, Trainer
 NUM_IMAGES = 8
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
+COSTS = ("train_flops", "train_seconds")
 
 
 def finish(trainer: Trainer) -> None:
@@ -95,18 +96,18 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
     is_trained = trainer.step or trainer.spec.train.init_head == "probe"
     if not (trainer.data.val and trainer.row.classifies and is_trained):
         return {}
-    held_out = trainer.val_outputs()
+    held_out = trainer.outputs_of(trainer.data.val)
     logits, labels = held_out["logits"], held_out["labels"]
-    found = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
+    fitted = {f"set_threshold_{share}": set_threshold(logits, labels, share) for share in COVERAGES}
     temperature = fit_temperature(logits, labels)
     if temperature is None:
-        return found
-    found["temperature"] = temperature
+        return fitted
+    fitted["temperature"] = temperature
     if outputs:
         scaled = outputs["logits"] / temperature
         measured = measure_logits(scaled, outputs["labels"])
-        found |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
-    return found
+        fitted |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
+    return fitted
 
 
 def prepare_end(trainer: Trainer) -> None:
@@ -146,12 +147,10 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
-    names = {name: name if name in bare else f"test_{name}" for name in measured}
     flops, taught = trainer.flops_of(taken) if taken else (0, 0)
     record = trainer.record
-    lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
-        **{names[name]: value for name, value in measured.items()},
+        **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
         f"best_val_{headline}": trainer.best[0] if measured_val else None,
         "best_val_step": trainer.best[1] if measured_val else None,
@@ -161,8 +160,8 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
         "forward_flops": trainer.forward_flops,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
-        **describe_first(record.pretrained or {}),
-        **describe_first(record.teacher or {}, "teacher_train"),
+        **describe_cost(record.pretrained, "pretrain"),
+        **describe_cost(record.teacher, "teacher_train"),
         "epochs": trainer.step // trainer.training.steps_per_epoch,
         "steps": trainer.step,
         **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
@@ -172,34 +171,30 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
         "kernels": trainer.built.kernels,
         "exact": is_exact(record, trainer.device),
         "num_test": len(next(iter(outputs.values()), ())),
-        **lost,
+        **({"lost_events": trainer.lost_events} if trainer.lost_events else {}),
     }
 
 
-def describe_pretraining(run: RunDir) -> dict[str, Any]:
+def describe_sources(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[str, Any]:
+    """Return the runs that a training starts from and is taught by, for meta.json."""
+    sources: dict[str, Any] = {}
+    if isinstance(first, RunDir):
+        if spec.pretrain:
+            sources["pretrained"] = _cost_of(first)
+        else:
+            sources["init_sha256"] = start_sha256(first)
+    if teacher := spec.task.taught_by:
+        sources["teacher"] = _cost_of(find_run(teacher_run(spec)))
+        sources["teacher_sha256"] = teacher.sha256
+    return sources
+
+
+def _cost_of(run: RunDir) -> dict[str, Any]:
     result = read_record(run).result
-    return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
+    return {"run": run.name} | {name: result.get(name) for name in COSTS}
 
 
-def describe_start(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[str, Any]:
-    """Return the run whose weights a training starts from, if there is one, for meta.json."""
-    if not isinstance(first, RunDir):
-        return {}
-    if spec.pretrain:
-        return {"pretrained": describe_pretraining(first)}
-    return {"init_sha256": start_sha256(first)}
-
-
-def describe_teacher(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return the name and the cost of the teacher, if there is one, for meta.json."""
-    teacher = spec.task.taught_by
-    if teacher is None:
-        return {}
-    run = find_run(teacher_run(spec))
-    return {"teacher": describe_pretraining(run), "teacher_sha256": teacher.sha256}
-
-
-def describe_first(first: dict[str, Any], prefix: str = "pretrain") -> dict[str, Any]:
+def describe_cost(source: dict[str, Any] | None, prefix: str) -> dict[str, Any]:
     """Return the cost of the pre-training or of the teacher's training, if there was one."""
-    names = ("train_flops", "train_seconds")
-    return {name.replace("train", prefix): first[name] for name in names if first.get(name)}
+    cost = source or {}
+    return {name.replace("train", prefix): cost[name] for name in COSTS if cost.get(name)}

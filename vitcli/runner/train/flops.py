@@ -15,7 +15,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.sizes import fitting_sizes
+from vitcli.runner.experiment.resolve import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
 OF_A_MODEL: dict[str, Any] = {"model": True, "task": True}
@@ -60,21 +60,21 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
     are counted again. What is frozen below all that is trained needs no backward pass.
     """
+
+    def count() -> int:
+        module = abstract_module(spec).train()
+        if spec.train.freeze is not None:
+            try:
+                freeze(module, spec.train.freeze)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
+        parts = spec.train.accumulate
+        part = {name: value.chunk(parts)[0] for name, value in batch.items()}
+        return parts * step_flops(task_class(spec)(spec, module).losses, part)
+
     shapes = ((name, value.shape) for name, value in batch.items())
-    return _once(spec, OF_A_STEP, lambda: _count_step_flops(spec, batch), *shapes)
-
-
-def _count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
-    module = abstract_module(spec).train()
-    if spec.train.freeze is not None:
-        try:
-            freeze(module, spec.train.freeze)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-    encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
-    parts = spec.train.accumulate
-    part = {name: value.chunk(parts)[0] for name, value in batch.items()}
-    return parts * step_flops(task_class(spec)(spec, module).losses, part)
+    return _once(spec, OF_A_STEP, count, *shapes)
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,10 @@ def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
     return TeacherCost(forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies)
 
 
-def count_flops(
-    spec: ExperimentSpec, batch: dict[str, Tensor], num_steps: int, num_train: int
-) -> tuple[int, int]:
-    return flops_of_steps(spec, batch, num_train)(num_steps) if num_steps else (0, 0)
-
-
 def flops_of_steps(
     spec: ExperimentSpec, batch: dict[str, Tensor], num_train: int
 ) -> Callable[[int], tuple[int, int]]:
-    """Return a function: number of steps -> what ``count_flops`` returns for them."""
+    """Return a function: number of steps -> their operations, and those of the teacher in them."""
     cost, each = teacher_cost(spec), count_step_flops(spec, batch)
 
     def count(num_steps: int) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.experiment.resolve import fit_pictures, resolve, shrink_batch
-from vitcli.runner.experiment.sizes import resize_setting
+from vitcli.runner.experiment.resolve import fit_pictures, resize_setting, resolve, shrink_batch
 from vitcli.runner.run.record import RunRecord, describe_other_images
 from vitcli.runner.text import listed, quantity
 

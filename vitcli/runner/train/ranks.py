@@ -55,90 +55,6 @@ class EndedError(Exception):
         self.exit_code = exit_code
 
 
-class RankNotes:
-    """The notes of a rank and of the others."""
-
-    def __init__(self, launch: Launch, store: dist.Store) -> None:
-        self.launch, self.size, self.store = launch, launch.size, store
-        self.stop: StopFlag | None = None
-        self._set(f"who/{launch.rank}", {"host": socket.gethostname(), "pid": os.getpid()})
-
-    def _set(self, key: str, value: Any) -> None:
-        self.store.set(key, json.dumps(value))
-
-    def _get(self, key: str) -> Any:
-        """Return a note, or None if nobody has written it."""
-        return json.loads(self.store.get(key)) if self.store.check([key]) else None
-
-    def leave(self, reason: str) -> None:
-        self._set(f"left/{self.launch.rank}", {"reason": reason})
-
-    def end(self, exit_code: int) -> None:
-        """Tell the other ranks that rank 0 ends."""
-        self._set("end", {"exit_code": exit_code})
-
-    def fails_too(self) -> bool:
-        """Return whether rank 0 has the same problem as this rank, and so reports it."""
-        until = time.monotonic() + NOTE_SECONDS
-        while time.monotonic() < until and not self._get("end"):
-            time.sleep(POLL_SECONDS)
-        return bool(self._get("end"))
-
-    def _wait(self, key: str) -> Any:
-        signalled = None
-        while (value := self._get(key)) is None:
-            if end := self._get("end"):
-                raise EndedError(end["exit_code"])
-            self._refuse_left()
-            if self.stop and self.stop.number:
-                signalled = signalled or time.monotonic()
-                waited = time.monotonic() - signalled
-                if not self._is_alive(0) or (waited > PATIENCE and not self._is_here(0)):
-                    raise LostRankError("rank 0 has ended")
-            time.sleep(POLL_SECONDS)
-        return value
-
-    def _refuse_left(self) -> None:
-        for rank in range(self.size):
-            if rank != self.launch.rank and (note := self._get(f"left/{rank}")):
-                raise LostRankError(note["reason"])
-
-    def _is_alive(self, rank: int) -> bool:
-        """Return whether a process is alive; True if it is on another machine."""
-        try:
-            if self._is_here(rank):
-                os.kill(self._who(rank)["pid"], 0)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def _is_here(self, rank: int) -> bool:
-        return bool(self._who(rank)["host"] == socket.gethostname())
-
-    def _who(self, rank: int) -> Facts:
-        return self._get(f"who/{rank}") or {"host": "an unknown machine", "pid": "unknown"}
-
-    def _wait_for_notes(self) -> dict[int, str]:
-        """Return the notes when every rank that is alive has had the time to leave one."""
-        until = time.monotonic() + NOTE_SECONDS
-        while True:
-            notes = self._notes()
-            missing = [rank for rank in range(self.size) if rank not in notes]
-            if time.monotonic() > until or not any(map(self._is_alive, missing)):
-                return notes
-            time.sleep(POLL_SECONDS)
-
-    def _notes(self) -> dict[int, str]:
-        found = {rank: self._get(f"left/{rank}") for rank in range(self.size)}
-        return {rank: note["reason"] for rank, note in found.items() if note}
-
-    def linger(self) -> None:
-        """Wait until rank 0 has written its last line. torchrun ends all ranks after the first."""
-        until = time.monotonic() + PATIENCE
-        while self._is_alive(0) and time.monotonic() < until:
-            time.sleep(POLL_SECONDS)
-
-
 class Processes:
     """The only process of a training: it has nobody to talk to."""
 
@@ -171,8 +87,8 @@ class Processes:
 ONE_PROCESS = Processes()
 
 
-class TorchrunProcesses(Processes, RankNotes):
-    """The ranks of one torchrun."""
+class TorchrunProcesses(Processes):
+    """The ranks of one torchrun, and what they tell each other through its store."""
 
     def __init__(
         self,
@@ -180,8 +96,10 @@ class TorchrunProcesses(Processes, RankNotes):
         store: dist.Store,
         on_message: Callable[[str], None] = ignore_message,
     ) -> None:
-        RankNotes.__init__(self, launch, store)
-        self.size, self.on_message = launch.size, on_message
+        self.launch, self.size, self.store = launch, launch.size, store
+        self.on_message = on_message
+        self.stop: StopFlag | None = None
+        self._set(f"who/{launch.rank}", {"host": socket.gethostname(), "pid": os.getpid()})
         self.timeout = timedelta(seconds=read_timeout())
         self._number = 0
         """Number of exchanges through the store so far."""
@@ -202,6 +120,76 @@ class TorchrunProcesses(Processes, RankNotes):
     def command(self, text: str) -> str:
         return f"{self.launch.command} {text}"
 
+    # Notes
+
+    def _set(self, key: str, value: Any) -> None:
+        self.store.set(key, json.dumps(value))
+
+    def _get(self, key: str) -> Any:
+        """Return a note, or None if nobody has written it."""
+        return json.loads(self.store.get(key)) if self.store.check([key]) else None
+
+    def leave(self, reason: str) -> None:
+        self._set(f"left/{self.launch.rank}", {"reason": reason})
+
+    def end(self, exit_code: int) -> None:
+        """Tell the other ranks that rank 0 ends."""
+        self._set("end", {"exit_code": exit_code})
+
+    def fails_too(self) -> bool:
+        """Return whether rank 0 has the same problem as this rank, and so reports it."""
+        until = time.monotonic() + NOTE_SECONDS
+        while time.monotonic() < until and not self._get("end"):
+            time.sleep(POLL_SECONDS)
+        return bool(self._get("end"))
+
+    def _wait(self, key: str) -> Any:
+        signalled = None
+        while (value := self._get(key)) is None:
+            if end := self._get("end"):
+                raise EndedError(end["exit_code"])
+            for rank in range(self.size):
+                if rank != self.launch.rank and (note := self._get(f"left/{rank}")):
+                    raise LostRankError(note["reason"])
+            if self.stop and self.stop.number:
+                signalled = signalled or time.monotonic()
+                waited = time.monotonic() - signalled
+                if not self._is_alive(0) or (waited > PATIENCE and not self._is_here(0)):
+                    raise LostRankError("rank 0 has ended")
+            time.sleep(POLL_SECONDS)
+        return value
+
+    def _is_alive(self, rank: int) -> bool:
+        """Return whether a process is alive; True if it is on another machine."""
+        try:
+            if self._is_here(rank):
+                os.kill(self._who(rank)["pid"], 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _is_here(self, rank: int) -> bool:
+        return bool(self._who(rank)["host"] == socket.gethostname())
+
+    def _who(self, rank: int) -> Facts:
+        return self._get(f"who/{rank}") or {"host": "an unknown machine", "pid": "unknown"}
+
+    def _wait_for_notes(self) -> dict[int, str]:
+        """Return the notes when every rank that is alive has had the time to leave one."""
+        until = time.monotonic() + NOTE_SECONDS
+        while True:
+            notes = {rank: self._get(f"left/{rank}") for rank in range(self.size)}
+            missing = [rank for rank, note in notes.items() if not note]
+            if time.monotonic() > until or not any(map(self._is_alive, missing)):
+                return {rank: note["reason"] for rank, note in notes.items() if note}
+            time.sleep(POLL_SECONDS)
+
+    def linger(self) -> None:
+        """Wait until rank 0 has written its last line. torchrun ends all ranks after the first."""
+        until = time.monotonic() + PATIENCE
+        while self._is_alive(0) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+
     # Orders
 
     def send(self, spec: ExperimentSpec, run: RunDir, resume_command: str, facts: Facts) -> None:
@@ -216,8 +204,7 @@ class TorchrunProcesses(Processes, RankNotes):
     def receive(self) -> Facts:
         """Return the next order of rank 0."""
         self._number += 1
-        order: Facts = self._wait(f"order/{self._number}")
-        return order
+        return dict(self._wait(f"order/{self._number}"))
 
     def join(self, order: Facts, data_hash: str) -> None:
         """Tell rank 0 that this rank has the data of an order."""
@@ -242,16 +229,14 @@ class TorchrunProcesses(Processes, RankNotes):
         ranks.join()
 
     def compare(self, facts: Facts) -> None:
-        """Refuse ranks that would compute something else."""
         self._set(f"facts/{self._number}/{self.launch.rank}", facts)
         for rank in range(self.size):
             other = self._wait(f"facts/{self._number}/{rank}")
             for name, value in facts.items():
                 if other[name] != value:
-                    own = self.launch.rank
                     raise ConfigError(
-                        f"rank {rank} has {name} {other[name]}, rank {own} has {value}; all ranks"
-                        " must compute in the same way"
+                        f"rank {rank} has {name} {other[name]}, rank {self.launch.rank} has"
+                        f" {value}; all ranks must compute in the same way"
                     )
 
     def share(self, state: Training) -> None:
@@ -288,25 +273,21 @@ class TorchrunProcesses(Processes, RankNotes):
 
     def report_loss(self, run: RunDir, resume_command: str, error: Exception) -> NoReturn:
         """Write into status.json which rank was lost and why, if this is the lowest rank alive."""
-        own = f"left/{self.launch.rank}"
-        if not self._get(own):
-            self._set(own, {"reason": ""})
+        if not self._get(f"left/{self.launch.rank}"):
+            self.leave("")
         notes = self._wait_for_notes()
         end = self._get("end")
         if end and self.launch.rank:
             raise EndedError(end["exit_code"])
         if self.launch.rank > min(notes):
             raise EndedError(ResourceError.exit_code)
-        reason = self._describe_loss(notes, error)
-        if run.exists and read_record(run).status == "running":
-            run.set_status("failed", run.last_step(), reason)
-        raise ResourceError(f"{run.path}: {reason}. Continue: {resume_command}") from error
-
-    def _describe_loss(self, notes: Mapping[int, str], error: Exception) -> str:
         failed = [f"rank {rank} failed: {reason}" for rank, reason in notes.items() if reason]
         silent = [rank for rank in range(self.size) if rank not in notes]
         lost = [self._describe_silence(rank) for rank in silent]
-        return ", ".join(failed or lost) or str(error)
+        reason = ", ".join(failed or lost) or str(error)
+        if run.exists and read_record(run).status == "running":
+            run.set_status("failed", run.last_step(), reason)
+        raise ResourceError(f"{run.path}: {reason}. Continue: {resume_command}") from error
 
     def _describe_silence(self, rank: int) -> str:
         place = "process {pid} on {host}".format(**self._who(rank))
@@ -324,8 +305,8 @@ class TorchrunProcesses(Processes, RankNotes):
 def connect(launch: Launch) -> dist.Store:
     """Return torchrun's store."""
     endless = timedelta(days=7)  # rank 0 may download a data set first
-    found = dist.rendezvous("env://", rank=launch.rank, world_size=launch.size, timeout=endless)
-    store: dist.Store = next(found)[0]
+    meeting = dist.rendezvous("env://", rank=launch.rank, world_size=launch.size, timeout=endless)
+    store: dist.Store = next(meeting)[0]
     return store
 
 

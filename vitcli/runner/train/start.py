@@ -24,13 +24,7 @@ from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
-from vitcli.runner.run.folder import (
-    REPLACED,
-    RUNS,
-    RunDir,
-    default_path,
-    find_run,
-)
+from vitcli.runner.run.folder import REPLACED, RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, make_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, RunRecord, headline_key, read_record, run_metadata
 from vitcli.runner.text import ignore_message, quantity
@@ -45,17 +39,8 @@ from vitcli.runner.train.exactness import (
     refuse_damage,
     refuse_inexact,
 )
-from vitcli.runner.train.finish import (
-    describe_start,
-    describe_teacher,
-    finish,
-    finish_early,
-    prepare_end,
-)
-from vitcli.runner.train.images import (
-    refuse_other_images,
-    resolve_images,
-)
+from vitcli.runner.train.finish import describe_sources, finish, finish_early, prepare_end
+from vitcli.runner.train.images import refuse_other_images, resolve_images
 from vitcli.runner.train.initial import initial_module, refuse_source
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
@@ -299,8 +284,7 @@ def prepare_trainer(
     meta |= (
         configuration_record(spec)
         | {"parameters": built.parameters}
-        | describe_start(spec, first)
-        | describe_teacher(spec)
+        | describe_sources(spec, first)
         | (adjustments(experiment.spec, spec) | (NO_TEST if without_test else {}))
     )
     if old:  # a mark in meta.json must be written before the configuration it is about

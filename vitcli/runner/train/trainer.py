@@ -25,11 +25,7 @@ from vitcli.runner.run.record import RunRecord, headline_curve, read_record
 from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
-from vitcli.runner.train.exactness import (
-    describe_jump,
-    environment_changes,
-    numerical_environment,
-)
+from vitcli.runner.train.exactness import describe_jump, environment_changes, numerical_environment
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
@@ -139,8 +135,8 @@ class Trainer:
             where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
         self.records = [record for record in metrics if record["step"] <= self.step]
-        before = self.run.spec()
-        if jump := describe_jump(before, self.spec, self.step, self.training.steps_per_epoch):
+        per_epoch = self.training.steps_per_epoch
+        if jump := describe_jump(self.run.spec(), self.spec, self.step, per_epoch):
             self.on_message(jump)
 
     def save(self) -> None:
@@ -284,7 +280,8 @@ class Trainer:
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
         self._refuse_divergence(*means.values())
-        self._diagnose(means)
+        if problem := self.task.diagnose(means):
+            self._warn_once(problem)
         record = {"step": self.step, "epoch": epoch + 1, "lr": lr}
         record |= {f"train_{name}": means[name] for name in self.row.reports}
         record |= {name: means[name] for name in ("grad_norm", SKIPPED) if name in means}
@@ -312,10 +309,6 @@ class Trainer:
         if last or epoch % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
             self._draw_pictures(self._board)
         self.on_event(EpochDone(record=record))
-
-    def _diagnose(self, means: dict[str, float]) -> None:
-        if problem := self.task.diagnose(means):
-            self._warn_once(problem)
 
     def _warn_once(self, problem: str) -> None:
         if problem not in self._warned:
@@ -347,16 +340,16 @@ class Trainer:
 
         A training without test images measures its validation split only.
         """
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         if self.data.val:
-            val = self.task.measure(self._outputs_of(self.data.val))
-            found |= {f"val_{name}": val[name] for name in self.row.recorded}
+            val = self.task.measure(self.outputs_of(self.data.val))
+            numbers |= {f"val_{name}": val[name] for name in self.row.recorded}
             self._update_best(val[self.row.headline.name])
         if self.measures_test and (last or not self.data.val):
             test = self.task.measure(self.test_outputs())
-            found |= {f"test_{name}": test[name] for name in self.row.recorded}
-        self._refuse_divergence(*found.values())
-        return found
+            numbers |= {f"test_{name}": test[name] for name in self.row.recorded}
+        self._refuse_divergence(*numbers.values())
+        return numbers
 
     def _update_best(self, value: float) -> None:
         """Keep the best value and its step; of equal values that of the probe, or the later one."""
@@ -368,14 +361,10 @@ class Trainer:
     def test_outputs(self) -> Outputs:
         """Return the task's outputs for the test set; they are computed once per step."""
         if self._outputs is None or self._outputs[0] != self.step:
-            self._outputs = (self.step, self._outputs_of(self.data.test))
+            self._outputs = (self.step, self.outputs_of(self.data.test))
         return self._outputs[1]
 
-    def val_outputs(self) -> Outputs:
-        assert self.data.val
-        return self._outputs_of(self.data.val)
-
-    def _outputs_of(self, images: Images) -> Outputs:
+    def outputs_of(self, images: Images) -> Outputs:
         """Return the task's outputs for a split; raise DivergedError if they are not finite."""
         outputs = to_host(self.task.outputs(self.built.evaluated, images))
         self._refuse_divergence(*(tensor.sum().item() for tensor in outputs.values()))

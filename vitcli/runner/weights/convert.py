@@ -14,13 +14,7 @@ from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.experiment.config import (
-    STATISTICS,
-    Experiment,
-    config_hash,
-    flatten,
-    model_hash,
-)
+from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, flatten, model_hash
 from vitcli.runner.experiment.resolve import describe_spec, resolve
 from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
