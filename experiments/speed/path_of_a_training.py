@@ -1,4 +1,4 @@
-"""Count the files and functions of vitcli that run before, during and after the steps of a training.
+"""Count the files and functions of vitcli that run before, between and after the steps.
 
     python experiments/speed/path_of_a_training.py [--list]
 
@@ -19,6 +19,10 @@ import vitcli
 ROOT = str(Path(vitcli.__file__).parent)
 COMMAND = ["train", "quickstart", "--epochs", "1", "--limit-batches", "2", "-q"]
 STEPS = 2
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 def main() -> None:
@@ -48,16 +52,17 @@ def main() -> None:
         try:
             run()
         except SystemExit as end:
-            assert not end.code, end.code
+            if end.code:
+                raise
         finally:
             sys.setprofile(None)
-    for name, codes in zip(("before", "during", "after"), parts, strict=True):
+    for name, codes in zip(("before", "between", "after"), parts, strict=True):
         functions = {code for code in codes if not code.co_name.startswith("<")}
         files = sorted({code.co_filename.removeprefix(f"{ROOT}/") for code in functions})
-        print(f"{name:<6}  {len(files):>3} files  {len(functions):>3} functions")
+        say(f"{name:<7}  {len(files):>3} files  {len(functions):>3} functions")
         if is_listed:
-            print("".join(f"          {file}\n" for file in files), end="")
-    print(f"{len([name for name in sys.modules if name.startswith('vitcli')])} modules are loaded")
+            say("\n".join(f"          {file}" for file in files))
+    say(f"{len([name for name in sys.modules if name.startswith('vitcli')])} modules are loaded")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
         }
         for trial in work.trials
     ]
-    columns = [
+    columns: list[Field | str] = [
         *("trial", "state", "parameters"),
         *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
     ]
