@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.patience import HANG
-from tests.runner.study.trials import ROOT, timeless, write_study
+from tests.runner.study.trials import ROOT, write_study
+from tests.same_run import assert_same_run
 from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
 from vitcli.runner.engines.drivers import read_plan
@@ -25,7 +26,6 @@ from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study import run as study_run
-from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study
@@ -71,23 +71,10 @@ def pairs(found) -> dict[str, tuple[str, str]]:
     return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
-def results(study: str) -> list[dict]:
-    return timeless(read_results(load_study(study, [0]), ROOT, FULL))
-
-
 def times() -> dict[Path, int]:
     """Return when each file of the study changed."""
     files = (path for path in ROOT.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
-
-
-def check_that_only_weights_are_left(run: RunDir) -> None:
-    assert steps(run.checkpoints) == [20]
-    names = load_checkpoint(run.checkpoints / "20").tensors
-    assert {name.partition(".")[0] for name in names} == {"ema"}
-    assert [path.name for path in run.checkpoints.rglob("*.safetensors")] == ["weights.safetensors"]
-    accuracy = evaluate_run(str(run.path)).scores.accuracy
-    assert accuracy == read_record(run).result["test_accuracy"]
 
 
 def kill_trial(monkeypatch, folder: str, number: int) -> None:
@@ -110,7 +97,6 @@ def kill_trial(monkeypatch, folder: str, number: int) -> None:
 )
 def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, monkeypatch, number):
     """Its study has each result once: the same as without a kill, and a trial that diverged."""
-    result = results(study)
     ROOT.rename("calm")
     kill_trial(monkeypatch, "full/seed0", number)
     if number == signal.SIGSTOP:  # shorter than the default hour, longer than any pause of a trial
@@ -120,7 +106,6 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     states = {folder: state.state for folder, state in found.items()}
     assert states == {"full/seed0": "finished", "hot/seed0": "diverged"}
     assert {e.folder: e.event.state for e in events if isinstance(e.event, Ended)} == states
-    assert results(study) == result
     texts = [e.event.text for e in events if isinstance(e.event, Message)]
     assert [text for text in texts if ("SIGKILL" if number == signal.SIGKILL else "hung") in text]
     assert read_plan(ROOT)["trials"].keys() == states.keys()
@@ -132,7 +117,14 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     before, events[:] = times(), []
     assert run(study, events, seeds=[0]) == found
     assert (events, times()) == ([], before), "the second call trains nothing and changes no file"
-    check_that_only_weights_are_left(trial)
+    assert_same_run(RunDir(Path("calm/full/seed0")), trial)
+    assert steps(trial.checkpoints) == [20]
+    names = load_checkpoint(trial.checkpoints / "20").tensors
+    assert {name.partition(".")[0] for name in names} == {"ema"}, "only weights are left"
+    (left,) = trial.checkpoints.rglob("*.safetensors")
+    assert left.name == "weights.safetensors"
+    accuracy = evaluate_run(str(trial.path)).scores.accuracy
+    assert accuracy == read_record(trial).result["test_accuracy"]
 
 
 class SignalAfter(signals.StopFlag):

@@ -9,7 +9,6 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
-from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
@@ -57,11 +56,3 @@ def states(
 
 def save_all(study: Study) -> None:
     save_results(plan_study(study, ROOT, ()), SAVED)
-
-
-def timeless(doc: StudyResult) -> list[dict]:
-    """Return the rows of a document without what depends on the speed of the machine."""
-    rows = doc.model_dump(mode="json")["rows"]
-    for trial in (trial for row in rows for trial in row["trials"]):
-        del trial["train_seconds"], trial["images_per_second"]
-    return rows
