@@ -39,8 +39,8 @@ from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import portable, printable
 from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
-from vitcli.runner.train.fit import fitting_model, keep_seed, saved_epochs
 from vitcli.runner.weights.timm_start import first_file, load_timm
 
 __all__ = [
@@ -127,7 +127,8 @@ def load_data(
     """
     spec = _check("load_data", {"data": {"name": name, **fields}}).data
     folder = Path(data_dir) if data_dir else None
-    return keep_seed(read_data(spec, data_dir=folder, seed=seed, on_message=on_message), seed)
+    data = read_data(spec, data_dir=folder, seed=seed, on_message=on_message)
+    return FoldData(**vars(data), seed=seed) if spec.folds else data
 
 
 def data_set(

@@ -110,8 +110,8 @@ PLANTED = r"""
 -                self._close_epoch({"step": 0, "epoch": 0})
 +                pass
 = prefers an epoch that is as good as the probe | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
--best[1] > 0 and value == best[0]
-+value == best[0]
+-step > 0 and value == best
++value == best
 = calibrates on test images | vitcli/runner/train/finish.py | tests/runner/train/test_early_stopping.py -k thresholds
 -    held_out = trainer.outputs_of(trainer.data.val)
 +    held_out = trainer.test_outputs()

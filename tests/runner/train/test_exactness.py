@@ -11,13 +11,13 @@ from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_che
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.train import exactness
+from vitcli.runner.train import exactness, trainer
 
 
 def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch):
     before, real = files(stopped.path), exactness.numerical_environment(torch.device("cpu"), False)
     assert {"threads", "torch", "cpu_capability", "hardware", "vitcli"} <= real.keys()
-    monkeypatch.setattr(exactness, "numerical_environment", lambda *_: real | {"threads": 7})
+    monkeypatch.setattr(trainer, "numerical_environment", lambda *_: real | {"threads": 7})
     change = f"threads {real['threads']} -> 7"
     with pytest.raises(ConfigError, match=change):
         continue_run(stopped)
@@ -115,10 +115,11 @@ def test_on_a_gpu_only_a_deterministic_training_is_exact(deterministic, exact):
 def test_another_determinism_is_another_environment(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     gpu, state = torch.device("cuda"), {"precision": "tf32"}
-    state["circumstances"] = exactness.numerical_environment(gpu, False)
-    here = gpu, False, "tf32", ""
-    assert exactness.environment_changes(state, *here) == {}
+    plain = state["circumstances"] = exactness.numerical_environment(gpu, False)
+    assert exactness.environment_changes(state, plain, "tf32", "") == {}
     with chosen_kernels(gpu, True):
-        assert exactness.environment_changes(state, *here) == {"deterministic": (False, True)}
+        now = exactness.numerical_environment(gpu, False)
+    changes = {"deterministic": (False, True)}
+    assert exactness.environment_changes(state, now, "tf32", "") == changes
     with pytest.raises(ConfigError, match="trained in tf32"):
-        exactness.environment_changes(state, gpu, False, "fp32", "")
+        exactness.environment_changes(state, plain, "fp32", "")

@@ -260,7 +260,7 @@ def _doubts(
 
 def _method(found: TrainedRun) -> str | None:
     """Return the default method of the run's maps; None for a model without maps."""
-    model = found.task().encoder(found.module)
+    model = found.model
     if not isinstance(model, MappedModel) or not model.has_attention_weights:
         return None
     return default_method(model)
@@ -268,7 +268,7 @@ def _method(found: TrainedRun) -> str | None:
 
 def _heat(found: TrainedRun, pixels: Tensor, method: str | None) -> Tensor | None:
     """Return the map (gh, gw) of an image (C, H, W) on the CPU."""
-    model = found.task().encoder(found.module)
+    model = found.model
     if method is None or not isinstance(model, MappedModel):
         return None
     batch = found.data.normalize(pixels[None])

@@ -10,7 +10,7 @@ from vitcli.core.metrics.classification import Scores
 from vitcli.core.spec.metrics import METRICS, Metric
 from vitcli.runner.evaluate.trained_run import load_trained_run, score_of
 from vitcli.runner.evaluate.weights import UNTRAINED
-from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, hidden
+from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
@@ -45,10 +45,16 @@ class Evaluation:
         if scores is None:
             facts += [Fact(f"{split}_{other}", value) for other, value in others.items()]
         else:
+            majority, share = scores.majority
+            balance = {
+                "balanced_accuracy": scores.balanced_accuracy,
+                "largest_class": self.class_names[majority],
+                "largest_class_share": share,
+            }
             facts += [interval_fact(scores.accuracy_interval, split)]
-            facts += balance_facts(scores, self.class_names)
+            facts += hidden(**balance) if scores.has_equal_classes else facts_of(**balance)
             shown = {n: others[n] for n in others if n in METRICS and n != "balanced_accuracy"}
-            facts += [Fact(other, value) for other, value in shown.items()]
+            facts += facts_of(**shown)
         record = read_record(self.run)
         trained = record.result or record.reached
         kept = ("epochs", "train_seconds", "images_per_second")
@@ -71,19 +77,6 @@ def interval_fact(interval: Sequence[float] | None, split: str) -> Fact:
     about = f"(sampling error of the {split} images only)"
     text = f"{low} to {high} {about}"
     return Fact("accuracy_interval_95", list(interval), label="95 % interval", text=text)
-
-
-def balance_facts(scores: Scores, names: Sequence[str]) -> list[Fact]:
-    """Return facts about classes; people read them if the classes are not equally large."""
-    majority, share = scores.majority
-    facts = {
-        "balanced_accuracy": scores.balanced_accuracy,
-        "largest_class": names[majority],
-        "largest_class_share": share,
-    }
-    if scores.has_equal_classes:
-        return hidden(**facts)
-    return [Fact(name, value) for name, value in facts.items()]
 
 
 def class_tables(scores: Scores, names: Sequence[str]) -> list[DataTable]:

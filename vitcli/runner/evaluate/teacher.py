@@ -80,11 +80,11 @@ def with_known_teacher(spec: ExperimentSpec, run: RunDir | None) -> ExperimentSp
 
 def with_seed(spec: ExperimentSpec, seed: int) -> ExperimentSpec:
     """Return the spec with another seed, and with the teacher of that seed if it is at hand."""
-    found, teacher = spec.model_copy(update={"seed": seed}), spec.task.taught_by
-    if teacher is None or teacher_run(found) == teacher_run(spec):
-        return found
+    reseeded, teacher = spec.model_copy(update={"seed": seed}), spec.task.taught_by
+    if teacher is None or teacher_run(reseeded) == teacher_run(spec):
+        return reseeded
     unknown = spec.task.replace(teacher=TeacherSpec(run=teacher.run))
-    return with_teacher(found.replace(task=unknown), required=False)
+    return with_teacher(reseeded.replace(task=unknown), required=False)
 
 
 def load_teacher(task: "Task") -> None:
@@ -136,11 +136,11 @@ def _read(asked: TeacherSpec, seed: int) -> tuple[RunDir, dict[str, "Tensor"], s
         can_train = experiment in experiment_files()
         hint = f"; train it first: vitcli train {experiment}{option}" if can_train else ""
         raise ConfigError(f"{FIELD}: {error}{hint}") from error
-    found = weights_sha256(weights)
-    if asked.sha256 not in (None, found):
+    digest = weights_sha256(weights)
+    if asked.sha256 not in (None, digest):
         raise ConfigError(
-            f"{FIELD}: the weights of {run.name} have changed (SHA-256 {found[:12]}, not"
+            f"{FIELD}: the weights of {run.name} have changed (SHA-256 {digest[:12]}, not"
             f" {asked.sha256[:12]}); restore them, or train a new run with them:"
             f" -s {FIELD}={shlex.quote(asked.run)}"
         )
-    return run, weights, found
+    return run, weights, digest

@@ -151,8 +151,8 @@ class TrainedRun:
     @cached_property
     def first_of_each_class(self) -> list[int]:
         labels = self.data.test.labels
-        found = [(labels == label).nonzero() for label in range(self.data.num_classes)]
-        return [int(rows[0]) for rows in found if len(rows)]
+        rows = [(labels == label).nonzero() for label in range(self.data.num_classes)]
+        return [int(row[0]) for row in rows if len(row)]
 
     def batch(self, index: Tensor) -> Tensor:
         """Return test images as the model's input on its device: (B,) -> (B, C, H, W)."""
@@ -161,17 +161,13 @@ class TrainedRun:
 
     def batches(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield indices (B,) and their images, in batches whose attention fits in memory."""
-        for part in index.split(self._batch_size):
+        model, size = self.model, MAX_BATCH
+        if isinstance(model, VisionTransformer):
+            tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+            image_bytes = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
+            size = max(1, min(MAX_BATCH, MAX_BYTES // max(1, image_bytes)))
+        for part in index.split(size):
             yield part, self.batch(part)
-
-    @property
-    def _batch_size(self) -> int:
-        model = self.model
-        if not isinstance(model, VisionTransformer):
-            return MAX_BATCH
-        tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
-        size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
-        return max(1, min(MAX_BATCH, MAX_BYTES // max(1, size)))
 
     def file_name(self, index: int) -> str | None:
         names = self.data.test.names

@@ -36,8 +36,8 @@ def run_weights(
             raise InputError(f"{run.path}: no checkpoint of step {step}")
         checkpoint = load_checkpoint(run.checkpoints / str(step))
     else:
-        record, found = read_record(run), latest_checkpoint(run.checkpoints, on_message)
-        if found is None:
+        record, latest = read_record(run), latest_checkpoint(run.checkpoints, on_message)
+        if latest is None:
             if record.imported:
                 raise InputError(
                     f"{run.path}: its imported weights are gone; import them again, with another"
@@ -47,13 +47,13 @@ def run_weights(
                 f"{run.path}: no checkpoint yet ({record.state});"
                 f" train it: {run.command('train --resume')}"
             )
-        checkpoint = found
+        checkpoint = latest
         if checkpoint.step < record.step:
             on_message(
                 f"the checkpoint of step {record.step} is missing; step {checkpoint.step} is used"
             )
-    own = model_hash(run.spec().model)
-    if checkpoint.state.get("model", own) != own:
+    model = model_hash(run.spec().model)
+    if checkpoint.state.get("model", model) != model:
         require(run.spec().code, run.path / FOLDER)  # another row may stand in for the model
         raise InputError(f"{run.path}: its checkpoints belong to another model")
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
@@ -117,11 +117,11 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of tensors: of their names, types, shapes and bytes."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
-        found.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
-        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {[*tensor.shape]}\n".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def start_sha256(run: RunDir) -> str:

@@ -55,7 +55,8 @@ def _functions() -> dict[tuple[Any, str], Any]:
 
     nn = torch.nn
     modules = (torch, nn, nn.functional, nn.init, torch.random, torch.linalg, torch.optim)
-    classes = {each for module in modules for each in vars(module).values() if is_class(each)}
+    values = [value for module in modules for value in vars(module).values()]
+    classes = {value for value in values if isinstance(value, type) and _is_of_torch(value)}
     return {
         (place, name): value
         for place in (*modules, *classes)
@@ -64,13 +65,8 @@ def _functions() -> dict[tuple[Any, str], Any]:
     }
 
 
-def is_class(value: Any) -> bool:
-    return isinstance(value, type) and value.__module__.partition(".")[0] == "torch"
-
-
-def _is_of_torch(value: Any, name: str) -> bool:
-    module = str(getattr(value, "__module__", None))
-    return module.partition(".")[0] == "torch" and getattr(value, "__name__", name) == name
+def _is_of_torch(value: Any) -> bool:
+    return str(getattr(value, "__module__", None)).partition(".")[0] == "torch"
 
 
 @contextmanager
@@ -88,7 +84,8 @@ def unchanged(where: str) -> Iterator[None]:
         now = _functions()
         for (place, name), value in functions.items():
             new = now.get((place, name))
-            if new is not value and not _is_of_torch(new, name):
+            is_new_name = getattr(new, "__name__", name) != name
+            if new is not value and (is_new_name or not _is_of_torch(new)):
                 setattr(place, name, value)
                 changed.append(f"{getattr(place, '__qualname__', place.__name__)}.{name}")
     if changed:

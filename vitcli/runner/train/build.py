@@ -9,14 +9,13 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
 
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.norm import synchronise_batch_norms
@@ -86,10 +85,7 @@ class BuiltTraining:
     @contextmanager
     def settings(self) -> Iterator[None]:
         """Compute in the block with torch's global settings of this training."""
-        with (
-            chosen_kernels(self.device, self.spec.train.deterministic),
-            arithmetic(self.precision),
-        ):
+        with chosen_kernels(self.device, self.spec.train.deterministic), arithmetic(self.precision):
             yield
 
     def compile(self) -> None:
@@ -104,9 +100,11 @@ class BuiltTraining:
             if not (self.compiled and self.device.type == "cuda") or is_stored:
                 return
             compile_batches(self.task, self.training.batches(0), self.on_message)
-        self.evaluated = compile_evaluation(
-            self.task, self.evaluated, self.data.test, self.on_message
-        )
+        # Evaluations are in fp32 and see batches of one shape.
+        evaluated: nn.Module = torch.compile(self.evaluated, dynamic=False)  # type: ignore[assignment]
+        images = self.data.test[: images_at_once(self.device)]
+        if _works(lambda: self.task.outputs(evaluated, images), "evaluating", self.on_message):
+            self.evaluated = evaluated
 
 
 def synchronise(module: nn.Module, device: torch.device) -> None:
@@ -213,20 +211,6 @@ def compile_task(
     return compiled
 
 
-def compile_evaluation(
-    task: Task, module: nn.Module, images: Images, on_message: Callable[[str], None]
-) -> nn.Module:
-    """Return the module compiled for evaluations in fp32, which see batches of one shape.
-
-    It is tried on one batch. After a failure, return the module itself.
-    """
-    size = images_at_once(images.pixels.device)
-    first = images[:size]
-    compiled: nn.Module = torch.compile(module, dynamic=False)  # type: ignore[assignment]
-    works = _works(lambda: task.outputs(compiled, first), "evaluating", on_message)
-    return compiled if works else module
-
-
 def compile_batches(
     task: Task, batches: Iterable[Batch], on_message: Callable[[str], None]
 ) -> None:
@@ -241,8 +225,7 @@ def compiled_batch() -> Callable[..., Batch]:
     ``emulate_precision_casts`` also keeps a multiplication and an addition apart. Fused, they would
     round once instead of twice.
     """
-    exact: dict[str, Any] = {"emulate_precision_casts": True}
-    return torch.compile(augmented_batch, dynamic=False, options=exact)
+    return torch.compile(augmented_batch, dynamic=False, options={"emulate_precision_casts": True})
 
 
 def _works(run: Callable[[], object], doing: str, on_message: Callable[[str], None]) -> bool:

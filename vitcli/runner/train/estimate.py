@@ -218,13 +218,14 @@ def make_estimate(
     else:
         memory = measured.peak_bytes + image_bytes(spec, images)
         source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
-    own, teacher = forward_flops(encoder, encoder.image_shape), teacher_cost(spec)
+    own = forward_flops(encoder, encoder.image_shape)
+    teacher_flops, copies = teacher_cost(spec)
     # A training step is about three forward passes, and one of a teacher that it calls.
-    in_step = 0 if teacher.copies else teacher.each
+    in_step = 0 if copies else teacher_flops
     forward = each_step / spec.train.batch_size * own / (3 * own + in_step)
     num_steps = steps * spec.train.epochs
     flops, taught = flops_of_steps(spec, random_batch(spec, module), num_train)(num_steps)
-    labelling = forward / own * taught if teacher.copies else 0.0
+    labelling = forward / own * taught if copies else 0.0
     return Estimate(
         experiment=experiment,
         spec=spec,
@@ -233,7 +234,7 @@ def make_estimate(
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
         forward_flops=own,
-        teacher_flops=teacher.each,
+        teacher_flops=teacher_flops,
         taught_flops=taught,
         memory_bytes=memory,
         memory_source=source,

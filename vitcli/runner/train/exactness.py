@@ -62,12 +62,7 @@ def is_exact(record: RunRecord, device: torch.device) -> bool:
 
 
 def environment_changes(
-    state: Mapping[str, Any],
-    device: torch.device,
-    compiled: bool,
-    precision: str,
-    model: str,
-    ranks: int = 1,
+    state: Mapping[str, Any], now: Mapping[str, Any], precision: str, model: str
 ) -> dict[str, Change]:
     """Return what differs from a checkpoint's environment: name -> (before, now).
 
@@ -83,7 +78,6 @@ def environment_changes(
             f" continue it on its original kind of hardware, or train it again with"
             f" --precision {precision} --rerun"
         )
-    now = numerical_environment(device, compiled, ranks)
     before = {"ranks": 1} | state["circumstances"]
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}

@@ -36,16 +36,11 @@ class FoldData(DataSet):
     seed: int
 
 
-def keep_seed(data: DataSet, seed: int) -> DataSet:
-    """Return a data set that knows the seed with which its folds were read, if it has any."""
-    return FoldData(**vars(data), seed=seed) if data.spec and data.spec.folds else data
-
-
 def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
     """Return a model that takes the images of a data set and returns logits of its classes."""
     sizes = {name: getattr(data, name) for name in SIZES}
     if not isinstance(model, ImageModel):
-        if not any(each.requires_grad for each in model.parameters()):
+        if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ConfigError(f"fit: {type(model).__name__} has no parameter to train")
         given = GivenModel(model_spec(family="resnet18", **sizes), model)
         pixels = data.test.pixels[:2].to(next(model.parameters()).device)

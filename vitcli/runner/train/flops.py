@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -77,42 +76,31 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     return _once(spec, OF_A_STEP, count, *shapes)
 
 
-@dataclass(frozen=True)
-class TeacherCost:
-    """The operations of a teacher; 0 without a teacher."""
+def teacher_cost(spec: ExperimentSpec) -> tuple[int, int | None]:
+    """Return the operations of a teacher's forward pass of one image; 0 without a teacher.
 
-    each: int = 0
-    """Operations of a forward pass of one image."""
-    copies: int | None = None
-    """Number of copies of each image that it labels before the steps; None is in each step."""
-
-    def of(self, spec: ExperimentSpec, num_steps: int, num_train: int) -> int:
-        """Return the operations in the first steps of a training on so many images."""
-        size = spec.train.batch_size
-        if self.copies is None:
-            return self.each * num_steps * size
-        epochs = math.ceil(num_steps / num_batches(num_train, size))
-        return self.each * num_train * min(self.copies, epochs)
-
-
-def teacher_cost(spec: ExperimentSpec) -> TeacherCost:
-    """Return the operations of an experiment's teacher."""
+    With them, return how many copies of each image it labels before the steps; None if it is
+    called in each step.
+    """
     task = task_class(spec)(spec, abstract_module(spec))
     if not task.teacher:
-        return TeacherCost()
-    return TeacherCost(forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies)
+        return 0, None
+    return forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies
 
 
 def flops_of_steps(
     spec: ExperimentSpec, batch: dict[str, Tensor], num_train: int
 ) -> Callable[[int], tuple[int, int]]:
     """Return a function: number of steps -> their operations, and those of the teacher in them."""
-    cost, each = teacher_cost(spec), count_step_flops(spec, batch)
+    of_teacher, copies = teacher_cost(spec)
+    of_step, size = count_step_flops(spec, batch), spec.train.batch_size
 
     def count(num_steps: int) -> tuple[int, int]:
-        taught = cost.of(spec, num_steps, num_train)
-        before = taught if cost.copies else 0  # else the steps contain them
-        return num_steps * each + before, taught
+        if copies is None:  # the steps contain the teacher
+            return num_steps * of_step, num_steps * size * of_teacher
+        epochs = math.ceil(num_steps / num_batches(num_train, size))
+        taught = of_teacher * num_train * min(copies, epochs)
+        return num_steps * of_step + taught, taught
 
     return count
 

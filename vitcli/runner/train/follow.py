@@ -101,11 +101,7 @@ def join_training(
         spec, filled_module(spec, data), data.to(device), kernels=order["kernels"]
     )
     built.compile()
-    trainer = FollowingTrainer(
-        built=built,
-        run=RunDir(Path(order["run"])),
-        resume_command="",
-    )
+    trainer = FollowingTrainer(built=built, run=RunDir(Path(order["run"])), resume_command="")
     processes.compare(trainer.facts())
     processes.share(trainer.training)
     return trainer

@@ -74,9 +74,10 @@ def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None
 
 
 def _sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
-    teacher = teacher_run(spec)
-    found = [first, find_run(teacher) if teacher else None]
-    return [each for each in found if isinstance(each, RunDir)]
+    sources = [first] if isinstance(first, RunDir) else []
+    if teacher := teacher_run(spec):
+        sources.append(find_run(teacher))
+    return sources
 
 
 def _seen_images(source: RunDir, spec: ExperimentSpec, data: DataSet) -> str:
@@ -123,11 +124,11 @@ def start_head_from_probe(
         few = quantity(int(fewest), "training image")
         text = f"not measured, because {data.class_names[label]} has {few}, not five"
     else:
-        found = score(unseen, train.labels)
-        low, high = (f"{100 * each:.1f}" for each in found.accuracy_interval)
+        scores = score(unseen, train.labels)
+        low, high = (f"{100 * share:.1f}" for share in scores.accuracy_interval)
         text = (
-            f"{100 * found.accuracy:.1f} % [{low}, {high}] of {len(train):,} training images,"
-            f" balanced {100 * found.balanced_accuracy:.1f} %, each judged by a probe that has not"
+            f"{100 * scores.accuracy:.1f} % [{low}, {high}] of {len(train):,} training images,"
+            f" balanced {100 * scores.balanced_accuracy:.1f} %, each judged by a probe that has not"
             " seen it"
         )
     on_message(f"the head starts from a linear probe: {text}")
@@ -144,7 +145,7 @@ def load_initial_weights(
     The model keeps its own head if the number of the classes or their names differ. Learned
     positions are resized if the grid of patches differs. A message reports both.
     """
-    weights = _with_own_grid(encoder_weights(source), model, source, on_message)
+    weights = _fit_positions(encoder_weights(source), model, source, on_message)
     own = model.state_dict()
     # The head of a distillation token has no place in another model.
     weights = {k: v for k, v in weights.items() if k in own or not k.startswith("head_dist.")}
@@ -168,7 +169,7 @@ def tensor_fields(model: ModelSpec) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude={*SIZES, *NO_TENSORS})
 
 
-def _with_own_grid(
+def _fit_positions(
     weights: dict[str, Tensor],
     model: ImageModel,
     source: RunDir,

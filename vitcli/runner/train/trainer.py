@@ -110,8 +110,8 @@ class Trainer:
         if checkpoint.step > self.training.num_steps:
             done = checkpoint.step // self.training.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
-        here = self.device, self.built.compiled, self.built.precision, self._model_hash
-        return environment_changes(checkpoint.state, *here, self.built.num_ranks)
+        here = self._environment, self.built.precision, self._model_hash
+        return environment_changes(checkpoint.state, *here)
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
@@ -344,19 +344,16 @@ class Trainer:
         if self.data.val:
             val = self.task.measure(self.outputs_of(self.data.val))
             numbers |= {f"val_{name}": val[name] for name in self.row.recorded}
-            self._update_best(val[self.row.headline.name])
+            value, (best, step) = val[self.row.headline.name], self.best
+            # Of equal values, that of the probe counts (step 0), or else the later one.
+            is_as_good = step > 0 and value == best
+            if self.best == NO_BEST or is_as_good or self.row.headline.is_better(value, best):
+                self.best = (value, self.step)
         if self.measures_test and (last or not self.data.val):
             test = self.task.measure(self.test_outputs())
             numbers |= {f"test_{name}": test[name] for name in self.row.recorded}
         self._refuse_divergence(*numbers.values())
         return numbers
-
-    def _update_best(self, value: float) -> None:
-        """Keep the best value and its step; of equal values that of the probe, or the later one."""
-        best, is_better = self.best, self.row.headline.is_better
-        is_as_good = best[1] > 0 and value == best[0]
-        if best == NO_BEST or is_as_good or is_better(value, best[0]):
-            self.best = (value, self.step)
 
     def test_outputs(self) -> Outputs:
         """Return the task's outputs for the test set; they are computed once per step."""
