@@ -1,4 +1,4 @@
-"""What `vitcli ablate` prints about a study: its work, states and missing results."""
+"""What `vitcli ablate` prints of a study beside its table, see runner/study/table.py."""
 
 import time
 from collections.abc import Mapping

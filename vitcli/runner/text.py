@@ -184,7 +184,7 @@ def tera(flops: float | None) -> str:
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent, such as ``71.51 %``."""
+    """Return a share in percent, such as ``71.51 %``; a metric has ``Metric.text``."""
     return f"{100 * share:.{digits}f} %"
 
 

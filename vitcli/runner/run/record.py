@@ -375,7 +375,7 @@ class RunRecord:
         """Return the record with the present state of a training that says it is running."""
         if self.status != "running":
             return self
-        state, reason = _state(self.folder, self.status, "", self.problems)
+        state, reason = state_now(self.folder, self.status, "", self.problems)
         return self.changed(state=state, reason=reason)
 
     def changed(self, **changes: Any) -> "RunRecord":
@@ -523,7 +523,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         if imported and "data" not in meta:  # weights that came without a data set
             values["data"] = None
     while True:
-        state, why = _state(run, status, reason, problems)
+        state, why = state_now(run, status, reason, problems)
         try:
             record = RunRecord(state=state, reason=why, problems=tuple(problems), **values)
             vars(record).update({"spec": spec} if spec else {})  # else it is read when it is used
@@ -673,7 +673,7 @@ def _raw_config(
         return {}
 
 
-def _state(run: RunDir, status: str, reason: str, problems: Sequence[str]) -> tuple[Any, str]:
+def state_now(run: RunDir, status: str, reason: str, problems: Sequence[str]) -> tuple[Any, str]:
     """Return state and reason. A "running" run that no process holds was interrupted."""
     if problems:
         return "damaged", "; ".join(problems)
