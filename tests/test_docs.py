@@ -56,7 +56,7 @@ NOT_RUN = {
     r"python -m experiments\.(pilots|search)": "takes hours; tests of their own run toys",
     r"python experiments/claims/": "takes minutes, or writes a page; test_claims.py checks",
     r"(DATA=cifar10 |python )?experiments/speed/": "takes minutes; tests/gpu_stub runs toys",
-    r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
+    r"vitcli search ": "takes minutes; tests/cli/test_ablate.py runs short ones",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/cli/test_clusters.py",
     r"vitcli train .*(--init timm:|pretrained=true)": "downloads weights; tests/cli/test_timm.py",

@@ -1,4 +1,4 @@
-"""`vitcli ablate` as it is typed, also with an engine that trains nothing."""
+"""`vitcli ablate` and `vitcli search` as they are typed, also with no training at all."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,9 @@ from tests.runner.study.trials import STUDY as PLAIN_STUDY
 from tests.runner.study.trials import fabricate
 from vitcli.cli.engines import parse_duration
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import read_record
 from vitcli.runner.study.result import FIGURE_FORMATS
-from vitcli.runner.study.table import FORMATS, read_document
 
 ROOT = Path("runs/mine")
 TWICE = "twice: {model.depth: 4}"
@@ -24,32 +25,23 @@ def study(tiny, without_workers) -> None:
 
 
 def test_a_study_from_nothing_to_its_table_and_again(study):
-    first, talk = typed("ablate mine.yaml -j 2")
-    assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
+    first, _ = typed("ablate mine.yaml -j 2")
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
     figures = {f"figures/{name}.{form}" for name in ("forest", "curves") for form in FIGURE_FORMATS}
     tables = {"plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv"}
     assert figures | tables <= files
     again, talk = typed("ablate mine.yaml")
     assert (again == first, "to train" in talk) == (True, False)
-    for form in FORMATS:
-        assert typed(f"ablate mine.yaml --table-only --format {form}")[1] == ""
-    document = read_document((ROOT / "results.json").read_text())
     stored = json.loads((ROOT / "results.json").read_text())
-    assert json.loads(typed("ablate mine.yaml --format json")[0]) == stored
-    assert document.rows[1].changes == {"model.norm": "none"}
+    assert json.loads(typed("ablate mine.yaml --table-only --json")[0]) == stored
 
 
 def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
-    out, _ = typed("ablate mine.yaml --dry-run --seeds 0-5")
-    assert "to train  12 of 12 trials" in out
-    assert "planned_seeds: 6" in out, "three are planned"
     text = Path("mine.yaml").read_text().replace("no-norm: {model.norm: none}", TWICE)
     Path("mine.yaml").write_text(f"{text}equal_compute: true\n")
-    out, talk = typed("ablate mine.yaml --dry-run --seeds 0 --epochs 5 --json")
-    full, twice = (trial["flops"] for trial in json.loads(out)["trials"])
-    assert 1e6 < full / 2 < twice <= full
-    assert "twice 2 epochs" in talk
+    plan = json.loads(typed("ablate mine.yaml --dry-run --seeds 0 --epochs 5 --json")[0])
+    full, twice = (trial["flops"] for trial in plan["trials"])
+    assert (plan["to_train"], 1e6 < full / 2 < twice <= full) == (2, True)
     assert not ROOT.exists()
 
 
@@ -100,3 +92,53 @@ def test_a_duration_has_a_unit():
     for wrong in ("", "0m", "h", "-1h", "1 h 2", "1e3s", "inf"):
         with pytest.raises(ConfigError):
             parse_duration(wrong)
+
+
+@pytest.fixture
+def search(tiny, without_workers) -> None:
+    Path("mine.yaml").write_text(SEARCH)
+
+
+def test_a_search_reads_no_test_image_and_its_last_line_tests_the_best(search):
+    plan = json.loads(typed("search mine.yaml --dry-run --json")[0])
+    assert (plan["trials"], len(plan["space"]), ROOT.exists()) == (3, 3, False)
+    _, talk = typed("search mine.yaml -j 1")
+    trials = [RunDir(path.parent) for path in ROOT.glob("*/seed0/result.json")]
+    assert len(trials) == 3
+    for run in trials:
+        record = read_record(run)
+        seen = [*record.result, *(key for line in record.metrics for key in line)]
+        assert not [key for key in seen if key.startswith("test_")], "a search sees no test score"
+        assert record.meta["num_test"] == 0
+    command = talk.strip().splitlines()[-1].partition("vitcli ")[2]
+    assert command == "ablate runs/mine/mine-confirm.yaml"
+
+    found = json.loads(typed("search mine.yaml --json")[0])
+    assert found == json.loads(typed("search mine.yaml --status --json")[0])
+    assert [row["trials"][0]["state"] for row in found["rows"]] == ["finished"] * 3
+    more = json.loads(typed("search mine.yaml -j 1 -s search.trials=4 --json")[0])
+    kept = [row["variant"] for row in more["rows"]]
+    assert (len(kept), {row["variant"] for row in found["rows"]} < {*kept}) == (4, True)
+
+    tested = json.loads(typed(f"{command} -j 1 --seeds 10,11 --json")[0])
+    assert [row["variant"] for row in tested["rows"]] == ["default", "best"]
+    runs = [RunDir(path.parent) for path in Path("runs/mine-confirm").glob("*/*/meta.json")]
+    assert [read_record(run).meta["num_val"] for run in runs] == [0] * 4
+
+
+def test_the_jobs_of_slurm_are_drivers_of_one_search(search):
+    script, _ = typed("search mine.yaml --engine slurm -j 2 -s search.trials=4")
+    assert "#SBATCH --array=1-2" in script.splitlines()
+    driver = f"vitcli search mine.yaml -s search.trials=4 -j 1 -o {ROOT.resolve()} &"
+    assert [line for line in script.splitlines() if line.endswith(driver)]
+
+
+NO_POINT = "-j 1 -s search.space={model.num_heads:[3,5]}"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [("--engine ray", "-j"), ("--status", "runs/mine"), (NO_POINT, "search.space")],
+)
+def test_a_mistake_is_one_line(search, words, text):
+    assert text in typed(f"search mine.yaml {words}", 2)[1].splitlines()[-1]

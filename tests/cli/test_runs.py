@@ -1,6 +1,7 @@
 """`vitcli runs` on fabricated folders, and what `runs page` and `runs export` never replace."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,12 @@ import pytest
 from tests.cli.commands import document, printed, said, vitcli
 from tests.fabricated import make_run
 from tests.fabricated_runs import STUDY, make_study_folder
-from tests.terminal import run_in_terminal
+from tests.patience import HANG
+from tests.terminal import open_terminal, read_until, read_until_end, run_in_terminal
+from vitcli.runner.engines.drivers import join_drivers
 from vitcli.runner.files import commit_json
+from vitcli.runner.overview.progress import Watcher
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -19,43 +24,24 @@ pytestmark = pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        *(("config.yaml", "model: {dept: 4}"), ("config.yaml", "\0"), ("status.json", "{")),
-        *(("meta.json", "[]"), ("metrics.jsonl", "[1]\n"), ("result.json", "")),
+        *(("config.yaml", "seed: 0\n"), ("status.json", "{"), ("meta.json", "[]")),
+        *(("metrics.jsonl", "[1]\n"), ("result.json", "")),
     ],
 )
-def test_a_damaged_file_does_not_hide_the_other_runs(file, content):
-    damaged = make_run(0)
-    make_run(1)
-    (damaged.path / file).write_text(content)
-    names = [f"quickstart/train/seed{seed}" for seed in (0, 1)]
-    assert sorted(run["name"] for run in document("runs", "ls")["runs"]) == names
-    printed("runs", "ls")
-    for words in (["runs", "show"], ["train", "--resume"]):
-        assert vitcli(*words, damaged.path)[0] in (0, 2, 4)
-    if content != "\0":  # many programs have a config.yaml
-        printed("runs", "rm", "-y", damaged.path)
-        assert not damaged.exists
-
-
-@pytest.mark.parametrize("damage", ["", "{}\n", "seed: 0\n", "result.json"])
-def test_a_shortened_configuration_or_a_lost_result_is_damage_for_every_reader(damage):
+def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):
     """YAML that was cut off is often valid; the settings after the cut are then defaults."""
-    run = make_run(0, changes={"model.depth": 2})
+    run, other = make_run(0, changes={"model.depth": 2}), make_run(1)
     digest = {"config_sha256": run.config_sha256()}
     commit_json(run.path / "meta.json", read_record(run).meta | digest)
-    words = {name: ("runs", name) for name in ("ls", "page")} | {"export": EXPORT}
-    words |= {name: ("runs", name, run.name) for name in ("show", "record")}
-    assert [vitcli(*words[name])[0] for name in words] == [0] * 5
-    if damage == "result.json":
-        (run.path / damage).unlink()
-    else:
-        (run.path / "config.yaml").write_text(damage)
-    assert document(*words["ls"])["runs"][0]["state"] == "damaged"
-    assert document(*words["show"])["state"] == "damaged"
-    assert document(*words["page"])["damaged"]
-    assert [vitcli(*words[name])[0] for name in ("record", "export")] == [4, 4]
-    assert vitcli("runs", "verify", run.name)[0] == 4
+    (run.path / file).write_text(content)
+    states = {row["name"]: row["state"] for row in document("runs", "ls")["runs"]}
+    assert states == {run.name: "damaged", other.name: "finished"}
+    assert document("runs", "show", run.name)["state"] == "damaged"
+    for command in ("verify", "record"):
+        said(4, "runs", command, run.name)
+    assert vitcli("train", "--resume", run.name)[0] in (0, 2, 4)
     said(0, "runs", "rm", "-y", run.name)
+    assert not run.exists
 
 
 @pytest.mark.parametrize("json_option", [(), ("--json",)])
@@ -135,25 +121,29 @@ def test_rm_of_a_run_in_use_is_refused_and_removes_nothing():
     printed(*words)
 
 
-@pytest.mark.parametrize("config", ["lr: 0.1\nmodel: resnet\n", "seed: 3\n"])
-def test_rm_leaves_folders_of_other_programs_alone(config):
-    foreign = Path("project")
-    (foreign / "checkpoints").mkdir(parents=True)
-    (foreign / "config.yaml").write_text(config)
-    (foreign / "checkpoints" / "best.pt").touch()
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *(("config.yaml", "lr: 0.1\nmodel: resnet\n"), ("config.yaml", "seed: 3\n")),
+        ("plan.json", "{}"),
+    ],
+)
+def test_rm_leaves_folders_of_other_programs_alone(file, content):
+    for mine in (Path("project/checkpoints/best.pt"), Path("project/figures/mine.png")):
+        mine.parent.mkdir(parents=True)
+        mine.touch()
+    Path("project", file).write_text(content)
     said(4, "runs", "rm", "-y", "project")
-    assert (foreign / "checkpoints" / "best.pt").exists()
+    assert len([*Path("project").rglob("*.*")]) == 3
 
 
 def test_record_writes_a_file_or_prints_the_document():
     make_run(1)
-    make_run(0, meta={"dirty": True})
+    make_run(0)
     names = ["quickstart/train/seed1", "quickstart/train/seed0"]
-    code, out, talk = vitcli("runs", "record", *names, "-o", "results/quickstart.json")
-    assert (code, out, "uncommitted changes" in talk) == (0, "", True)
+    assert printed("runs", "record", *names, "-o", "results/quickstart.json") == ""
     written = json.loads(Path("results/quickstart.json").read_text())
     assert written == json.loads(printed("runs", "record", *names))
-    assert [trial["seed"] for trial in written["rows"][0]["trials"]] == [0, 1]
 
 
 def test_the_page_lies_in_the_folder_and_can_be_written_again():
@@ -162,9 +152,6 @@ def test_the_page_lies_in_the_folder_and_can_be_written_again():
     for _ in range(2):
         err = vitcli("runs", "page")[2]
         assert "\ndamaged: quickstart/train/seed0: config.yaml: " in err
-    found = document("runs", "page", "runs/parts", "-o", "parts.html")
-    wanted = {"page": "parts.html", "runs": 1, "studies": 1, "damaged": []}
-    assert found | wanted == found
 
 
 def test_another_file_is_never_replaced_and_rm_leaves_it():
@@ -200,3 +187,44 @@ def test_an_export_replaces_what_it_wrote_and_no_table_of_a_person(name):
     (Path("table") / name).write_text("name,grade\nanna,1\n")
     assert vitcli(*EXPORT)[0] == 2
     assert (Path("table") / name).read_text() == "name,grade\nanna,1\n"
+
+
+STATES = dict.fromkeys(("full/seed0", "no-ffn/seed0", "full/seed1"), "finished")
+STATES |= {"no-ffn/seed1": "running", "full/seed2": "missing", "no-ffn/seed2": "missing"}
+
+
+def test_a_snapshot_shows_all_trials():
+    make_study_folder(STATES)
+    with RunDir(STUDY / "no-ffn/seed1").lock():
+        found = document("runs", "watch", "parts")
+    assert found["seconds_left"] == pytest.approx(30, abs=5)
+    assert {trial["name"]: trial["state"] for trial in found["trials"]} == STATES
+    trial = document("runs", "watch", "parts")["trials"][3]
+    assert (trial["state"], trial["epochs"]) == ("interrupted", 3), "nobody holds its lock"
+
+
+def test_a_search_between_two_trials_has_not_ended():
+    make_study_folder({"full/seed0": "finished"})
+    watcher = Watcher(STUDY)
+    with join_drivers(STUDY):
+        assert (watcher.read().has_ended, watcher.read().is_running) == (False, True)
+    assert (watcher.read().has_ended, watcher.read().is_running) == (True, False)
+
+
+def test_a_terminal_is_redrawn_until_ctrl_c(environment):
+    make_study_folder(STATES | {"full/seed2": "finished"})
+    later = (STUDY / "full/seed2").rename("later")
+    words = ("runs", "watch", "parts", "--every", "0.2")
+    with (
+        RunDir(STUDY / "no-ffn/seed1").lock(),
+        open_terminal(*words, environment=environment) as (process, terminal),
+    ):
+        seen = read_until(terminal, b"3 finished")
+        seen += read_until(terminal, b"epoch 3 of 6")
+        later.rename(STUDY / "full/seed2")
+        seen += read_until(terminal, b"4 finished")
+        process.send_signal(signal.SIGINT)
+        seen += read_until_end(terminal)
+        assert process.wait(HANG) == 130
+    assert b"full/seed0" in seen
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l"), "the cursor is shown"

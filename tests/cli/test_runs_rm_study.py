@@ -44,14 +44,6 @@ def test_a_running_study_or_trial_is_refused(study, held):
     assert (study / "report.html").exists()
 
 
-def test_a_folder_of_another_program_is_left_alone():
-    Path("project/figures").mkdir(parents=True)
-    Path("project/figures/mine.png").touch()
-    Path("project/plan.json").write_text("{}")
-    said(4, "runs", "rm", "project", "-y")
-    assert Path("project/figures/mine.png").exists()
-
-
 def test_files_that_vitcli_did_not_write_stay(study):
     run = make_run(4)
     own = [study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")]
