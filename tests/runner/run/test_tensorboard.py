@@ -14,15 +14,18 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams.backend_context import Context
 
 from tests.fabricated import make_run
+from tests.runner.study.trials import ROOT, write_study
 from tests.runner.train.conftest import stops_after, train
 from tests.same_run import assert_same_run
 from vitcli.runner.attn_map import training_pictures
-from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.run.tensorboard import Board
+from vitcli.runner.study.plan import Options, plan_study
+from vitcli.runner.study.run import write_plan
 
 FULL = os.strerror(errno.ENOSPC)
 
@@ -132,21 +135,17 @@ def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
 
 
 def test_the_settings_of_a_trial_are_those_that_its_study_varies(here):
-    changes = {"deep": {"model.depth": 2}, "wide": {"model.embed_dim": 32}, "base": {}}
-    trials = {}
-    for variant, change in changes.items():
-        for seed in (0, 1):
-            spec = load_experiment("quickstart", {"train.epochs": 3, "seed": seed} | change).spec
-            entry = {"variant": variant, "setting": "", "config": spec.model_dump(mode="json")}
-            trials[f"{variant}/seed{seed}"] = entry
-    run = make_run(1, folder=Path("runs/mine/deep/seed1"), meta={"variant": "deep"})
-    commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
+    variants = "{base: {}, deep: {model.depth: 2}, wide: {model.embed_dim: 32}}"
+    study = write_study(f"base: quickstart\nseeds: [0, 1]\nvariants: {variants}\n")
+    run = make_run(1, folder=ROOT / "deep/seed1", meta={"variant": "deep"})
+    write_plan(plan_study(study, ROOT, ()), Options())
     found = compared_settings(read_record(run))
     assert {name: found[name] for name in ("variant", "seed")} == {"variant": "deep", "seed": 1}
     assert found.keys() - {"experiment", "data.name"} == {
         *("variant", "seed", "model.depth", "model.embed_dim")
     }
     assert (found["model.depth"], found["model.embed_dim"]) == (2, 64)
-    trials["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
-    commit_json(Path("runs/mine/plan.json"), {"study": "mine", "trials": trials})
+    plan = read_plan(ROOT)
+    plan["trials"]["deep/seed1"]["setting"] = {"optim.lr": 0.5}  # of a search
+    commit_json(ROOT / "plan.json", plan)
     assert compared_settings(read_record(run))["optim.lr"] == 0.5

@@ -176,16 +176,6 @@ def test_markdown_rows_have_equal_columns_and_readable_names():
     assert all(f"| {name} |" in text for name in names.values())
 
 
-def test_html_has_the_cells_of_the_table():
-    for each in (DOC, HOSTILE_DOC):
-        table, page = build(each), Page(render(each, "html"))
-        heads = [column.header for column in table.columns]
-        for row, wanted in zip(page.rows, [heads, *table.rows], strict=True):
-            assert row == [" ".join(re.sub(r"\x1b", " ", text).split()) for text in wanted]
-        scopes = [value for _, name, value in page.attributes if name == "scope"]
-        assert scopes == ["col"] * len(heads) + ["row"] * len(each.rows)
-
-
 def test_latex_escapes_special_characters_and_starts_of_rows():
     doc = make_study({"%_&#$~^\\{}<>|---": [0.5]})
     spelled = "".join(LATEX[c] for c in "%_&#$~^\\{}<>|") + "-{}-{}-"
@@ -256,6 +246,7 @@ def test_hostile_names_leave_the_page_inert():
         assert not name.startswith("on"), (tag, name)
         assert name not in ("href", "action", "srcdoc", "style")
         assert name != "src" or value.startswith("data:image/svg+xml;base64,")
+    assert {value for _, name, value in seen.attributes if name == "scope"} == {"col", "row"}
     assert "<script>alert('1')</script>" in seen.text, "shown as text"
     assert all(" ".join(name.split()) in " ".join(seen.text.split()) for name in HOSTILE[:4])
     assert not re.search(r"https?://", text.partition("</style>")[0])

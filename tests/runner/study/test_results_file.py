@@ -184,26 +184,22 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
 
 
 @pytest.mark.parametrize(
-    ("scores", "choices", "stored", "shown"),
+    ("column", "scores", "choices", "stored", "shown"),
     [
-        ([0.9] * 6, {}, 0.9, "90.00"),
-        ([90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
-        ([0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
-        ([*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
+        ("accuracy", [0.9] * 6, {}, 0.9, "90.00"),
+        ("accuracy", [90, 0.9] * 3, {"unit": "percent"}, 0.009, "60.30"),  # one rule for all rows
+        ("accuracy", [0.905] * 6, {"unit": "none"}, 0.905, "0.9050"),
+        ("accuracy", [*[0.3] * 5, 0.30000000000000004], {}, 0.3, "30.00"),  # a rounding error
+        ("wer_%", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
+        ("acc (%)", [0.5] * 6, {"lower_is_better": False}, 0.005, "0.50"),
+        ("err_pct", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
+        ("wer", [0.5] * 6, {"lower_is_better": True}, 0.5, "50.00"),
     ],
 )
-def test_the_unit_holds_for_the_whole_file(scores, choices, stored, shown):
-    doc = document(text_of(scores, "variant,seed,accuracy"), **choices)
-    assert doc.rows[0].trials[1].number("test_accuracy") == stored
+def test_the_unit_holds_for_the_whole_file(column, scores, choices, stored, shown):
+    doc = document(text_of(scores, f"variant,seed,{column}"), **choices)
+    assert doc.rows[0].trials[1].number(f"test_{doc.headline.name}") == stored
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
-
-
-@pytest.mark.parametrize(
-    ("column", "stored"), [("wer_%", 0.005), ("acc (%)", 0.005), ("err_pct", 0.005), ("wer", 0.5)]
-)
-def test_a_column_whose_name_says_percent_is_in_percent(column, stored):
-    doc = document(text_of([0.5] * 6, f"variant,seed,{column}"), lower_is_better=True)
-    assert doc.rows[0].trials[0].number(f"test_{doc.headline.name}") == stored
 
 
 def test_scores_that_a_table_would_round_away_are_refused():

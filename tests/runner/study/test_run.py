@@ -29,8 +29,8 @@ from vitcli.runner.study import run as study_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study
-from vitcli.runner.train import signals
 from vitcli.runner.train.events import Ended, Message, Started, Stopping
+from vitcli.runner.train.signals import StopFlag
 
 VARIANTS = """
   full: {}
@@ -127,25 +127,18 @@ def test_a_trial_killed_or_hung_once_continues_in_another_process(study, calm, m
     assert accuracy == read_record(trial).result["test_accuracy"]
 
 
-class SignalAfter(signals.StopFlag):
-    """Reports SIGINT as soon as a trial has written metrics."""
-
-    @property
-    def number(self):
-        return signal.SIGINT if list(ROOT.glob("*/*/metrics.jsonl")) else None
-
-    @number.setter
-    def number(self, _):
-        pass
-
-
 @pytest.mark.parametrize("rerun", [(), pytest.param(FULL, marks=pytest.mark.ci)])
 def test_a_stopped_study_saves_and_can_be_continued(study, monkeypatch, request, rerun):
     if rerun:
         request.getfixturevalue("calm")
     events: list = []
+
+    def number(flag: StopFlag) -> int | None:
+        """Return SIGINT as soon as a trial has written metrics."""
+        return signal.SIGINT if [*ROOT.glob("*/*/metrics.jsonl")] else None
+
     with monkeypatch.context() as patched:
-        patched.setattr(drive, "StopFlag", SignalAfter)
+        patched.setattr(StopFlag, "number", property(number, lambda *_: None), raising=False)
         with pytest.raises(StoppedError, match=r"Continue: vitcli ablate mine") as caught:
             run(study, events, only=FULL, rerun=rerun)
     assert caught.value.exit_code == 130

@@ -265,7 +265,6 @@ def reverse_images() -> None:
 DAMAGES: dict[str, Callable[[], object]] = {
     "a forged accuracy": forge(lambda value: value["record"]["result"].update(test_accuracy=0.99)),
     "a forged number of images": forge(lambda value: value["record"]["result"].update(num_test=1)),
-    "no sessions": forge(lambda value: value["record"].update(sessions=[])),
     "no configuration": forge(lambda value: value.pop("config")),
     "no hash of predictions": forge(lambda value: value.update(predictions_sha256=None)),
     "other predictions of the same accuracy": reverse_images,
