@@ -298,26 +298,14 @@ TIED = "table = nn.Embedding(num_classes, 3); self.head.weight = self.table.weig
         (ZERO, f"30 * ({POOLED} / 30).tanh()", "must return what its head returns, unchanged"),
         (ZERO, f"{POOLED} * (2 if self.training else 1)", "unchanged"),
         (ZERO, f"({POOLED} + self.head(self.means(x.flip(3)))) / 2", "calls it 2 times"),
-        (
-            ZERO,
-            f"{POOLED} + self.means(x)[:, :1] * (type(self.head) is nn.Linear)",
-            "beyond self.h",
-        ),
+        (ZERO, f"{POOLED} + self.means(x)[:, :1] * (type(self.head) is nn.Linear)", "beyond"),
         (ZERO, f"{POOLED}[:, :1]", r"returned \(2, 1\)"),
         (ZERO, "self.head(self.means(x)[:, :, None])", "net.py: mat1"),
-        (
-            ZERO,
-            "self.head(self.grown(self.means(x)))",
-            "net.late.bias is built in the first forward",
-        ),
+        (ZERO, "self.head(self.grown(self.means(x)))", "net.late.bias is built in"),
         ("self.weight = nn.Parameter(torch.ones(1, dtype=torch.cfloat))", POOLED, "is complex"),
         ("Net.get_extra_state = lambda self: {'t': 1}", POOLED, "_extra_state is a dict"),
         ("self.body = SHARED", POOLED, r"net.py:\d+: in maps.*build all layers in __init__"),
-        (
-            f"self.body = {PARAMETRIZED}.orthogonal(self.body)",
-            POOLED,
-            r"net.py:\d+: in __init__.*meta",
-        ),
+        (f"self.body = {PARAMETRIZED}.orthogonal(self.body)", POOLED, "in __init__.*meta"),
     ],
 )
 def test_a_model_that_would_fail_later_is_refused_before_its_training(
