@@ -18,8 +18,6 @@ import pytest
 import torch
 from PIL import Image
 
-REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
-"""Folders where CIFAR-10 may be, before any test changes the variables."""
 # For experiments/gates. It stands last, so that an installed vitcli is tested if there is one.
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -104,12 +102,6 @@ def native_machine(here, tmp_path_factory, monkeypatch) -> None:
     compiler = emulation.write_compiler(tmp_path_factory.getbasetemp())
     monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
-
-
-@pytest.fixture
-def real_places(monkeypatch) -> None:
-    for name, value in REAL_PLACES.items():
-        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
 def draw_pictures(place: Path, train: int = 40, test: int = 12) -> Path:

@@ -99,13 +99,6 @@ class Plain(torch.optim.Optimizer):
 def first_class(logits, labels):
     return (logits.argmax(1) == 0).double().mean()
 """
-FOCAL = """
-from vitcli.core.spec.metrics import METRICS
-from vitcli.parts import objective
-
-@objective(headline=METRICS["macro_f1"])
-def focal(logits, targets): ...
-"""
 MEAN = """
 from torch import nn
 from vitcli.parts import attention, pool

@@ -17,10 +17,10 @@ from tests.patience import HANG
 
 @contextmanager
 def open_terminal(
-    *words: str, environment: Mapping[str, str], width: int = 80, height: int = 24
+    *words: str, environment: Mapping[str, str], width: int = 80
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     terminal, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     shell = {name: value for name, value in environment.items() if name != "COLUMNS"}
     process = subprocess.Popen(
         [sys.executable, "-m", "vitcli", *words],
@@ -41,7 +41,7 @@ def open_terminal(
 def run_in_terminal(
     *words: str, environment: Mapping[str, str], width: int, typed: bytes = b""
 ) -> tuple[int, str]:
-    with open_terminal(*words, environment=environment, width=width, height=40) as opened:
+    with open_terminal(*words, environment=environment, width=width) as opened:
         process, terminal = opened
         os.write(terminal, typed)
         printed = read_until_end(terminal)

@@ -70,11 +70,6 @@ def text(shown: Page, part: str) -> str:
     return found.replace("\xa0", " ")
 
 
-def number(share: str) -> float:
-    assert share.endswith(" %")
-    return float(share.removesuffix(" %"))
-
-
 def middle(shown: Page, selector: str) -> tuple[float, float]:
     x, y = shown.evaluate(
         f"(() => {{ const box = document.querySelector({selector!r}).getBoundingClientRect();"

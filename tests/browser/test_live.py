@@ -261,39 +261,29 @@ def test_the_maps_are_those_of_python_and_the_mean_leaves_out_removed_heads(visi
     assert not np.allclose(values(shown), weights.mean(0), atol=1e-4)
 
 
-def test_heads_and_patches_are_removed_and_restored_by_keys(visit, content):
-    shown = visit(content)
+def test_heads_and_patches_are_removed_and_restored_by_keys_and_by_mouse(visit, content):
+    shown = visit(content, size=(1280, 1200))
     whole = logits(shown)
     shown.press("X")
     one = logits(shown)
-    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
-    shown.press("ArrowUp")
-    shown.press("x")
-    two = logits(shown)
-    assert json.loads(state(shown)["removedPatches"]) == [8 * 4 + 4]
+    for key in ("ArrowUp", "x"):
+        shown.press(key)
     assert np.abs(one - whole).max() > 1e-3
-    assert np.abs(two - one).max() > 1e-3
-    chips = "[...document.querySelectorAll('.chip')].map(chip => chip.textContent)"
-    assert shown.evaluate(chips) == [f"layer {LAST + 1}, head 2", "row 5, column 5"]
+    assert np.abs(logits(shown) - one).max() > 1e-3
+    removed = {"removedHeads": [f"{LAST} 1"], "removedPatches": [8 * 4 + 4]}
+    assert {name: json.loads(state(shown)[name]) for name in removed} == removed
     labels = "[...document.querySelectorAll('.map')].map(map => map.getAttribute('aria-label'))"
-    removed = [label for label in shown.evaluate(labels) if label.endswith("removed")]
-    assert removed == [f"layer {LAST + 1}, head 2, removed"]
+    marked = [label for label in shown.evaluate(labels) if label.endswith("removed")]
+    assert marked == [f"layer {LAST + 1}, head 2, removed"]
     shown.press("u")
     assert (logits(shown) == whole).all()
-    assert text(shown, "others") == ""
-
-
-def test_heads_and_patches_are_removed_and_restored_by_mouse(visit, content):
-    shown = visit(content, size=(1280, 1200))
-    whole = logits(shown)
+    shown.press("Escape")
     shown.click(*middle(shown, ".remove-patches"))
     x, y = middle(shown, ".stage")  # the corner of four patches
     shown.click(x + 5, y + 5)
-    found = state(shown)
-    assert json.loads(found["removedPatches"]) == [8 * 4 + 4]
-    assert found["pinned"] == "false"
+    assert state(shown)["pinned"] == "false"
     shown.click(*middle(shown, ".remove-head"))
-    assert json.loads(state(shown)["removedHeads"]) == [f"{LAST} 1"]
+    assert {name: json.loads(state(shown)[name]) for name in removed} == removed
     shown.click(*middle(shown, ".chip:nth-child(2)"))
     assert json.loads(state(shown)["removedPatches"]) == []
     shown.click(*middle(shown, ".restore"))

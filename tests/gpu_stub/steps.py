@@ -124,12 +124,7 @@ def random_pictures(experiment: Experiment, count: int) -> DataSet:
 
 
 def count_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> dict[str, Any]:
-    """Return what one training step asks of the GPU. The arguments are those of ``run_steps``.
-
-    ``launches`` is the mean of a few steps, rounded up. The others are the lines that wait for the
-    device, that copy from or to the host, and that copy from pageable host memory, and the messages
-    for the user.
-    """
+    """Return what one training step asks of the GPU; ``launches`` is a mean, rounded up."""
     seen, messages = run_steps(name, changes, graphs=graphs)
     lines: dict[str, set[str]] = {name: set() for name in LINES}
     for kind, place in seen.places:
@@ -141,10 +136,7 @@ def count_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> dict[str
 
 
 def count_all(cases: dict[str, Case]) -> dict[str, dict[str, Any]]:
-    """Return what ``count_steps`` found for each case, or the error of its step.
-
-    Each case has two rows: ``NAME`` without graphs and ``NAME, graph`` with them.
-    """
+    """Return what ``count_steps`` found, or its error: ``NAME`` without graphs, ``NAME, graph``."""
     rows: dict[str, dict[str, Any]] = {}
     for label, case in cases.items():
         for graphs in (False, True):

@@ -69,14 +69,14 @@ def run_on_stub(
     )
 
 
-def ask_stub(code: str, *, cwd: Path, env: Mapping[str, str] | None = None) -> Any:
+def ask_stub(code: str, *, cwd: Path) -> Any:
     """Run Python code on the stub; return what its last line prints, which is JSON.
 
     The process leaves at once. A regular end of Python stops autograd's threads wherever they are;
     a thread that is just freeing the last step then ends the process with an error.
     """
     leave = "\nimport os, sys; sys.stdout.flush(); sys.stderr.flush(); os._exit(0)"
-    done = run_on_stub(code + leave, cwd=cwd, env=env, timeout=HANG)
+    done = run_on_stub(code + leave, cwd=cwd, timeout=HANG)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -90,7 +90,7 @@ def ask_once(name: str, code: str) -> Any:
         return json.loads(answer.read_text())
 
 
-def failing(kind: str, code: int, after: int = 1) -> dict[str, str]:
+def failing(kind: str, code: int, after: int) -> dict[str, str]:
     """Return the variable that lets call number ``after`` of a kind fail with a CUDA error.
 
     All later calls fail too if the error means that the device is lost, such as 700 or 719.

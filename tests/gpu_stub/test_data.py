@@ -94,7 +94,7 @@ def test_a_checkpoint_waits_once_for_all_tensors():
 
 def test_a_training_draws_ahead_and_waits_once_for_outputs_and_checkpoints():
     found = ask_once("data", ASK)["training"]
-    assert found["drawn"] == ["0 here", "0 here", "1 thread", "2 thread"]
+    assert found["drawn"] == ["0 here", "1 thread", "2 thread", "0 here"]
     assert found["left"] == []
     assert found["waits"]["test_outputs"] == [1, 1, 1, 0]  # the last outputs are used again
     assert set(found["waits"]["save"]) == {1}

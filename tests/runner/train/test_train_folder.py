@@ -1,7 +1,6 @@
 """Run folders and first weights: a training deletes no file unasked and leaves no false state."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -235,15 +234,6 @@ def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, picture
     with pytest.raises(InputError, match="was trained on"):
         train(tiny, "other images", changes)
     assert first.exists
-
-
-def test_a_training_without_a_checkpoint_finds_its_pre_training_again(tiny):
-    done = train(tiny, "next", FIRST | {"train.epochs": 1}).run
-    shutil.rmtree(done.checkpoints)
-    done.checkpoints.mkdir()
-    done.delete_result()
-    assert continue_run(done).trained
-    assert len(pretrained_runs()) == 1
 
 
 def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny):

@@ -42,6 +42,7 @@ def finish(trainer: Trainer) -> None:
         warn_of_lost_state(trainer)
     if outputs:
         save_outputs(run.path / "predictions.npz", outputs)
+    prepare_end(trainer)
     with contextlib.closing(trainer.open_board()) as board:
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.result(shown)
@@ -72,6 +73,7 @@ def finish_early(trainer: Trainer) -> None:
     not stop there.
     """
     run, epochs = trainer.run, trainer.spec.train.epochs
+    prepare_end(trainer)
     if run.last_step() != trainer.step:
         trainer.save()
     result = build_result(trainer, *measure(trainer))
@@ -111,7 +113,9 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
 
 
 def prepare_end(trainer: Trainer) -> None:
-    """Do what the end of the training needs and what may fail: count operations, draw a batch."""
+    """Count operations and draw a batch, unless that is done; own code may fail in it."""
+    if trainer.first_images is not None:
+        return
     spec = trainer.spec
     with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
         batch = next(trainer.training.batches(0))

@@ -113,7 +113,8 @@ def saved_epochs(
         resume_command=run.command("train --resume"),
         on_message=on_message,
     )
-    prepare_end(trainer)
+    if spec.code:  # else its imports would delay the first step
+        prepare_end(trainer)
     experiment = Experiment(folder.name, spec, folder / "config.yaml")
     facts: dict[str, Any] = {"precision": built.precision, "kernels": built.kernels}
     facts |= {"compiled": False, **environment(built.device)}

@@ -268,7 +268,8 @@ def prepare_trainer(
         on_event=on_event,
         on_message=on_message,
     )
-    prepare_end(trainer)
+    if spec.code:  # else its imports would delay the first step
+        prepare_end(trainer)
     processes.compare(trainer.facts())
     if old:
         restore(trainer, checkpoint, request, old, meta)

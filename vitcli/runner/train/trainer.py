@@ -73,7 +73,7 @@ class Trainer:
         self._next_save = 0.0
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
-        self.first_images: torch.Tensor
+        self.first_images: torch.Tensor | None = None
         """The first images of the training as the model reads them, (B, C, H, W)."""
         self.forward_flops = 0
         """Operations of an image's forward pass."""
