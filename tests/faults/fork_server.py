@@ -64,8 +64,8 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
 
 def train_here(experiment: Path, output: Path, **options: Any) -> None:
     """Start or continue a run; to be called in a child."""
-    request = Request(output=output, resume=True, device="cpu")
-    start(load_experiment(str(experiment)), request, **options)
+    request = Request(output=output, resume=True, device="cpu", **options)
+    start(load_experiment(str(experiment)), request)
 
 
 class Child:
