@@ -53,7 +53,12 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
     """Train an experiment, or continue its run, and return the line of the log."""
     experiment = experiment_of(pilot)
     request = Request(
-        output=output_of(pilot), without_test=True, resume=True, data_dir=pilot.data_dir
+        output=output_of(pilot),
+        without_test=True,
+        resume=True,
+        data_dir=pilot.data_dir,
+        on_event=say,
+        on_message=say,
     )
     line = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -61,7 +66,7 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
         "changes": pilot.changes,
     }
     try:
-        done = start(experiment, request, on_event=say, on_message=say)
+        done = start(experiment, request)
     except DivergedError as error:
         return line | {"val_accuracy": None, "reason": str(error)}
     result, meta = done.result, done.record.meta

@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def seconds_of(experiment: Any, device: str) -> float:
             began = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        start(experiment, Request(output=Path(folder) / "run", device=device), on_event=start_clock)
+        output = Path(folder) / "run"
+        start(experiment, Request(output=output, device=device, on_event=start_clock))
         return time.perf_counter() - began
 
 
@@ -69,7 +71,7 @@ def resume_seconds(experiment: Any, device: str) -> float:
     with tempfile.TemporaryDirectory() as name:
         request = Request(output=Path(name) / "run", device=device, resume=True)
         with contextlib.suppress(StoppedError):
-            start(experiment, request, on_event=interrupt_after_an_epoch)
+            start(experiment, replace(request, on_event=interrupt_after_an_epoch))
         Classify.after_step = stop  # type: ignore[method-assign]
         began = time.perf_counter()
         try:

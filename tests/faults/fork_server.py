@@ -63,8 +63,8 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
 
 
 def train_here(experiment: Path, output: Path, **options: Any) -> None:
-    request = Request(output=output, resume=True, device="cpu")
-    start(load_experiment(str(experiment)), request, **options)
+    request = Request(output=output, resume=True, device="cpu", **options)
+    start(load_experiment(str(experiment)), request)
 
 
 class Child:

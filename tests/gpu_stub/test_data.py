@@ -252,8 +252,9 @@ def train(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     fields = {"train.limit_batches": 2, "train.epochs": 1, "train.batch_size": 8}
     experiment = load_experiment(name, fields | {"train.compile": False} | changes)
     data = random_pictures(experiment, 100)
-    request = Request(device="cuda", output=Path(tempfile.mkdtemp()) / "run")
-    return start(experiment, request, load=lambda *_, **__: data).result
+    output = Path(tempfile.mkdtemp()) / "run"
+    request = Request(device="cuda", output=output, load=lambda *_, **__: data)
+    return start(experiment, request).result
 
 
 def exactness() -> dict[str, bool]:

@@ -279,7 +279,8 @@ def run(
     with view() as screen, leading(launch, screen.say) as processes:
         command = processes.command(shlex.join(["vitcli", *sys.argv[1:]]))
         request = replace(request, processes=processes, command=command)
-        training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
+        request = replace(request, on_event=screen.show, on_message=screen.say)
+        training = run_training(experiment, request)
     record, spec = training.record, experiment.spec
     if training.stopped:
         say(f"{training.stopped}; a checkpoint was saved")

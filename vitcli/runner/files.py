@@ -214,20 +214,20 @@ def unwind_on_signals() -> Iterator[None]:
     """
     heard = []
     if threading.current_thread() is threading.main_thread():
-        found = (signal.SIGTERM, signal.SIGHUP)
-        heard = [each for each in found if signal.getsignal(each) is signal.SIG_DFL]
+        signals = (signal.SIGTERM, signal.SIGHUP)
+        heard = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
 
     def leave(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         raise SystemExit(128 + number)
 
-    for each in heard:
-        signal.signal(each, leave)
+    for number in heard:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for each in heard:
-            signal.signal(each, signal.SIG_DFL)
+        for number in heard:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def sync_folder(folder: Path) -> None:
@@ -262,7 +262,6 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def commit_json(path: Path, value: Any) -> None:
-    """Replace ``path`` by a value as JSON; see ``commit``."""
     commit(path, to_json(value))
 
 

@@ -63,8 +63,7 @@ def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 def printable(value: object, *, keep: str = "", substitute: str | None = None) -> str:
     """Return ``str(value)`` without control characters and broken encodings.
 
-    Args:
-        substitute: A replacement for each control character; by default its escape sequence.
+    ``substitute`` replaces each control character; by default its escape sequence does.
     """
 
     def replace(c: str) -> str:

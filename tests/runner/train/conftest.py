@@ -14,8 +14,6 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import FinishedTraining, Request, resume_experiment, start
 
-LISTENERS = ("on_event", "on_message", "load")
-
 
 def train(
     experiment: Path | str,
@@ -23,16 +21,16 @@ def train(
     changes: dict[str, Any] | None = None,
     **options: Any,
 ) -> FinishedTraining:
-    heard = {name: options.pop(name) for name in LISTENERS if name in options}
     request = Request(output=Path(folder), **options)
-    return start(load_experiment(str(experiment), changes), request, **heard)
+    return start(load_experiment(str(experiment), changes), request)
 
 
 def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> FinishedTraining:
-    """Continue a run as its folder says; ``given`` are listeners, and changes of fields."""
-    heard = {name: given.pop(name) for name in LISTENERS if name in given}
+    """Continue a run as its folder says; ``given`` are options, and changes of dotted fields."""
+    options = {name: given.pop(name) for name in [*given] if "." not in name}
     experiment, path = resume_experiment(str(run.path), given)
-    return start(experiment, Request(output=path, resume=True, allow_inexact=allow), **heard)
+    request = Request(output=path, resume=True, allow_inexact=allow, **options)
+    return start(experiment, request)
 
 
 def files(folder: Path) -> dict[Path, bytes]:

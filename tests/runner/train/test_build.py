@@ -105,7 +105,7 @@ def stop(event):
     if isinstance(event, Progress):
         sys.exit(f"step {{event.step}}: {{[name for name in {LATE} if name in sys.modules]}}")
 
-start(load_experiment(sys.argv[1]), Request(), on_event=stop)
+start(load_experiment(sys.argv[1]), Request(on_event=stop))
 """
 
 

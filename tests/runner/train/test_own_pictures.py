@@ -131,7 +131,7 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     request, messages, said = Request(output=here / "run"), [""], [""]
     found = dry_run(experiment, request, said.append, spent_seconds=1000.0)
     assert not (here / "run").exists()
-    run = start(experiment, request, on_message=messages.append).run
+    run = start(experiment, replace(request, on_message=messages.append)).run
     notes = [text for text in messages if not text.startswith("reading")]
     assert [text for text in said if not text.startswith("reading")] == notes
     assert len(notes) >= 5, "a copy, a bad file, an empty class and the batch"

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,13 +81,13 @@ def run_trial(
     spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
-        training = start(
-            experiment,
+        request = replace(
             read_request(plan, root / folder),
             on_event=send,
             on_message=lambda text: send(Message(text=text)),
             load=load,
         )
+        training = start(experiment, request)
         with contextlib.suppress(InUseError), training.run.lock():
             keep_weights(training.run.checkpoints)
         score = training.result[headline_key(training.result, spec.task.row.headline.name)]

@@ -42,11 +42,8 @@ class Prediction:
 class Predictor:
     """A trained model with its pre-processing.
 
-    Args:
-        run: The run, or another name of the model that figures show.
-        device: The device of the model.
-        foreign: The spec and the model, if they do not come from the run. A foreign model without
-            names of classes does not classify.
+    ``foreign`` are spec and model that do not come from a run; ``run`` is then their name alone. A
+    foreign model without names of classes does not classify.
     """
 
     def __init__(
@@ -76,19 +73,19 @@ class Predictor:
             raise ConfigError(
                 f"--coverage {coverage:g}: it takes {join_words(map(str, COVERAGES))}"
             )
-        found = read_record(self.run).number(f"set_threshold_{coverage}")
-        if found is None:
+        threshold = read_record(self.run).number(f"set_threshold_{coverage}")
+        if threshold is None:
             raise ConfigError(
                 f"{self.run.name}: --coverage needs a classification with validation pictures;"
                 " train with -s data.val_split=N"
             )
-        if found == 0:
+        if threshold == 0:
             least = round(coverage / (1 - coverage))
             raise ConfigError(
                 f"{self.run.name}: --coverage {coverage} needs {least} validation pictures, else"
                 f" every set has all classes; train with -s data.val_split={least}"
             )
-        return found
+        return threshold
 
     def predict_each(
         self,
@@ -101,12 +98,8 @@ class Predictor:
         """Yield a prediction for each picture file, in their order; the model sees many at once.
 
         A picture that cannot be read, or whose logits are not finite, yields a prediction with an
-        error.
-
-        Args:
-            paths: The files; ``-`` is standard input.
-            fit: One of ``FITS``; by default that of the training.
-            threshold: Of ``set_threshold``: a picture is accepted if its set has one class.
+        error. ``fit`` is by default that of the training. With a ``threshold`` (see
+        ``set_threshold``), a picture is accepted if its set has one class.
         """
         if not self.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
@@ -114,7 +107,7 @@ class Predictor:
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
             pictures = [*read_each(part, self.size, self.in_chans, fit)]
-            logits = self._logits([each for each in pictures if isinstance(each, Tensor)])
+            logits = self._logits([file for file in pictures if isinstance(file, Tensor)])
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):
                     yield Prediction(path=path, error=picture)

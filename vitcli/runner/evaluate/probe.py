@@ -121,11 +121,8 @@ def probe_run(
     """Fit a probe to the features of the training images, and measure it on a split, in fp32.
 
     The encoder with the initial weights of the run's seed is probed, too, for comparison.
-    ``options`` are those of ``load_trained_run``.
-
-    Args:
-        labels: The number of labelled training images, balanced by class and chosen by content as
-            ``data.labels`` chooses them; by default all.
+    ``labels`` is the number of training images to learn from, balanced by class and chosen by
+    content as ``data.labels`` chooses them. ``options`` are those of ``load_trained_run``.
     """
     if split == "train":
         raise ConfigError("--probe learns from the training images; take --split test or val")

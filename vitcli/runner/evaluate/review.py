@@ -238,11 +238,7 @@ def _doubts(
     rows: Sequence[int],
     method: str | None = None,
 ) -> list[Doubt]:
-    """Return the images at some indices.
-
-    Args:
-        shares: Probabilities (N, K) of a classifier, if they are known; NaN where they are not.
-    """
+    """Return the images at some indices; ``shares`` (N, K) is NaN where nothing is known."""
     doubts, classes = [], found.data.class_names
     for row in rows:
         label = int(images.labels[row])

@@ -191,11 +191,8 @@ def load_trained_run(
 ) -> TrainedRun:
     """Read a run's weights and its data set.
 
-    Args:
-        step: The step of the checkpoint; by default the last.
-        data_dir: The only folder in which the data set is searched.
-        limit_batches: The number of batches of 500 images to measure of a split; by default all.
-        num_images: The number of test images for averages.
+    ``limit_batches`` is the number of batches of 500 images to measure of a split, ``num_images``
+    that of test images for averages.
     """
     run = name if isinstance(name, RunDir) else find_run(name)
     spec, where = run.spec(), pick_device(device)

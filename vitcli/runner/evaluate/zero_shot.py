@@ -30,10 +30,8 @@ def zero_shot_report(
     """Assign the images of a split to classes that are given by name alone.
 
     Return the report, and the accuracy on the images whose class is named; None without such
-    images. ``options`` are those of ``load_trained_run``.
-
-    Args:
-        class_names: The classes; by default those of the data set.
+    images. The classes are by default those of the data set. ``options`` are those of
+    ``load_trained_run``.
     """
     run = find_run(name)
     task_name = run.spec().task.name

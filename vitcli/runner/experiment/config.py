@@ -280,7 +280,6 @@ def parse_set(text: str) -> dict[str, Any]:
 
 
 def parse_sets(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Return the changes of all ``--set``; a later one takes precedence."""
     return {field: value for text in texts or () for field, value in parse_set(text).items()}
 
 

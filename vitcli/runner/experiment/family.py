@@ -21,10 +21,8 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
 
     The widths and depths of one family make no sense in another, so the model becomes the small
     model of the new family. Other changes still apply to it. The sizes of the data stay. Pretrained
-    weights of timm replace those of ``train.init``, with the pictures that they expect.
-
-    Returns:
-        The experiment, and a note about the new model; empty if the family stays.
+    weights of timm replace those of ``train.init``, with the pictures that they expect. Return a
+    note about the new model, too; empty if the family stays.
     """
     model, name = raw.get("model"), changes.get(FIELD)
     if not isinstance(name, str) or name not in FAMILIES or name == FAMILY.name_of(model):
@@ -67,10 +65,8 @@ def model_below(model: Any, name: Any) -> Any:
 def choice_below(field: str, below: Any, name: Any) -> Any:
     """Return the fields that those of a choice are laid over: another name has its own defaults.
 
-    Args:
-        field: The field of the choice, such as ``task`` or ``model.ffn``.
-        below: Its fields, or its name alone; they may be invalid.
-        name: The name that is set; None if it stays.
+    ``below`` are the fields of the choice, such as ``model.ffn``, or its name alone; they may be
+    invalid. ``name`` is None if the name stays.
     """
     if field == "model":
         return model_below(below, name)

@@ -67,10 +67,9 @@ def read_text(name: str) -> str:
 
 
 def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> Path:
-    """Copy a file without the results of the original, and return the path of the copy.
+    """Copy a file, without the results of the original, to a file or into a folder.
 
-    Args:
-        target: A file (``.yaml`` is added) or a folder. Default: the working folder.
+    Return the path of the copy, which ends with ``.yaml``.
     """
     source = find_experiment(name)
     document = read_mapping(source)
@@ -98,11 +97,8 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
 
 
 def text_of_copy(source: Path, document: Document) -> str:
-    """Return the text of a file without the results of the original and of its source.
-
-    The numbers under ``reference`` belong to the model that the source describes.
-    """
     text = source.read_text()
+    # The numbers under ``reference`` belong to the model that the source describes.
     if start := document.lines.get(("reference",)):
         later = [line for path, line in document.lines.items() if len(path) == 1 and line > start]
         lines = text.splitlines(keepends=True)

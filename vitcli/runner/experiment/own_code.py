@@ -343,9 +343,7 @@ def same_part(name: str, code: Mapping[str, str]) -> Any:
 def name_code(value: Any, origin: Path, *, is_typed: bool) -> dict[str, str]:
     """Load the files that ``code`` of an experiment file names; return their hashes.
 
-    Args:
-        value: A list of paths, relative to the file; or the name and hash of each file, as the
-            configuration of a run has them.
+    It is a list of paths, relative to the file; in a run, the name and the hash of each file.
     """
     if value is None:
         return {}
@@ -441,7 +439,6 @@ def _identity(source: str) -> str:
 
 
 def save_copies(code: Mapping[str, str], folder: Path) -> None:
-    """Write the loaded files of own code into ``folder/code``."""
     for name in code:
         if name in state.files:
             make_folder(folder / FOLDER)

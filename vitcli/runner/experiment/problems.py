@@ -54,11 +54,7 @@ def describe(
     *,
     in_file: bool = True,
 ) -> str:
-    """Return what is wrong with one field of ``raw``, and what was probably meant.
-
-    Args:
-        in_file: Whether a file sets the field, and not the command line.
-    """
+    """Return what is wrong with one field of ``raw``, and what was probably meant."""
     several = loc and loc[-1] in KINDS and _field_at(loc) is None and _field_at(loc[:-1])
     if several:
         loc = loc[:-1]

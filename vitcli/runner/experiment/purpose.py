@@ -25,7 +25,6 @@ FILE_FIELDS = ("base", *Purpose.model_fields)
 
 
 def read_purpose(document: Document) -> Purpose:
-    """Return the purpose of a file."""
     given = {name: document.data.get(name) for name in Purpose.model_fields}
     for name, value in given.items():
         if not isinstance(value, str | None):

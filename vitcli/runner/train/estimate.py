@@ -135,52 +135,42 @@ class Estimate:
 
     def as_text(self) -> str:
         first = f" {duration(self.first.seconds)} to pre-train," if self.first else ""
+        val, names = self.spec.data.val_split, self.spec.data.class_names or ()
+        height, image_width = self.spec.model.img_size or (0, 0)
+        epochs, stop = self.spec.train.epochs, self.until_stop
+        teacher, until_stop = [], []
+        if self.teacher_flops:
+            share = self.taught_flops / self.train_flops if self.train_flops else 0.0
+            teacher = [
+                f"teacher        {self.teacher_flops / 1e9:.3f} GFLOP per image more,"
+                f" {100 * share:.0f} % of the training's {self.train_flops / 1e12:.3g} TFLOP"
+            ]
+        if stop is not self:
+            until_stop = [
+                f"until stop     about {duration(stop.seconds)}: {self.stop_after} of {epochs}"
+                " epochs"
+            ]
         width = max(len(part) for part in [*self.parts, "parameters"])
         parts = [*self.parts.items(), ("parameters", self.parameters)]
         rows = [
-            f"images         {self._images()}",
-            f"steps          {self.steps_per_epoch:,} per epoch,"
-            f" {quantity(self.spec.train.epochs, 'epoch')}",
+            f"images         {self.num_train:,} for training,"
+            f"{f' {val:,} for validation,' if val else ''} {self.num_test:,} for testing;"
+            f" {len(names)} classes, {height}x{image_width} pixels",
+            f"steps          {self.steps_per_epoch:,} per epoch, {quantity(epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
-            *self._teacher(),
+            *teacher,
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB {self.memory_source}",
             f"time           about {duration(self.seconds)}:{first}"
             f" {duration(self.startup_seconds)} to start{' and compile' if self.compiled else ''},"
             f" {duration(self.train_seconds)} to train,"
             f" {duration(self.evaluation_seconds)} to evaluate",
-            *self._stop(),
+            *until_stop,
             f"measured on    {self.measured_on}, {self.hardware}",
             "all fields     add --json",
             "",
             *(f"{part:<{width}}  {count:>12,}" for part, count in parts),
         ]
         return "\n".join(rows)
-
-    def _teacher(self) -> list[str]:
-        """Return the share of a teacher in the operations of the training, if there is one."""
-        if not self.teacher_flops:
-            return []
-        share = self.taught_flops / self.train_flops if self.train_flops else 0.0
-        return [
-            f"teacher        {self.teacher_flops / 1e9:.3f} GFLOP per image more,"
-            f" {100 * share:.0f} % of the training's {self.train_flops / 1e12:.3g} TFLOP"
-        ]
-
-    def _stop(self) -> list[str]:
-        stop, epochs = self.until_stop, self.spec.train.epochs
-        text = (
-            f"until stop     about {duration(stop.seconds)}: {self.stop_after} of {epochs} epochs"
-        )
-        return [] if stop is self else [text]
-
-    def _images(self) -> str:
-        """Return what is read: the number of images per split, the classes and the size."""
-        val, names = self.spec.data.val_split, self.spec.data.class_names or ()
-        height, width = self.spec.model.img_size or (0, 0)
-        return (
-            f"{self.num_train:,} for training,{f' {val:,} for validation,' if val else ''}"
-            f" {self.num_test:,} for testing; {len(names)} classes, {height}x{width} pixels"
-        )
 
 
 @resource_errors(SMALLER)
@@ -194,9 +184,8 @@ def make_estimate(
 ) -> Estimate:
     """Build the model, count its sizes and time its steps.
 
-    Args:
-        data: The data set; None if it was not read. Its description must then suffice.
-        compile_too: Compile the model if the training does. This may take a minute.
+    Without ``data``, the description of the data set must suffice. With ``compile_too``, the model
+    is compiled if the training does so, which may take a minute.
     """
     device, first = pick_device(device_name), experiment.spec.pretraining
     spec, num_train, num_test = _resolve(experiment.spec, data)

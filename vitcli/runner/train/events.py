@@ -116,11 +116,8 @@ def seconds_left(
 ) -> float | None:
     """Return the time until ``count`` workers have ended all trials; a free one takes the next.
 
-    It is None if no trial is known to take a time.
-
-    Args:
-        begun: Seconds that are left of each trial for which they are known.
-        waiting: Number of the other trials. Each takes the mean of ``usual``.
+    It is None if no trial is known to take a time. ``begun`` are the seconds that are left of some
+    trials; each of the others, which are ``waiting``, takes the mean of ``usual``.
     """
     if not (begun or usual):
         return None

@@ -110,7 +110,6 @@ def describe_jump(
 
 
 def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
-    """Refuse to continue a run in a changed environment."""
     if not changes:
         return
     hints = {

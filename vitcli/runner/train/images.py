@@ -75,7 +75,6 @@ def refuse_leaks(spec: ExperimentSpec, data: DataSet) -> None:
 
 
 def refuse_other_data(record: RunRecord, data: DataSet) -> None:
-    """Refuse to continue a run on other images than its own."""
     restore = "restore" if data.name in GENERATED else "point --data-dir at"
     advice = f"start over with --rerun, or {restore} the images of the training"
     refuse_other_images(record, data, advice)

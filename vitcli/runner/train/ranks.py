@@ -133,7 +133,6 @@ class TorchrunProcesses(Processes):
         self._set(f"left/{self.launch.rank}", {"reason": reason})
 
     def end(self, exit_code: int) -> None:
-        """Tell the other ranks that rank 0 ends."""
         self._set("end", {"exit_code": exit_code})
 
     def fails_too(self) -> bool:
@@ -202,7 +201,6 @@ class TorchrunProcesses(Processes):
         self._assemble()
 
     def receive(self) -> Facts:
-        """Return the next order of rank 0."""
         self._number += 1
         return dict(self._wait(f"order/{self._number}"))
 
@@ -303,7 +301,6 @@ class TorchrunProcesses(Processes):
 
 
 def connect(launch: Launch) -> dist.Store:
-    """Return torchrun's store."""
     endless = timedelta(days=7)  # rank 0 may download a data set first
     meeting = dist.rendezvous("env://", rank=launch.rank, world_size=launch.size, timeout=endless)
     store: dist.Store = next(meeting)[0]

@@ -75,12 +75,14 @@ class Request:
     """The processes of the training; this is rank 0."""
     track: tuple[str, ...] = ()
     """Names of trackers, which show the run while it trains."""
+    on_event: Callable[[Event], None] = ignore_message
+    on_message: Callable[[str], None] = ignore_message
+    load: Callable[..., DataSet] = load_data
+    """Reads the data set."""
 
-    def reader(
-        self, spec: ExperimentSpec, load: Callable[..., DataSet] = load_data
-    ) -> Callable[..., DataSet]:
+    def reader(self, spec: ExperimentSpec) -> Callable[..., DataSet]:
         where = {"data_dir": self.data_dir, "offline": self.offline}
-        return partial(load, **where, extras=spec.task.extras, seed=spec.seed)
+        return partial(self.load, **where, extras=spec.task.extras, seed=spec.seed)
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,8 @@ class FinishedTraining:
         return self.record.reason if self.record.reached else ""
 
 
-def start(
-    experiment: Experiment,
-    request: Request,
-    *,
-    on_event: Callable[[Event], None] = ignore_message,
-    on_message: Callable[[str], None] = ignore_message,
-    load: Callable[..., DataSet] = load_data,
-) -> FinishedTraining:
-    """Train an experiment to its end, or continue it; ``load`` reads the data set."""
+def start(experiment: Experiment, request: Request) -> FinishedTraining:
+    """Train an experiment to its end, or continue it."""
     run = chosen_folder(experiment, request)
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
     experiment = dataclasses.replace(experiment, spec=spec)
@@ -126,9 +121,7 @@ def start(
         try:
             with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
                 with watch_ranks(run, request):
-                    trainer = prepare_trainer(
-                        experiment, request, run, old, device, on_event, on_message, load
-                    )
+                    trainer = prepare_trainer(experiment, request, run, old, device)
                 track(trainer, request, trackers)
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
@@ -235,18 +228,16 @@ def prepare_trainer(
     run: RunDir,
     old: RunRecord | None,
     device: torch.device,
-    on_event: Callable[[Event], None],
-    on_message: Callable[[str], None],
-    load: Callable[..., DataSet] = load_data,
 ) -> Trainer:
     """Do everything that can fail; only then write the run folder. Return the trainer."""
+    on_message = request.on_message
     checkpoint = resumable_checkpoint(run.checkpoints, on_message) if old else None
     meta = dict(old.meta) if old else {}
-    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load, old)
+    first = None if checkpoint else first_run(experiment, request, old)
     if request.rerun:
         refuse_source(run, experiment.spec, first)
     without_test = request.without_test or bool(meta.get("without_test"))
-    read = request.reader(experiment.spec, load)
+    read = request.reader(experiment.spec)
     spec, data = resolve_images(experiment, read, on_message, old, without_test)
     if isinstance(first, RunDir) and spec.pretrain:
         advice = f"pre-train again: {first.command('runs rm')}"
@@ -265,7 +256,7 @@ def prepare_trainer(
         run=run,
         resume_command=command,
         measures_test=not without_test,
-        on_event=on_event,
+        on_event=request.on_event,
         on_message=on_message,
     )
     if spec.code:  # else its imports would delay the first step
@@ -326,12 +317,7 @@ def restore(
 
 
 def first_run(
-    experiment: Experiment,
-    request: Request,
-    on_event: Callable[[Event], None],
-    on_message: Callable[[str], None],
-    load: Callable[..., DataSet],
-    old: RunRecord | None,
+    experiment: Experiment, request: Request, old: RunRecord | None
 ) -> RunDir | Path | None:
     """Return the run, or the weights file of timm, that a new training starts from, if any.
 
@@ -339,21 +325,14 @@ def first_run(
     """
     if experiment.spec.pretrain:
         known = old.pretrained.get("run") if old and old.pretrained else None
-        return pretrain(experiment, request, on_event, on_message, load, known)
-    if file := first_file(experiment.spec, request.offline, on_message):
+        return pretrain(experiment, request, known)
+    if file := first_file(experiment.spec, request.offline, request.on_message):
         return file
     init = experiment.spec.train.init
     return request.first or (find_run(init) if init else None)
 
 
-def pretrain(
-    experiment: Experiment,
-    request: Request,
-    on_event: Callable[[Event], None],
-    on_message: Callable[[str], None],
-    load: Callable[..., DataSet],
-    known: str | None,
-) -> RunDir:
+def pretrain(experiment: Experiment, request: Request, known: str | None) -> RunDir:
     """Return the finished run of an experiment's pre-training; train or continue it if necessary.
 
     The run lies in runs/pretrained, so all experiments with the same pre-training share it. If
@@ -368,13 +347,13 @@ def pretrain(
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
     with suppress(UserError):
         output = find_run(known).path if known else output
-    own = dataclasses.replace(request, output=output, resume=True, rerun=False, stop_after=None)
+    request = dataclasses.replace(request, output=output, resume=True, rerun=False, stop_after=None)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
     epochs = quantity(spec.train.epochs, "epoch")
-    on_message(f"pre-training with task {spec.task.name} for {epochs} in {output}")
+    request.on_message(f"pre-training with task {spec.task.name} for {epochs} in {output}")
     while True:
         try:
-            done = start(part, own, on_event=on_event, on_message=on_message, load=load)
+            return start(part, request).run
         except InUseError:
             time.sleep(POLL_SECONDS)
         except (ConfigError, InputError) as error:
@@ -385,8 +364,6 @@ def pretrain(
                 "stopped in the pre-training; a checkpoint was saved. The same command continues",
                 error.exit_code - 128,
             ) from error
-        else:
-            return done.run
 
 
 def resume_experiment(

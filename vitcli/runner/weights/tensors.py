@@ -110,7 +110,6 @@ MAX_PROBLEMS = 3
 
 
 def timm_name(name: str) -> str:
-    """Return the name in timm of a tensor of vitcli."""
     for theirs, ours in reversed(TIMM):
         name = name.replace(ours, theirs)
     return name
