@@ -11,14 +11,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    Device,
-    FitOption,
-    Json,
-    Offline,
-    Pictures,
-    RunOf,
-)
+from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf
 from vitcli.runner.report.report import DataTable, Field, Report
 
 if TYPE_CHECKING:
@@ -27,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Method = Literal["cls", "rollout", "grad-rollout", "gradcam", "head", "raw"]
-Format = Literal["png", "svg", "pdf", "npz", "json", "html"]
+FileFormat = Literal["png", "svg", "pdf", "npz", "json", "html"]
 
 MethodOption = Annotated[
     Method | None,
@@ -59,11 +52,11 @@ About = Annotated[
 
 
 FormatOption = Annotated[
-    Format | None,
+    FileFormat | None,
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help=f"Format: {', '.join(get_args(Format))}.",
+        help=f"Format: {', '.join(get_args(FileFormat))}.",
         show_default="suffix of -o, or png",
     ),
 ]
@@ -261,17 +254,17 @@ def parse_point(text: str) -> tuple[float, float] | None:
     return float(point[1]), float(point[2])
 
 
-def format_of(form: Format | None, output: Path | None) -> Format:
+def format_of(form: FileFormat | None, output: Path | None) -> FileFormat:
     """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG."""
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
         return form or "png"
     suffix = output.suffix.lower().removeprefix(".")
-    formats = (form,) if form else get_args(Format)
+    formats = (form,) if form else get_args(FileFormat)
     if suffix not in formats:
         raise ConfigError(f"-o {output}: the name does not end in .{', .'.join(formats)}")
-    return cast(Format, suffix)
+    return cast(FileFormat, suffix)
 
 
 def is_file_name(output: Path) -> bool:

@@ -12,7 +12,6 @@ from typing import Any, TextIO
 import typer
 
 from vitcli.runner.report.report import Report, render
-from vitcli.runner.report.tables import Table, plain
 from vitcli.runner.text import printable, wrap_line
 
 QUIET = "VITCLI_QUIET"
@@ -100,11 +99,6 @@ def line_width(stream: TextIO | None = None) -> int | None:
         return None
     width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
     return max(MIN_WIDTH, width or 80)
-
-
-def text_of(given: Table) -> str:
-    """Return a table as aligned columns that fit the terminal, below its caption."""
-    return plain(given, line_width())
 
 
 def emit_report(report: Report, form: str) -> None:

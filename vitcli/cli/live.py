@@ -52,8 +52,8 @@ def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
             parts.append(f"{split} {name}{headline.text(value, headline.short_digits)}")
     if is_probe:
         return "  ".join(parts)
-    others = [each for each in row.reports if each not in ("loss", headline.name)]
-    parts += [f"{each.replace('_', ' ')} {record[f'train_{each}']:.3f}" for each in others]
+    others = [name for name in row.reports if name not in ("loss", headline.name)]
+    parts += [f"{name.replace('_', ' ')} {record[f'train_{name}']:.3f}" for name in others]
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]
     return "  ".join(parts)
 
@@ -66,15 +66,6 @@ def scalars_text(event: events.Progress, row: TaskRow) -> str:
         digits = 0 if headline.unit else None
         parts.append(f"{headline.short or headline.label} {headline.text(value, digits)}")
     return "  ".join(parts)
-
-
-def step_line(event: events.Progress, row: TaskRow) -> str:
-    """Return the progress of a training as a line."""
-    memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
-    return (
-        f"{scalars_text(event, row)}  lr {event.lr:.1e}  {event.images_per_second:,.0f} images/s"
-        f"  {duration(event.seconds_left)} left{memory}"
-    )
 
 
 class Display:
@@ -132,7 +123,12 @@ class TrainingDisplay(Display):
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))
         elif self._row and isinstance(event, events.Progress):
-            info = f"epoch {event.epoch}  {step_line(event, self._row)}"
+            memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
+            info = (
+                f"epoch {event.epoch}  {scalars_text(event, self._row)}  lr {event.lr:.1e}"
+                f"  {event.images_per_second:,.0f} images/s  {duration(event.seconds_left)} left"
+                f"{memory}"
+            )
             self.move("training", event.step, self._steps, info)
 
 

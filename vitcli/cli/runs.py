@@ -306,12 +306,7 @@ def diff(
     from vitcli.runner.run.record import load_run
 
     left, right = load_run(one), load_run(other)
-    comparison = compare_runs(left, right)
-    parts = {
-        "config": comparison.config,
-        "environment": comparison.facts,
-        "measured": comparison.measures,
-    }
+    parts = compare_runs(left, right)
     names = [left.name, right.name]
     same = [f"{name}: the same" for name, pairs in parts.items() if not pairs]
     once = "these are single runs; a different random seed also changes the numbers"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_report, say, text_of
+from vitcli.cli.console import emit, emit_report, line_width, say
 from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
 from vitcli.runner.report.report import DataTable, Report
-from vitcli.runner.report.tables import ascii_signs
+from vitcli.runner.report.tables import ascii_signs, plain
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -126,5 +126,5 @@ def text(run: "VisualizedRun") -> str:
     blocks = [run.tested.name]
     for name, numbers in run.numbers.items():
         for table in tables_of(name, numbers):
-            blocks += [text_of(table), ascii_signs("\n".join(table.notes))]
+            blocks += [plain(table, line_width()), ascii_signs("\n".join(table.notes))]
     return "\n\n".join(blocks) + "\n"
