@@ -110,7 +110,10 @@ class Drive:
         self._has_begun = self._has_begun or isinstance(event, Started)
         if isinstance(event, Ended):
             if event.state == "failed":
-                mark_failed(RunDir(self.root / found.folder), event.reason)
+                run = RunDir(self.root / found.folder)
+                with contextlib.suppress(OSError):  # the others continue even on a full disk
+                    if run.exists and read_record(run).status == "running":
+                        run.set_status("failed", run.last_step(), event.reason)
                 if event.stage == "data" and not self._has_begun:
                     raise error_of(event)
                 self.failures.append(event.reason)
@@ -145,12 +148,6 @@ class Drive:
 def is_busy(found: TrialEvent) -> bool:
     event = found.event
     return isinstance(event, Ended) and event.exit == InUseError.exit_code
-
-
-def mark_failed(run: RunDir, reason: str) -> None:
-    with contextlib.suppress(OSError):  # the other trials continue even on a full disk
-        if run.exists and read_record(run).status == "running":
-            run.set_status("failed", run.last_step(), reason)
 
 
 def error_of(event: Ended) -> UserError:

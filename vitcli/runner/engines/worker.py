@@ -192,7 +192,9 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 
 def main(root: Path) -> None:
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
-    use_own_cores()
+    if cores := os.environ.get(CORES_VARIABLE):  # torch's threads, which start later, inherit them
+        with contextlib.suppress(OSError):  # the system took a core away: training is only slower
+            os.sched_setaffinity(0, map(int, cores.split(",")))
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -208,13 +210,6 @@ def main(root: Path) -> None:
                 out.write(to_line(TrialEvent(folder, event)))
 
         run_trial(root, folder, send=send, load=load, request=job.get("request"))
-
-
-def use_own_cores() -> None:
-    """Pin this process to its cores; torch's threads, which start later, inherit them."""
-    if text := os.environ.get(CORES_VARIABLE):
-        with contextlib.suppress(OSError):  # the system took a core away: training is only slower
-            os.sched_setaffinity(0, map(int, text.split(",")))
 
 
 def limit_threads(count: int) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
@@ -116,7 +116,9 @@ def plan_note(doc: StudyResult) -> str:
         option = "; --plan N says otherwise" if doc.origin else ""
         assumed = f" (assumed, from before the first result{option})"
     text = f"Planned: {quantity(planned, 'seed')}{assumed}."
-    if left_out := _left_out(doc, seeds):
+    order = doc.plan.order if doc.plan else ()
+    shown = [place for place, seed in enumerate(order) if seed in seeds]
+    if left_out := [seed for seed in order[: max(shown, default=0)] if seed not in seeds]:
         text += (
             " The seeds of this table are a choice, so its verdicts do not hold at every look:"
             f" left out {join_words(map(str, left_out))}."
@@ -140,12 +142,6 @@ def plan_note(doc: StudyResult) -> str:
     if planned_rows and planned_rows[0] != doc.rows[0].variant:
         text += f" The planned baseline was {planned_rows[0]}."
     return text
-
-
-def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
-    order = doc.plan.order if doc.plan else ()
-    shown = [place for place, seed in enumerate(order) if seed in seeds]
-    return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from vitcli.runner.errors import ConfigError, InputError
@@ -11,7 +12,7 @@ from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_dat
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import PerImage, read_per_image
+from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import StudyResult
@@ -52,16 +53,11 @@ def _read_finished(run: RunDir) -> RunRecord:
     is_whole = record.state == "diverged" or None not in (record.test_score, record.parameters)
     if not (is_whole and record.experiment and record.data_hash):
         raise InputError(f"{run.name}: its meta.json or result.json lacks what a document needs")
-    return record.changed(
-        config_hash=config_hash(record.spec), images=_images(record), result=kept_numbers(record)
-    )
-
-
-def _images(record: RunRecord) -> PerImage | None:
-    try:
-        return read_per_image(record.folder.path / "predictions.npz", record.task)
-    except (OSError, ValueError):
-        return None
+    images = None
+    with suppress(OSError, ValueError):
+        images = read_per_image(run.path / "predictions.npz", record.task)
+    result = kept_numbers(record)
+    return record.changed(config_hash=config_hash(record.spec), images=images, result=result)
 
 
 def _refuse_mixture(records: Sequence[RunRecord]) -> None:
