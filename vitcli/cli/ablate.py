@@ -25,7 +25,6 @@ from vitcli.cli.options import (
     Sets,
     Status,
     exclude,
-    exclude_useless,
     refuse_caption,
 )
 from vitcli.cli.study_output import (
@@ -159,7 +158,10 @@ def ablate(
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
     given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
-    exclude_useless(given | {"--format": has_shape}, USELESS)
+    given["--format"] = has_shape
+    for option, others in USELESS.items():
+        for other in others:
+            exclude({option: given[option], other: given[other]})
     refuse_caption(caption, "json" if json else form)
     check_folders(output, save)
     if not (dry_run or status or table_only):

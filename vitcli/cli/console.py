@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
@@ -57,12 +56,6 @@ def emit_exactly(text: str, *, nl: bool = True) -> None:
         typer.echo(text, file=_results, nl=nl)
     except BrokenPipeError:
         silence_stdout()
-
-
-def escape_unprintable() -> None:
-    """Let stdout escape letters that its encoding lacks, as stderr does (PYTHONIOENCODING)."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def silence_stdout() -> None:

@@ -143,7 +143,7 @@ def validate(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.search.validate import validate as check
 
-    rows = [asdict(check(name)) for name in names]
+    rows = [check(name) for name in names]
     wrong = sum(not row["ok"] for row in rows)
     following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
     columns: list[Field | str] = ["name", "ok", "detail", Field("parameters", is_shown=False)]

@@ -21,7 +21,7 @@ from vitcli.runner.engines.drivers import (
     prepare_folder,
     read_plan,
 )
-from vitcli.runner.engines.local import Job, Setup
+from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
@@ -43,8 +43,8 @@ class Fake:
         self.rounds: list[list[str]] = []
         self.stopping = False
 
-    def __call__(self, root: Path, jobs: list[Job], setup: Setup) -> "Fake":
-        self.rounds.append([job.folder for job in jobs])
+    def __call__(self, root: Path, folders: list[str], setup: Setup) -> "Fake":
+        self.rounds.append([*folders])
         self.stopping = False
         return self
 

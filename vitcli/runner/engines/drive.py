@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.runner.engines.local import Engine, Job, Setup, make_engine
+from vitcli.runner.engines.local import Engine, Setup, make_engine
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -82,12 +82,11 @@ class Drive:
 
     def _train(self, folders: Sequence[str]) -> list[str]:
         """Train trials; return those that another process trains."""
-        jobs = [Job(folder) for folder in folders]
-        engine = make_engine(self.root, jobs, self.setup)
+        engine = make_engine(self.root, folders, self.setup)
         busy = []
         with contextlib.closing(engine.events(lambda: self._tick(engine))) as events:
             for found in events:
-                if is_busy(found):
+                if isinstance(found.event, Ended) and found.event.exit == InUseError.exit_code:
                     busy.append(found.folder)
                     continue
                 self._handle(found)
@@ -97,7 +96,7 @@ class Drive:
                     engine.stop()
                 if isinstance(found.event, Ended) and not engine.stopping:
                     for folder in self.more():
-                        engine.add(Job(folder))
+                        engine.add(folder)
         return [] if engine.stopping else busy
 
     def _tick(self, engine: Engine) -> None:
@@ -143,11 +142,6 @@ class Drive:
             if waiting and not left:
                 time.sleep(POLL_SECONDS)
         return [] if self.is_stopped() else left + waiting
-
-
-def is_busy(found: TrialEvent) -> bool:
-    event = found.event
-    return isinstance(event, Ended) and event.exit == InUseError.exit_code
 
 
 def error_of(event: Ended) -> UserError:

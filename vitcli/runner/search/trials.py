@@ -158,7 +158,11 @@ class Trials:
                     self.study.tell(question, state=TrialState.FAIL)
                     continue
                 trial = self.trial(point)
-                self._add_to_plan(trial)
+                own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
+                plan = self.read_plan()
+                plan["parameters"][trial.variant] = model_size(trial.spec)
+                plan["trials"][trial.folder] = plan_entry(trial)
+                commit_json(self.root / PLAN, plan)
                 question.set_user_attr(FOLDER, trial.folder)
             if not self.settle(trial.folder):
                 return trial.folder
@@ -199,13 +203,6 @@ class Trials:
         if rules.max_parameters is not None and parameters > rules.max_parameters:
             return f"more than {rules.max_parameters:,} parameters"
         return REPEATED if trial.folder in self.asked() else ""
-
-    def _add_to_plan(self, trial: Trial) -> None:
-        own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
-        plan = self.read_plan()
-        plan["parameters"][trial.variant] = model_size(trial.spec)
-        plan["trials"][trial.folder] = plan_entry(trial)
-        commit_json(self.root / PLAN, plan)
 
     def trial(self, point: Point) -> Trial:
         """Return the training of a point."""
