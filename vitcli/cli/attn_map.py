@@ -164,7 +164,6 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
 def encoder(
     form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
-    """Return the function that encodes an explanation."""
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 

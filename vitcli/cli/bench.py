@@ -202,7 +202,6 @@ def attention(
 def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
-    """Return the experiment to measure."""
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.workload import make_workload

@@ -119,7 +119,6 @@ def info(
 
 
 def report_of(status: "DataStatus", data: "DataSet") -> Report:
-    """Return what is known of a data set that was read."""
     from vitcli.runner.data.catalogue import CATALOGUE
 
     note = CATALOGUE[data.name].note if data.name in CATALOGUE else None

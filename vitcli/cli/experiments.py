@@ -28,7 +28,6 @@ Name = Annotated[
 
 
 def run_command(name: str) -> str:
-    """Return the command that runs an experiment file."""
     from vitcli.runner.experiment.listing import describe_experiment
 
     commands = {"study": "vitcli ablate", "search": "vitcli search"}

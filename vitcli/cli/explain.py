@@ -125,7 +125,6 @@ def find_run_or_topic(run: str, topic: str) -> "RunDir":
 
 
 def overview() -> str:
-    """Return what a Vision Transformer is, and the topics with their commands."""
     from vitcli.runner.explain.topics import OVERVIEW, TOPICS
 
     challenges = OVERVIEW["challenges"].items()
@@ -143,7 +142,6 @@ def overview() -> str:
 
 
 def text(lesson: "Lesson", subject: "Subject") -> str:
-    """Return a topic for a terminal."""
     tables = [plain(table, line_width()) for table in lesson.tables]
     heading = lesson.texts["title"], lesson.texts["idea"]
     facts = "\n".join(f"{name}: {value}" for name, value in subject.facts().items())

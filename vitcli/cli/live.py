@@ -21,20 +21,6 @@ LINE_SECONDS = 30.0
 Item = TypeVar("Item")
 
 
-def start_text(event: Started) -> str:
-    """Return the model, the data and the folder of a training, in two lines."""
-    kernels = ", native kernels" if event.kernels == "native" else ""
-    line = (
-        f"{event.parameters:,} parameters, {event.num_train:,} training and"
-        f" {event.num_test:,} test images of {event.data}\n"
-        f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
-        f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
-    )
-    if event.first_step:
-        line += f"\ncontinuing at step {event.first_step}"
-    return line
-
-
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
@@ -118,7 +104,15 @@ class TrainingDisplay(Display):
             is_own = event.headline == row.headline.name
             self._row = row if is_own else replace(row, headline=METRICS[event.headline])
             self._steps = event.epochs * event.steps_per_epoch
-            self.say(start_text(event))
+            kernels = ", native kernels" if event.kernels == "native" else ""
+            self.say(
+                f"{event.parameters:,} parameters, {event.num_train:,} training and"
+                f" {event.num_test:,} test images of {event.data}\n"
+                f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
+                f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
+            )
+            if event.first_step:
+                self.say(f"continuing at step {event.first_step}")
             self.move("training", event.first_step, self._steps, "starting ...")
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))
@@ -134,7 +128,6 @@ class TrainingDisplay(Display):
 
 @contextmanager
 def view() -> Iterator[TrainingDisplay]:
-    """Yield the display of a training."""
     with bars() as progress:
         yield TrainingDisplay(progress)
 

@@ -196,7 +196,6 @@ app.command()(with_code(visualize.visualize))
 
 
 def main() -> None:
-    """Run vitcli."""
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)

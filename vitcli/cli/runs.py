@@ -265,7 +265,6 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
 
 
 def next_command(run: "RunDir", state: str) -> str:
-    """Return the usual next command for a run in this state."""
     folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
@@ -432,15 +431,18 @@ def record(
     Example:
       vitcli runs record quickstart -o quickstart.json
     """
+    from vitcli.runner.files import commit, errors_name, make_output_folder
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.study.repeated_runs import collect_runs, write
+    from vitcli.runner.study.repeated_runs import collect_runs
     from vitcli.runner.study.table import to_json
 
     document = collect_runs([find_run(run) for run in runs])
     if document.dirty:
         say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")
     if output is not None:
-        write(document, output)
+        make_output_folder(output.parent)
+        with errors_name(output):
+            commit(output, f"{to_json(document)}\n".encode())
         say(f"wrote {output}")
     if json or output is None:
         emit_exactly(to_json(document))

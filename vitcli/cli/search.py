@@ -106,7 +106,6 @@ def search(
 
 
 def train(trials: "Trials") -> None:
-    """Train the trials of a search and show their progress."""
     from vitcli.cli.trials import display
     from vitcli.runner.search.run import run_search
     from vitcli.runner.study.plan import worker_count
@@ -158,7 +157,6 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
 
 
 def show_result(doc: "StudyResult", form: str) -> None:
-    """Print the best trials, or the whole document."""
     from vitcli.runner.study.table import render
 
     shown = doc if form == "json" else doc.replace(rows=doc.rows[:NUM_BEST])

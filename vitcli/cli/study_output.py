@@ -105,7 +105,6 @@ def detectable_text(study: "Study", planned: int) -> str:
 def show_status(
     study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None", form: str
 ) -> None:
-    """Print the state of each trial and the reasons for the states."""
     from vitcli.runner.study.plan import count_states, explain_states
     from vitcli.runner.study.states import trial_states
 

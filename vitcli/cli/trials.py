@@ -32,7 +32,6 @@ class StudyDisplay(Display):
         self._show_all()
 
     def show(self, trial_event: TrialEvent) -> None:
-        """Show an event of a trial."""
         name, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
             self._began[name] = time.monotonic()

@@ -109,7 +109,6 @@ def run_trial(
 
 
 def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
-    """Return how a plan says that its trials are trained."""
     from vitcli.runner.train.start import Request
 
     return Request(
@@ -180,7 +179,6 @@ def read_jobs(lines: Iterable[str], jobs: "queue.Queue[dict[str, Any] | None]") 
 
 
 def jobs_from_stdin() -> Iterator[dict[str, Any]]:
-    """Yield the jobs from stdin."""
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
     # Python's exit() closes sys.stdin, and would wait for the thread that reads it.
     lines, sys.stdin = sys.stdin, io.StringIO()

@@ -309,7 +309,6 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
 
 
 def named_folder(name: str) -> Path:
-    """Return runs/<name>."""
     if not name.strip():
         raise ConfigError("--name is empty; is a shell variable unset?")
     if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():

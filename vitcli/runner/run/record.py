@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -476,7 +476,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     """
     run = run if isinstance(run, RunDir) else RunDir(run)
     problems: list[str] = []
-    meta = _read(run, META, problems)
+    meta: dict[str, Any] = _read(run, META, problems) or {}
     stored = {name: meta[name] for name in _OF_META & meta.keys() if meta[name] is not None}
     first = {name: meta[name] for name in Session.model_fields if name in meta}
     try:
@@ -485,7 +485,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     except (ValidationError, TypeError) as error:
         problems.append(f"{META}: {_damaged_field(error)}")
         sessions = ()
-    result = _read(run, RESULT, problems)
+    result: dict[str, Any] = _read(run, RESULT, problems) or {}
     if result:
         version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
         is_old = version is None or (int(version[1]), int(version[2])) < (0, 7)
@@ -494,7 +494,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
             problems.append(f"{RESULT}: {problem}")
             result = {}
     status, step, reason, reached = _read_status(run, result, problems)
-    metrics = _read_metrics(run, problems)
+    metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished" and not imported and not (run.path / RESULT).exists():
@@ -551,17 +551,19 @@ def _damaged_field(error: Exception) -> str:
     return "its sessions are damaged"
 
 
-def _read(run: RunDir, name: str, problems: list[str]) -> dict[str, Any]:
-    """Return the content of a JSON file; {} if it is missing or, which is a problem, damaged."""
+def _read(
+    run: RunDir, name: str, problems: list[str], read: Callable[[Path], Any] = read_json
+) -> Any:
+    """Return the content of a file; None if it is missing or, which is a problem, damaged."""
     try:
-        return read_json(run.path / name)
+        return read(run.path / name)
     except FileNotFoundError:
-        return {}
+        pass
     except OSError as error:
         problems.append(f"{name}: {UNREADABLE}: {error.strerror}")
     except ValueError as error:
         problems.append(f"{name}: {error}")
-    return {}
+    return None
 
 
 def _read_status(
@@ -571,7 +573,7 @@ def _read_status(
 
     Without a readable status.json, a result with a hash counts, which is written last.
     """
-    status = _read(run, STATUS, problems)
+    status = _read(run, STATUS, problems) or {}
     state, step, reached = status.get("state"), status.get("step"), status.get("reached")
     if state in get_args(Status) and type(step) is int and is_possible("step", step):
         if not isinstance(reached, dict) or impossible_value(reached):
@@ -584,18 +586,8 @@ def _read_status(
     return "", 0, "unknown", {}
 
 
-def _read_metrics(run: RunDir, problems: list[str]) -> list[dict[str, Any]]:
-    """Return the records of the epochs; an incomplete last line is ignored."""
-    path = run.path / METRICS
-    try:
-        return parse_metrics(read_bounded(path, MAX_METRICS).decode())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"{METRICS}: {UNREADABLE}: {error.strerror}")
-    except ValueError as error:
-        problems.append(f"{METRICS}: {error}")
-    return []
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    return parse_metrics(read_bounded(path, MAX_METRICS).decode())
 
 
 def parse_metrics(text: str) -> list[dict[str, Any]]:

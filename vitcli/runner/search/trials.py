@@ -205,7 +205,6 @@ class Trials:
         return REPEATED if trial.folder in self.asked() else ""
 
     def trial(self, point: Point) -> Trial:
-        """Return the training of a point."""
         spec = self.search.spec(point)
         digest = config_hash(spec)
         name = digest[:12]
@@ -213,7 +212,6 @@ class Trials:
         return Trial(variant=name, setting=point, spec=spec, config_hash=digest, folder=folder)
 
     def record(self, folder: str) -> RunRecord:
-        """Return the record of a trial in its run folder."""
         trial = self.trial(self.asked()[folder].params)
         return trial_state(trial, RunDir(self.root / folder), self.search.threads, split="val")
 

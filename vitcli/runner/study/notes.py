@@ -330,7 +330,6 @@ def _source(doc: StudyResult) -> str:
 
 
 def search_notes(doc: StudyResult) -> list[str]:
-    """Return the sentences below the table of a search."""
     assert doc.searched is not None
     searched = doc.searched
     states = ", ".join(f"{count} {state}" for state, count in searched.states.items())

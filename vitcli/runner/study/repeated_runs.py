@@ -3,21 +3,18 @@
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.states import kept_numbers
-from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable
 
 
@@ -106,10 +103,3 @@ def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
         return shlex.join([*words, "--seed", str(seeds[0])])
     numbers = " ".join(map(str, seeds))
     return f"for seed in {numbers}; do {shlex.join(words)} --seed $seed; done"
-
-
-def write(document: StudyResult, path: Path) -> None:
-    """Write a document; create its folder if needed."""
-    make_output_folder(path.parent)
-    with errors_name(path):
-        commit(path, f"{to_json(document)}\n".encode())

@@ -98,7 +98,6 @@ def _drive(
 def _set_up(
     work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    """Return how the trials of a plan are trained."""
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.study.estimate import limit_workers
 
@@ -158,10 +157,7 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
 
 
 def _check_disk(work: StudyWork, count: int) -> None:
-    """Refuse to train without disk space.
-
-    The space covers the final weights of each trial, and three checkpoints of each running trial.
-    """
+    """Refuse to train without space for final weights, and three checkpoints of running trials."""
     largest = max(work.parameters.values())
     needed = work.disk_bytes + count * 3 * 12 * largest
     free = shutil.disk_usage(work.root).free
