@@ -25,6 +25,7 @@ from vitcli.cli.options import (
     Sets,
     Status,
     exclude,
+    output_option,
     refuse_caption,
 )
 from vitcli.cli.study_output import (
@@ -74,12 +75,7 @@ Form = Annotated[
         show_default=False,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FOLDER", help="Folder of the study.", show_default="runs/..."
-    ),
-]
+Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
 TableOnly = Annotated[
     bool,
     typer.Option("--table-only", help="Print the table so far; train nothing."),

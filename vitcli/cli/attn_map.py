@@ -11,7 +11,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf
+from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf, output_option
 from vitcli.runner.report.report import DataTable, Field, Report
 
 if TYPE_CHECKING:
@@ -68,16 +68,7 @@ Live = Annotated[
         help="Put the model into the HTML page: it classifies the photos that you drop on it.",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE|FOLDER",
-        help="File or folder to write.",
-        show_default=".",
-    ),
-]
+Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 
 
 def attn_map(

@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import Json, RunOf, exclude
+from vitcli.cli.options import Json, RunOf, exclude, output_option
 from vitcli.runner.report.report import Report, facts_of
 from vitcli.runner.report.tables import make_table, plain
 
@@ -35,16 +35,7 @@ FormatOption = Annotated[
     Literal["text", "html", "json"] | None,
     typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or text"),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="File to write.",
-        show_default="explain.html for html",
-    ),
-]
+Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
 
 
 def explain(

@@ -201,6 +201,11 @@ RunName = Annotated[
 ]
 
 
+def output_option(metavar: str, text: str, shown_default: str | bool = True) -> Any:
+    """Return the option ``-o``, with its help and what the help shows as the default."""
+    return typer.Option("-o", "--output", metavar=metavar, help=text, show_default=shown_default)
+
+
 def refuse_empty(option: str, value: object) -> None:
     if value == "":
         from vitcli.runner.errors import ConfigError

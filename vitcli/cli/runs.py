@@ -10,7 +10,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group, output_option
 from vitcli.core.spec.metrics import METRICS, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
@@ -417,12 +417,7 @@ def rm(
 @commands.command()
 def record(
     runs: Runs,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="File to write.", show_default="stdout"
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
     json: Json = False,
 ) -> None:
     """Write the results of finished runs of one experiment to one file.

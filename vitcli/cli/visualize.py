@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
+from vitcli.cli.options import DataDir, Device, Json, Offline, output_option, refuse_empty
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
 
@@ -33,7 +33,7 @@ What = Annotated[
 Form = Annotated[
     Literal["png", "svg", "pdf"], typer.Option("--format", help="File format of the figures.")
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")]
+Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
 NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
 
 
