@@ -28,12 +28,7 @@ from vitcli.cli.options import (
     output_option,
     refuse_caption,
 )
-from vitcli.cli.study_output import (
-    announce_saved,
-    refuse_gaps,
-    show_plan,
-    show_status,
-)
+from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:

@@ -11,14 +11,7 @@ from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
-from vitcli.runner.report.report import (
-    STREAM,
-    TERA,
-    DataTable,
-    Fact,
-    Field,
-    Report,
-)
+from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload

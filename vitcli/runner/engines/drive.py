@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.runner.engines.local import Engine, Setup, make_engine
+from vitcli.runner.engines.local import Setup, make_engine
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -84,7 +84,13 @@ class Drive:
         """Train trials; return those that another process trains."""
         engine = make_engine(self.root, folders, self.setup)
         busy = []
-        with contextlib.closing(engine.events(lambda: self._tick(engine))) as events:
+
+        def tick() -> None:
+            if self.is_stopped() and not engine.stopping:
+                self.on_event(TrialEvent("", Stopping()))
+                engine.stop()
+
+        with contextlib.closing(engine.events(tick)) as events:
             for found in events:
                 if isinstance(found.event, Ended) and found.event.exit == InUseError.exit_code:
                     busy.append(found.folder)
@@ -98,11 +104,6 @@ class Drive:
                     for folder in self.more():
                         engine.add(folder)
         return [] if engine.stopping else busy
-
-    def _tick(self, engine: Engine) -> None:
-        if self.is_stopped() and not engine.stopping:
-            self.on_event(TrialEvent("", Stopping()))
-            engine.stop()
 
     def _handle(self, found: TrialEvent) -> None:
         event = found.event

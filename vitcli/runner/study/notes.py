@@ -21,6 +21,10 @@ COST = (
     "MFLOP: one forward pass; a multiply-add counts as two operations. images/s: training speed,"
     " median over the seeds; trials that ran at the same time slowed each other."
 )
+TUNING = (
+    "Setting: chosen for each variant alone, by the best mean {} over the seeds on a validation"
+    " split, never on the test images."
+)
 
 
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
@@ -42,12 +46,13 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "command": f"Command: {doc.command}",
         "one trial": _one_trial(doc),
     }
+    has_candidates = any(row.candidates for row in doc.rows)
     every = {
         "score": _score(doc),
         **({} if doc.parts else compared),  # no row of a factorial study is compared
         "sampling": _sampling(doc, rows),
         "incomplete": _incomplete(rows),
-        "tuning": _tuning(doc),
+        "tuning": TUNING.format(doc.headline.label) if has_candidates else "",
         **({"command": trained["command"]} if doc.origin else trained),
     }
     return {subject: text for subject, text in every.items() if text}
@@ -203,15 +208,6 @@ def _incomplete(rows: Sequence[RowStatistics]) -> str:
         diverged: any(row.num_diverged for row in rows),
     }
     return " ".join(text for text in is_shown if is_shown[text])
-
-
-def _tuning(doc: StudyResult) -> str:
-    if not any(row.candidates for row in doc.rows):
-        return ""
-    return (
-        f"Setting: chosen for each variant alone, by the best mean {doc.headline.label} over the"
-        " seeds on a validation split, never on the test images."
-    )
 
 
 def _flops(doc: StudyResult) -> str:
