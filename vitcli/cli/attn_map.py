@@ -12,7 +12,7 @@ import typer
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
 from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf, output_option
-from vitcli.runner.report.report import DataTable, Field, Report
+from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation
@@ -107,10 +107,11 @@ def attn_map(
     kind = format_of(form, output)
     if live and kind != "html":
         raise ConfigError("--live needs --format html")
+    layers = parse_numbers("--layer", layer)
     explainer = Explainer(
         choose_model(run, device, offline),
         method=method,
-        layers=parse_numbers("--layer", layer),
+        layers=layers,
         heads=None if head == "mean" else parse_numbers("--head", head),
         average_heads=head == "mean",
         query=parse_point(query),
@@ -127,12 +128,9 @@ def attn_map(
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    all_layers = parse_numbers("--layer", layer) is None
-    encode = encoder(kind, explainer, smooth=smooth, all_layers=all_layers, live=live)
-    if kind == "html":
-        ending = f"live.{kind}" if live else f"explorer.{kind}"
-    else:
-        ending = f"{explainer.method}.{kind}"
+    encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None, live=live)
+    page = "live" if live else "explorer"
+    ending = f"{page if kind == 'html' else explainer.method}.{kind}"
     draw_all(files, explainer, encode, output, ending, json)
 
 
@@ -214,8 +212,7 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-    shown = [Field("image"), Field("class"), Field("probability")]
-    report = Report(tables=[DataTable("pictures", [*shown, Field("file")], done)])
+    report = Report(tables=[DataTable("pictures", ["image", "class", "probability", "file"], done)])
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")

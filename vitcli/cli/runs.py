@@ -210,17 +210,9 @@ def show(run: Run, form: Format = "text") -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
-    result = "result"
-    if record.reached:
-        result = f"result so far ({record.reason})"
-    parts = {
-        "config": (
-            "config (only fields that differ from the defaults)",
-            changed_fields(record.spec),
-        ),
-        "result": (result, record.result or record.reached),
-        "meta": ("meta", {k: v for k, v in record.meta.items() if k != "config"}),
-    }
+    title = "config (only fields that differ from the defaults)"
+    result = f"result so far ({record.reason})" if record.reached else "result"
+    meta = {name: value for name, value in record.meta.items() if name != "config"}
     report = Report(
         facts=[
             Fact("run", record.name),
@@ -230,7 +222,9 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            *(mapping_table(name, title, values) for name, (title, values) in parts.items()),
+            mapping_table("config", title, changed_fields(record.spec)),
+            mapping_table("result", result, record.result or record.reached),
+            mapping_table("meta", "meta", meta),
             epochs(record.metrics),
         ],
         notes=[] if record.metrics else ["no epoch is finished yet"],
@@ -370,17 +364,14 @@ def verify(runs: Runs, form: Format = "text") -> None:
     ]
     table = DataTable("verdicts", ["run", "state", "file", "reason"], rows)
     emit_report(Report(tables=[table]), form)
-    states = {
-        name: {verdict.state for verdict in verdicts if verdict.is_bad}
-        for name, verdicts in verdicts_of.items()
-    }
-    damaged = [name for name in states if states[name] - {"unreadable"}]
-    unread = [name for name in states if states[name] == {"unreadable"}]
-    if damaged or unread:
-        kinds = {"damaged": damaged, "cannot be read": unread}
-        raise InputError(
-            "; ".join(f"{kind}: {', '.join(kinds[kind])}" for kind in kinds if kinds[kind])
-        )
+    kinds: dict[str, list[str]] = {"damaged": [], "cannot be read": []}
+    for name, verdicts in verdicts_of.items():
+        states = {verdict.state for verdict in verdicts if verdict.is_bad}
+        if states:
+            kinds["cannot be read" if states == {"unreadable"} else "damaged"].append(name)
+    problems = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    if problems:
+        raise InputError("; ".join(problems))
 
 
 @commands.command()

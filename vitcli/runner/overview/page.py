@@ -87,8 +87,12 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
         entry["curves"] = curves(record.metrics, record.task)
         with suppress(ConfigError):  # a problem says why
             spec = record.spec
-            entry["config"], unchanged = split_config(spec)
-            kind = kinds.setdefault(frozenset(entry["config"] | unchanged), len(kinds))
+            differing = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
+            every = portable_fields(flatten(spec.model_dump(mode="json")))
+            shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
+            entry["config"] = {name: shown[name] for name in shown if name in differing}
+            unchanged = {name: shown[name] for name in shown if name not in differing}
+            kind = kinds.setdefault(frozenset(shown), len(kinds))
             defaults += [{}] * (kind == len(defaults))
             entry["kind"] = kind
             defaults[kind] = defaults[kind] | unchanged
@@ -139,17 +143,6 @@ def place_of(run: RunDir, folder: Path, studies: dict[Path, StudyFolder]) -> dic
         "variant": printable(variant if variant.parts else run.name),
         "rank": rank,
     }
-
-
-def split_config(spec: ExperimentSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields that differ from their defaults, and those that do not."""
-    changed = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
-    every = portable_fields(flatten(spec.model_dump(mode="json")))
-    shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
-    return (
-        {name: value for name, value in shown.items() if name in changed},
-        {name: value for name, value in shown.items() if name not in changed},
-    )
 
 
 def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[list[float]]]:
