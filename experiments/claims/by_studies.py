@@ -13,7 +13,7 @@ from vitcli.runner.study.judgement import (
     is_withheld,
 )
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.statistics import RowStatistics, compare, rebase
+from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.study.table import missing_seeds
 from vitcli.runner.text import interval, p_text, quantity, signed
 
@@ -145,7 +145,13 @@ class Pairs:
         self.rows: list[RowStatistics] = []
         texts = []
         for first, second in pairs:
-            base, *others = compare(rebase(found[0], second))
+            doc = found[0]
+            if second != doc.rows[0].variant:
+                # Single images are compared with the study's own baseline only.
+                rows = sorted(doc.rows, key=lambda row: row.variant != second)
+                alone_rows = tuple(row.replace(contrast=None) for row in rows)
+                doc = doc.replace(rows=alone_rows, reference=None)
+            base, *others = compare(doc)
             row = next(each for each in others if each.variant == first)
             alone = "" if row.with_images or row.ci_low is None else " over seeds alone"
             self.rows.append(row)

@@ -319,6 +319,6 @@ def estimate_by_peak(name: str, precision: str) -> float:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    request = Request(device="cuda", output=Path(f"{name}-{precision}"))
-    start(experiment, request, load=lambda *_, **__: images)
+    output = Path(f"{name}-{precision}")
+    start(experiment, Request(device="cuda", output=output, load=lambda *_, **__: images))
     return estimate / (torch.cuda.max_memory_allocated() - before)

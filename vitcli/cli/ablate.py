@@ -25,15 +25,10 @@ from vitcli.cli.options import (
     Sets,
     Status,
     exclude,
-    exclude_useless,
+    output_option,
     refuse_caption,
 )
-from vitcli.cli.study_output import (
-    announce_saved,
-    refuse_gaps,
-    show_plan,
-    show_status,
-)
+from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -75,12 +70,7 @@ Form = Annotated[
         show_default=False,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FOLDER", help="Folder of the study.", show_default="runs/..."
-    ),
-]
+Output = Annotated[Path | None, output_option("FOLDER", "Folder of the study.", "runs/...")]
 TableOnly = Annotated[
     bool,
     typer.Option("--table-only", help="Print the table so far; train nothing."),
@@ -112,10 +102,6 @@ class Request:
     rerun_variants: Sequence[str]
     engine: Engine
     gpus: float | None
-
-    @property
-    def as_json(self) -> bool:
-        return self.form == "json"
 
 
 @takes_options
@@ -154,6 +140,7 @@ def ablate(
       vitcli ablate study-finetune --data imagefolder:pictures
     """
     from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.seeds import parse_seeds
     from vitcli.runner.study.definition import load_study, select
     from vitcli.runner.study.plan import default_root
@@ -162,7 +149,10 @@ def ablate(
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
     given = {"--dry-run": dry_run, "--status": status, "--table-only": table_only}
     given |= {"--rerun": rerun, "--details": details, "--caption": caption is not None}
-    exclude_useless(given | {"--format": has_shape}, USELESS)
+    given["--format"] = has_shape
+    for option, others in USELESS.items():
+        for other in others:
+            exclude({option: given[option], other: given[other]})
     refuse_caption(caption, "json" if json else form)
     check_folders(output, save)
     if not (dry_run or status or table_only):
@@ -172,8 +162,11 @@ def ablate(
     changes, places = collect_changes(sets, shortcuts)
     own_seeds = parse_seeds(seeds) if seeds is not None else None
     chosen = load_study(study, own_seeds, changes, places)
-    if form == "trials":
-        refuse_folds(chosen)
+    if form == "trials" and chosen.baseline.spec.data.folds:
+        raise ConfigError(
+            "--format trials does not say which seeds are folds; leave out data.folds or take"
+            " another format"
+        )
     if chosen.note:
         say(f"note: {chosen.note}")
     refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir, may_choose=True)
@@ -192,9 +185,15 @@ def ablate(
     )
     options = replace(options, fail_fast=fail_fast)
     if status:
-        show_status(chosen, request.root, names, saved_trials(save), as_json=request.as_json)
+        show_status(chosen, request.root, names, saved_trials(save), request.form)
     elif table_only:
-        print_table(request)
+        from vitcli.runner.study.states import trial_states
+
+        saved = saved_trials(save)
+        states = trial_states(chosen, request.root, names, saved)
+        announce_saved(states, saved)
+        show_table(request, states, saved)
+        refuse_gaps(states, "train them: leave out --table-only")
     else:
         run(request, options, dry_run=dry_run)
 
@@ -209,9 +208,12 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     saved = saved_trials(request.save, options)
     work = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
     announce(work)
-    warn_about_bf16(work, options.device)
+    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
+        from vitcli.runner.machine.products import warn_if_emulated
+
+        warn_if_emulated("bf16", options.device, say, "set train.precision to fp32 in the study")
     if dry_run:
-        show_plan(work, options, as_json=request.as_json)
+        show_plan(work, options, request.form)
         return
     if request.engine is Engine.local or not work.trials:
         states = train(work, options, request.save)
@@ -273,14 +275,6 @@ def announce(work: "StudyWork") -> None:
         say(f"  {line}")
 
 
-def warn_about_bf16(work: "StudyWork", device: str) -> None:
-    """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
-    if any(trial.spec.train.precision == "bf16" for trial in work.trials):
-        from vitcli.runner.machine.products import warn_if_emulated
-
-        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
-
-
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":
     """Train what is left of a study and show their progress; return all states."""
     from vitcli.cli.trials import display
@@ -309,25 +303,3 @@ def show_table(
         details, caption = request.details, request.caption
         emit_exactly(render(doc, request.form, line_width(), details=details, caption=caption))
     return doc
-
-
-def print_table(request: Request) -> None:
-    """Print the table of the existing results and report missing results."""
-    from vitcli.runner.study.states import trial_states
-
-    saved = saved_trials(request.save)
-    states = trial_states(request.study, request.root, request.names, saved)
-    announce_saved(states, saved)
-    show_table(request, states, saved)
-    refuse_gaps(states, "train them: leave out --table-only")
-
-
-def refuse_folds(study: "Study") -> None:
-    """Refuse to print trials that share training images as if they were independent."""
-    if study.baseline.spec.data.folds:
-        from vitcli.runner.errors import ConfigError
-
-        raise ConfigError(
-            "--format trials does not say which seeds are folds; leave out data.folds or take"
-            " another format"
-        )

@@ -11,15 +11,8 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import (
-    Device,
-    FitOption,
-    Json,
-    Offline,
-    Pictures,
-    RunOf,
-)
-from vitcli.runner.report.report import DataTable, Field, Report
+from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf, output_option
+from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation
@@ -27,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Method = Literal["cls", "rollout", "grad-rollout", "gradcam", "head", "raw"]
-Format = Literal["png", "svg", "pdf", "npz", "json", "html"]
+FileFormat = Literal["png", "svg", "pdf", "npz", "json", "html"]
 
 MethodOption = Annotated[
     Method | None,
@@ -59,11 +52,11 @@ About = Annotated[
 
 
 FormatOption = Annotated[
-    Format | None,
+    FileFormat | None,
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help=f"Format: {', '.join(get_args(Format))}.",
+        help=f"Format: {', '.join(get_args(FileFormat))}.",
         show_default="suffix of -o, or png",
     ),
 ]
@@ -75,16 +68,7 @@ Live = Annotated[
         help="Put the model into the HTML page: it classifies the photos that you drop on it.",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE|FOLDER",
-        help="File or folder to write.",
-        show_default=".",
-    ),
-]
+Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 
 
 def attn_map(
@@ -123,10 +107,11 @@ def attn_map(
     kind = format_of(form, output)
     if live and kind != "html":
         raise ConfigError("--live needs --format html")
+    layers = parse_numbers("--layer", layer)
     explainer = Explainer(
         choose_model(run, device, offline),
         method=method,
-        layers=parse_numbers("--layer", layer),
+        layers=layers,
         heads=None if head == "mean" else parse_numbers("--head", head),
         average_heads=head == "mean",
         query=parse_point(query),
@@ -143,12 +128,9 @@ def attn_map(
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    all_layers = parse_numbers("--layer", layer) is None
-    encode = encoder(kind, explainer, smooth=smooth, all_layers=all_layers, live=live)
-    if kind == "html":
-        ending = f"live.{kind}" if live else f"explorer.{kind}"
-    else:
-        ending = f"{explainer.method}.{kind}"
+    encode = encoder(kind, explainer, smooth=smooth, all_layers=layers is None, live=live)
+    page = "live" if live else "explorer"
+    ending = f"{page if kind == 'html' else explainer.method}.{kind}"
     draw_all(files, explainer, encode, output, ending, json)
 
 
@@ -171,7 +153,6 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
 def encoder(
     form: str, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
-    """Return the function that encodes an explanation."""
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 
@@ -231,8 +212,7 @@ def draw_all(
         commit(target, content)
         run = {"run": str(explainer.predictor.run.path)}
         done.append(map_metadata(explanation) | run | {"file": str(target)})
-    shown = [Field("image"), Field("class"), Field("probability")]
-    report = Report(tables=[DataTable("pictures", [*shown, Field("file")], done)])
+    report = Report(tables=[DataTable("pictures", ["image", "class", "probability", "file"], done)])
     emit_report(report, "json" if json else "text")
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
@@ -261,17 +241,17 @@ def parse_point(text: str) -> tuple[float, float] | None:
     return float(point[1]), float(point[2])
 
 
-def format_of(form: Format | None, output: Path | None) -> Format:
+def format_of(form: FileFormat | None, output: Path | None) -> FileFormat:
     """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG."""
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
         return form or "png"
     suffix = output.suffix.lower().removeprefix(".")
-    formats = (form,) if form else get_args(Format)
+    formats = (form,) if form else get_args(FileFormat)
     if suffix not in formats:
         raise ConfigError(f"-o {output}: the name does not end in .{', .'.join(formats)}")
-    return cast(Format, suffix)
+    return cast(FileFormat, suffix)
 
 
 def is_file_name(output: Path) -> bool:

@@ -9,16 +9,9 @@ import typer
 
 from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Device, Format, Sets, group, with_code
+from vitcli.cli.options import Device, Format, Sets, group, output_option, with_code
 from vitcli.cli.train import Name, Precision
-from vitcli.runner.report.report import (
-    STREAM,
-    TERA,
-    DataTable,
-    Fact,
-    Field,
-    Report,
-)
+from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Report
 
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
@@ -35,10 +28,7 @@ Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per m
 Trace = Annotated[
     bool, typer.Option("--trace", help="Also write a trace and show the slowest operators.")
 ]
-Output = Annotated[
-    Path,
-    typer.Option("-o", "--output", metavar="FILE", help="File for the trace of --trace."),
-]
+Output = Annotated[Path, output_option("FILE", "File for the trace of --trace.")]
 Lengths = Annotated[
     str | None,
     typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,4096"),
@@ -151,10 +141,7 @@ def attention(
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="File for a figure: .png, .svg or .pdf."
-        ),
+        Path | None, output_option("FILE", "File for a figure: .png, .svg or .pdf.")
     ] = None,
     form: Format = "text",
 ) -> None:
@@ -202,7 +189,6 @@ def attention(
 def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
-    """Return the experiment to measure."""
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.workload import make_workload

@@ -60,7 +60,6 @@ def shared_words(words: Sequence[str]) -> list[str]:
 
 
 def driver_words(root: Path) -> list[str]:
-    """Return the command line of a driver, after ``vitcli``."""
     return [*shared_words(sys.argv[1:]), "-j", "1", "-o", str(root.resolve())]
 
 

@@ -67,7 +67,6 @@ def data_set(incomplete: str) -> list[str]:
 
 
 def field(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the fields of the chosen experiment."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import flatten, load_experiment
 

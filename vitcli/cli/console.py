@@ -6,13 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
 
 from vitcli.runner.report.report import Report, render
-from vitcli.runner.report.tables import Table, plain
 from vitcli.runner.text import printable, wrap_line
 
 QUIET = "VITCLI_QUIET"
@@ -60,12 +58,6 @@ def emit_exactly(text: str, *, nl: bool = True) -> None:
         silence_stdout()
 
 
-def escape_unprintable() -> None:
-    """Let stdout escape letters that its encoding lacks, as stderr does (PYTHONIOENCODING)."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -100,11 +92,6 @@ def line_width(stream: TextIO | None = None) -> int | None:
         return None
     width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
     return max(MIN_WIDTH, width or 80)
-
-
-def text_of(given: Table) -> str:
-    """Return a table as aligned columns that fit the terminal, below its caption."""
-    return plain(given, line_width())
 
 
 def emit_report(report: Report, form: str) -> None:

@@ -10,7 +10,17 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_report, say
-from vitcli.cli.options import DATA_HELP, DataDir, Format, Offline, SkipBad, Yes, group, with_code
+from vitcli.cli.options import (
+    DATA_HELP,
+    DataDir,
+    Format,
+    Offline,
+    SkipBad,
+    Yes,
+    group,
+    output_option,
+    with_code,
+)
 from vitcli.runner.report.report import SHARE, DataTable, Fact, Field, Report, facts_of, hidden
 from vitcli.runner.text import quantity, size_text
 
@@ -78,13 +88,7 @@ def info(
     skip_bad: SkipBad = False,
     picture: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE.png",
-            help="Draw ten images of each class into this PNG file.",
-            show_default=False,
-        ),
+        output_option("FILE.png", "Draw ten images of each class into this PNG file.", False),
     ] = None,
     form: Format = "text",
 ) -> None:
@@ -119,7 +123,6 @@ def info(
 
 
 def report_of(status: "DataStatus", data: "DataSet") -> Report:
-    """Return what is known of a data set that was read."""
     from vitcli.runner.data.catalogue import CATALOGUE
 
     note = CATALOGUE[data.name].note if data.name in CATALOGUE else None

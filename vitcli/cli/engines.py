@@ -82,7 +82,6 @@ def read_options(
     offline: Offline = False,
     track: Track = None,
 ) -> "Options":
-    """Return how trials are trained."""
     from vitcli.runner.study.plan import Options
     from vitcli.runner.trackers import check_trackers
 

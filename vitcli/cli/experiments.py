@@ -28,7 +28,6 @@ Name = Annotated[
 
 
 def run_command(name: str) -> str:
-    """Return the command that runs an experiment file."""
     from vitcli.runner.experiment.listing import describe_experiment
 
     commands = {"study": "vitcli ablate", "search": "vitcli search"}
@@ -143,7 +142,7 @@ def validate(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.search.validate import validate as check
 
-    rows = [asdict(check(name)) for name in names]
+    rows = [check(name) for name in names]
     wrong = sum(not row["ok"] for row in rows)
     following = [] if wrong else [f"{run_command(names[0])} {shlex.quote(names[0])}"]
     columns: list[Field | str] = ["name", "ok", "detail", Field("parameters", is_shown=False)]

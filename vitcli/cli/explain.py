@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vitcli.cli.chosen import run_and_pictures
-from vitcli.cli.console import emit, emit_report, say, text_of
-from vitcli.cli.options import Json, RunOf, exclude
+from vitcli.cli.console import emit, emit_report, line_width, say
+from vitcli.cli.options import Json, RunOf, exclude, output_option
 from vitcli.runner.report.report import Report, facts_of
+from vitcli.runner.report.tables import make_table, plain
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -34,16 +35,7 @@ FormatOption = Annotated[
     Literal["text", "html", "json"] | None,
     typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or text"),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="File to write.",
-        show_default="explain.html for html",
-    ),
-]
+Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
 
 
 def explain(
@@ -124,15 +116,13 @@ def find_run_or_topic(run: str, topic: str) -> "RunDir":
 
 
 def overview() -> str:
-    """Return what a Vision Transformer is, and the topics with their commands."""
     from vitcli.runner.explain.topics import OVERVIEW, TOPICS
-    from vitcli.runner.report.tables import make_table
 
     challenges = OVERVIEW["challenges"].items()
     topics = [[name, row["about"]] for name, row in TOPICS.items()]
     parts = [
         OVERVIEW["transformer"],
-        text_of(make_table(["topic", "what it shows"], topics)),
+        plain(make_table(["topic", "what it shows"], topics), line_width()),
         "What is difficult (course report, section I.C):",
         "\n".join(f"- {challenge}: vitcli explain {name}" for challenge, name in challenges),
         "References:",
@@ -143,8 +133,7 @@ def overview() -> str:
 
 
 def text(lesson: "Lesson", subject: "Subject") -> str:
-    """Return a topic for a terminal."""
-    tables = map(text_of, lesson.tables)
+    tables = [plain(table, line_width()) for table in lesson.tables]
     heading = lesson.texts["title"], lesson.texts["idea"]
     facts = "\n".join(f"{name}: {value}" for name, value in subject.facts().items())
     formula = "\n".join(f"    {line}" for line in lesson.formula_text.splitlines())

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Json, Run, refuse_empty
+from vitcli.cli.options import Json, Run, output_option, refuse_empty
 from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
@@ -16,12 +16,7 @@ FormatOption = Annotated[
         help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FILE", help="File to write.", show_default="RUN.SUFFIX"
-    ),
-]
+Output = Annotated[Path | None, output_option("FILE", "File to write.", "RUN.SUFFIX")]
 Check = Annotated[
     bool,
     typer.Option(

@@ -8,7 +8,16 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import DataDir, Format, Offline, RunName, Sets, refuse_empty, run_folder
+from vitcli.cli.options import (
+    DataDir,
+    Format,
+    Offline,
+    RunName,
+    Sets,
+    output_option,
+    refuse_empty,
+    run_folder,
+)
 from vitcli.runner.report.report import Report, facts_of
 
 Source = Annotated[
@@ -22,12 +31,7 @@ As = Annotated[
         autocompletion=complete.experiment,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FOLDER", help="Run folder to write.", show_default="runs/NAME"
-    ),
-]
+Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/NAME")]
 ClassOrder = Annotated[
     str | None,
     typer.Option(

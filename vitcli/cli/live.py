@@ -21,20 +21,6 @@ LINE_SECONDS = 30.0
 Item = TypeVar("Item")
 
 
-def start_text(event: Started) -> str:
-    """Return the model, the data and the folder of a training, in two lines."""
-    kernels = ", native kernels" if event.kernels == "native" else ""
-    line = (
-        f"{event.parameters:,} parameters, {event.num_train:,} training and"
-        f" {event.num_test:,} test images of {event.data}\n"
-        f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
-        f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
-    )
-    if event.first_step:
-        line += f"\ncontinuing at step {event.first_step}"
-    return line
-
-
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
     """Return the numbers of an epoch as a line: all reports, and the headline of each split.
 
@@ -52,8 +38,8 @@ def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
             parts.append(f"{split} {name}{headline.text(value, headline.short_digits)}")
     if is_probe:
         return "  ".join(parts)
-    others = [each for each in row.reports if each not in ("loss", headline.name)]
-    parts += [f"{each.replace('_', ' ')} {record[f'train_{each}']:.3f}" for each in others]
+    others = [name for name in row.reports if name not in ("loss", headline.name)]
+    parts += [f"{name.replace('_', ' ')} {record[f'train_{name}']:.3f}" for name in others]
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]
     return "  ".join(parts)
 
@@ -66,15 +52,6 @@ def scalars_text(event: events.Progress, row: TaskRow) -> str:
         digits = 0 if headline.unit else None
         parts.append(f"{headline.short or headline.label} {headline.text(value, digits)}")
     return "  ".join(parts)
-
-
-def step_line(event: events.Progress, row: TaskRow) -> str:
-    """Return the progress of a training as a line."""
-    memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
-    return (
-        f"{scalars_text(event, row)}  lr {event.lr:.1e}  {event.images_per_second:,.0f} images/s"
-        f"  {duration(event.seconds_left)} left{memory}"
-    )
 
 
 class Display:
@@ -127,18 +104,30 @@ class TrainingDisplay(Display):
             is_own = event.headline == row.headline.name
             self._row = row if is_own else replace(row, headline=METRICS[event.headline])
             self._steps = event.epochs * event.steps_per_epoch
-            self.say(start_text(event))
+            kernels = ", native kernels" if event.kernels == "native" else ""
+            self.say(
+                f"{event.parameters:,} parameters, {event.num_train:,} training and"
+                f" {event.num_test:,} test images of {event.data}\n"
+                f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
+                f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
+            )
+            if event.first_step:
+                self.say(f"continuing at step {event.first_step}")
             self.move("training", event.first_step, self._steps, "starting ...")
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))
         elif self._row and isinstance(event, events.Progress):
-            info = f"epoch {event.epoch}  {step_line(event, self._row)}"
+            memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
+            info = (
+                f"epoch {event.epoch}  {scalars_text(event, self._row)}  lr {event.lr:.1e}"
+                f"  {event.images_per_second:,.0f} images/s  {duration(event.seconds_left)} left"
+                f"{memory}"
+            )
             self.move("training", event.step, self._steps, info)
 
 
 @contextmanager
 def view() -> Iterator[TrainingDisplay]:
-    """Yield the display of a training."""
     with bars() as progress:
         yield TrainingDisplay(progress)
 

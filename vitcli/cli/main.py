@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
@@ -29,7 +30,7 @@ from vitcli.cli import (
     train,
     visualize,
 )
-from vitcli.cli.console import escape_unprintable, say, silence_stdout
+from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__, source_commit
@@ -195,11 +196,11 @@ app.command()(with_code(visualize.visualize))
 
 
 def main() -> None:
-    """Run vitcli."""
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
-    escape_unprintable()
+    if isinstance(sys.stdout, TextIOWrapper):  # letters that its encoding lacks, as on stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Waiting threads must not spin for long: if another program needs a core, spinning makes a
     # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:

@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import wraps
@@ -201,6 +201,11 @@ RunName = Annotated[
 ]
 
 
+def output_option(metavar: str, text: str, shown_default: str | bool = True) -> Any:
+    """Return the option ``-o``, with its help and what the help shows as the default."""
+    return typer.Option("-o", "--output", metavar=metavar, help=text, show_default=shown_default)
+
+
 def refuse_empty(option: str, value: object) -> None:
     if value == "":
         from vitcli.runner.errors import ConfigError
@@ -215,13 +220,6 @@ def exclude(given: Mapping[str, object]) -> None:
         from vitcli.runner.errors import ConfigError
 
         raise ConfigError(f"{named[0]} and {named[1]} exclude each other; leave out one of them")
-
-
-def exclude_useless(given: Mapping[str, object], useless: Mapping[str, Sequence[str]]) -> None:
-    """Refuse the options that another one makes useless."""
-    for option, others in useless.items():
-        for other in others:
-            exclude({option: given[option], other: given[other]})
 
 
 def refuse_caption(caption: str | None, form: str) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
-from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group
+from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group, output_option
 from vitcli.core.spec.metrics import METRICS, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
@@ -210,17 +210,9 @@ def show(run: Run, form: Format = "text") -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
-    result = "result"
-    if record.reached:
-        result = f"result so far ({record.reason})"
-    parts = {
-        "config": (
-            "config (only fields that differ from the defaults)",
-            changed_fields(record.spec),
-        ),
-        "result": (result, record.result or record.reached),
-        "meta": ("meta", {k: v for k, v in record.meta.items() if k != "config"}),
-    }
+    title = "config (only fields that differ from the defaults)"
+    result = f"result so far ({record.reason})" if record.reached else "result"
+    meta = {name: value for name, value in record.meta.items() if name != "config"}
     report = Report(
         facts=[
             Fact("run", record.name),
@@ -230,7 +222,9 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            *(mapping_table(name, title, values) for name, (title, values) in parts.items()),
+            mapping_table("config", title, changed_fields(record.spec)),
+            mapping_table("result", result, record.result or record.reached),
+            mapping_table("meta", "meta", meta),
             epochs(record.metrics),
         ],
         notes=[] if record.metrics else ["no epoch is finished yet"],
@@ -265,7 +259,6 @@ def epochs(records: Sequence[Mapping[str, Any]]) -> DataTable:
 
 
 def next_command(run: "RunDir", state: str) -> str:
-    """Return the usual next command for a run in this state."""
     folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
@@ -306,12 +299,7 @@ def diff(
     from vitcli.runner.run.record import load_run
 
     left, right = load_run(one), load_run(other)
-    comparison = compare_runs(left, right)
-    parts = {
-        "config": comparison.config,
-        "environment": comparison.facts,
-        "measured": comparison.measures,
-    }
+    parts = compare_runs(left, right)
     names = [left.name, right.name]
     same = [f"{name}: the same" for name, pairs in parts.items() if not pairs]
     once = "these are single runs; a different random seed also changes the numbers"
@@ -376,17 +364,14 @@ def verify(runs: Runs, form: Format = "text") -> None:
     ]
     table = DataTable("verdicts", ["run", "state", "file", "reason"], rows)
     emit_report(Report(tables=[table]), form)
-    states = {
-        name: {verdict.state for verdict in verdicts if verdict.is_bad}
-        for name, verdicts in verdicts_of.items()
-    }
-    damaged = [name for name in states if states[name] - {"unreadable"}]
-    unread = [name for name in states if states[name] == {"unreadable"}]
-    if damaged or unread:
-        kinds = {"damaged": damaged, "cannot be read": unread}
-        raise InputError(
-            "; ".join(f"{kind}: {', '.join(kinds[kind])}" for kind in kinds if kinds[kind])
-        )
+    kinds: dict[str, list[str]] = {"damaged": [], "cannot be read": []}
+    for name, verdicts in verdicts_of.items():
+        states = {verdict.state for verdict in verdicts if verdict.is_bad}
+        if states:
+            kinds["cannot be read" if states == {"unreadable"} else "damaged"].append(name)
+    problems = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    if problems:
+        raise InputError("; ".join(problems))
 
 
 @commands.command()
@@ -423,12 +408,7 @@ def rm(
 @commands.command()
 def record(
     runs: Runs,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="File to write.", show_default="stdout"
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_option("FILE", "File to write.", "stdout")] = None,
     json: Json = False,
 ) -> None:
     """Write the results of finished runs of one experiment to one file.
@@ -437,15 +417,18 @@ def record(
     Example:
       vitcli runs record quickstart -o quickstart.json
     """
+    from vitcli.runner.files import commit, errors_name, make_output_folder
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.study.repeated_runs import collect_runs, write
+    from vitcli.runner.study.repeated_runs import collect_runs
     from vitcli.runner.study.table import to_json
 
     document = collect_runs([find_run(run) for run in runs])
     if document.dirty:
         say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")
     if output is not None:
-        write(document, output)
+        make_output_folder(output.parent)
+        with errors_name(output):
+            commit(output, f"{to_json(document)}\n".encode())
         say(f"wrote {output}")
     if json or output is None:
         emit_exactly(to_json(document))

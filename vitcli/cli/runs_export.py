@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Format, Json, Offline, exclude
+from vitcli.cli.options import Format, Json, Offline, exclude, output_option
 from vitcli.runner.report.report import Fact, Report
 from vitcli.runner.text import quantity
 
@@ -27,14 +27,7 @@ def export(
         typer.Option("--format", help="CSV files or a tracker."),
     ] = "csv",
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Folder of the CSV files.",
-            show_default="runs-csv",
-        ),
+        Path | None, output_option("FOLDER", "Folder of the CSV files.", "runs-csv")
     ] = None,
     offline: Offline = False,
     json: Json = False,
@@ -73,14 +66,7 @@ def page(
         typer.Argument(metavar="FOLDER", help="Folder of runs and studies.", show_default="runs"),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="File to write.",
-            show_default="FOLDER/index.html",
-        ),
+        Path | None, output_option("FILE", "File to write.", "FOLDER/index.html")
     ] = None,
     form: Format = "text",
 ) -> None:

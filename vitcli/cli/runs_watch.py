@@ -87,7 +87,6 @@ def follow(watcher: "Watcher", every: float) -> "Progress":
 
 
 def summary(progress: "Progress") -> str:
-    """Return the number of trials in each state and the time left."""
     counts = Counter(trial.state for trial in progress.trials)
     words = [f"{count} {state}" for state, count in sorted(counts.items())]
     left = progress.seconds_left
@@ -110,7 +109,6 @@ def numbers(trial: "RunRecord") -> str:
 
 
 def suggest(progress: "Progress") -> None:
-    """Name the next command."""
     if progress.has_ended:
         say("next: vitcli runs page")
     elif progress.is_running:

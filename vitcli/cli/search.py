@@ -9,7 +9,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import DryRun, Json, Sets, Status, exclude
+from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
 from vitcli.runner.text import quantity
 
@@ -30,12 +30,7 @@ Name = Annotated[
         autocompletion=complete.search,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FOLDER", help="Folder of the search.", show_default="runs/..."
-    ),
-]
+Output = Annotated[Path | None, output_option("FOLDER", "Folder of the search.", "runs/...")]
 
 
 @takes_options
@@ -69,6 +64,7 @@ def search(
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search
 
+    form = "json" if json else "text"
     exclude({"--dry-run": dry_run, "--status": status})
     check_folders(output, None)
     if not (dry_run or status):
@@ -89,10 +85,9 @@ def search(
     root = output or RUNS / chosen.name
     refuse_foreign_files(root)
     if dry_run:
-        show_plan(chosen, options, as_json=json)
+        show_plan(chosen, options, form)
     elif status:
-        doc = make_document(Trials(chosen, root, options, writes=False))
-        show_result(doc, as_json=json)
+        show_result(make_document(Trials(chosen, root, options, writes=False)), form)
     elif engine is Engine.slurm:
         clusters.print_script(root, chosen.threads, options)
     else:
@@ -102,11 +97,10 @@ def search(
         trials = Trials(chosen, root, options)
         if engine is Engine.local:
             train(trials)
-        finish(trials, as_json=json)
+        finish(trials, form)
 
 
 def train(trials: "Trials") -> None:
-    """Train the trials of a search and show their progress."""
     from vitcli.cli.trials import display
     from vitcli.runner.search.run import run_search
     from vitcli.runner.study.plan import worker_count
@@ -119,7 +113,7 @@ def train(trials: "Trials") -> None:
         run_search(trials, screen.show)
 
 
-def finish(trials: "Trials", *, as_json: bool) -> None:
+def finish(trials: "Trials", form: str) -> None:
     """Write the files of the result, print it, and name the study that tests the best."""
     from vitcli.runner.errors import PartlyError
     from vitcli.runner.search.result import make_document, write_confirmation
@@ -127,7 +121,7 @@ def finish(trials: "Trials", *, as_json: bool) -> None:
 
     doc = make_document(trials)
     publish(doc, trials.root)
-    show_result(doc, as_json=as_json)
+    show_result(doc, form)
     say(f"report  {trials.root / 'report.html'}")
     say(f"next    {write_confirmation(trials, doc) or 'nothing to test: the default is best'}")
     if left := trials.pending():
@@ -135,7 +129,7 @@ def finish(trials: "Trials", *, as_json: bool) -> None:
         raise PartlyError(f"no result of {trials_left}; try again: {trials.options.command}")
 
 
-def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
+def show_plan(chosen: "Search", options: "Options", form: str) -> None:
     """Print the space and the cost of the search: that of its default, once for each trial."""
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.study.plan import worker_count
@@ -154,12 +148,11 @@ def show_plan(chosen: "Search", options: "Options", *, as_json: bool) -> None:
         ],
         tables=[DataTable("space", ["field", "values"], rows, is_mapping=True)],
     )
-    emit_report(report, "json" if as_json else "text")
+    emit_report(report, form)
 
 
-def show_result(doc: "StudyResult", *, as_json: bool) -> None:
-    """Print the best trials, or the whole document."""
+def show_result(doc: "StudyResult", form: str) -> None:
     from vitcli.runner.study.table import render
 
-    shown = doc if as_json else doc.replace(rows=doc.rows[:NUM_BEST])
-    emit_exactly(render(shown, "json" if as_json else "text", line_width()))
+    shown = doc if form == "json" else doc.replace(rows=doc.rows[:NUM_BEST])
+    emit_exactly(render(shown, form, line_width()))

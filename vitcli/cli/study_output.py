@@ -27,7 +27,7 @@ def announce_saved(states: "Mapping[str, RunRecord]", saved: "SavedTrials | None
         say(f"  {trials}: the saved result is not used ({reason})")
 
 
-def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
+def show_plan(work: "StudyWork", options: Any, form: str) -> None:
     """Print the trials to train, their training time and disk space, and missing data sets."""
     from vitcli.runner.study.estimate import estimate_study, read_own_pictures
     from vitcli.runner.train.dry_run import missing_data_note
@@ -64,7 +64,7 @@ def show_plan(work: "StudyWork", options: Any, *, as_json: bool) -> None:
         ],
         tables=[DataTable("trials", columns, rows)],
     )
-    emit_report(report, "json" if as_json else "text")
+    emit_report(report, form)
 
 
 def planned_text(work: "StudyWork") -> str:
@@ -103,14 +103,8 @@ def detectable_text(study: "Study", planned: int) -> str:
 
 
 def show_status(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    saved: "SavedTrials | None",
-    *,
-    as_json: bool,
+    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None", form: str
 ) -> None:
-    """Print the state of each trial and the reasons for the states."""
     from vitcli.runner.study.plan import count_states, explain_states
     from vitcli.runner.study.states import trial_states
 
@@ -133,7 +127,7 @@ def show_status(
         ],
         notes=[*explain_states(states, only_reasons=True), count_states(states)],
     )
-    emit_report(report, "json" if as_json else "text")
+    emit_report(report, form)
     announce_saved(states, saved)
 
 

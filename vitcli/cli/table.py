@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from vitcli.cli.console import emit_exactly, line_width, say
-from vitcli.cli.options import Caption, Details, Json, refuse_caption
+from vitcli.cli.options import Caption, Details, Json, output_option, refuse_caption
 from vitcli.cli.study_output import refuse_gaps
 from vitcli.runner.text import portable
 
@@ -45,10 +45,7 @@ def table(
     caption: Caption = None,
     details: Details = False,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FOLDER", help="Folder for tables, figure and report.html."
-        ),
+        Path | None, output_option("FOLDER", "Folder for tables, figure and report.html.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -29,6 +29,7 @@ from vitcli.cli.options import (
     Sets,
     SkipBad,
     Track,
+    output_option,
     refuse_empty,
     run_folder,
 )
@@ -90,12 +91,7 @@ Init = Annotated[
         autocompletion=complete.run,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o", "--output", metavar="FOLDER", help="Run folder to write.", show_default="runs/..."
-    ),
-]
+Output = Annotated[Path | None, output_option("FOLDER", "Run folder to write.", "runs/...")]
 Resume = Annotated[
     str | None,
     typer.Option(

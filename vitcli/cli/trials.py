@@ -14,15 +14,6 @@ from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent, seconds_left
 
 
-def end_line(
-    folder: str, event: Ended, seconds: float | None, row: TaskRow, split: str = "test"
-) -> str:
-    """Return a line about an ended trial: its result or state, and its duration."""
-    what = event.state if event.score is None else f"{split} {row.headline.text(event.score)}"
-    took = f"  {duration(seconds)}" if seconds is not None else ""
-    return f"{folder:<32}  {what}{took}"
-
-
 class StudyDisplay(Display):
     """The display of ``total`` trials, of which ``count`` are trained at once."""
 
@@ -41,7 +32,6 @@ class StudyDisplay(Display):
         self._show_all()
 
     def show(self, trial_event: TrialEvent) -> None:
-        """Show an event of a trial."""
         name, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
             self._began[name] = time.monotonic()
@@ -63,11 +53,14 @@ class StudyDisplay(Display):
         self.end(name)
         self._num_ended += 1
         self._left.pop(name, None)
-        seconds = None
+        line = f"{name:<32}  {event.state}"
+        if event.score is not None:
+            line = f"{name:<32}  {self._split} {self._row.headline.text(event.score)}"
         if name in self._began:
             seconds = time.monotonic() - self._began.pop(name)
             self._durations.append(seconds)
-        self.say(end_line(name, event, seconds, self._row, self._split))
+            line += f"  {duration(seconds)}"
+        self.say(line)
         if event.reason and event.state == "failed":
             self._message(name, event.reason)
 
@@ -78,16 +71,14 @@ class StudyDisplay(Display):
             self.say(f"{name}: {text}" if name else text)
 
     def _show_all(self) -> None:
-        info = f"{self._num_ended} of {quantity(self._total, 'trial')}"
-        if left := self._seconds_left():
-            info += f", about {duration(left)} left"
-        self.move("all", self._num_ended, self._total, info)
-
-    def _seconds_left(self) -> float | None:
         now = time.monotonic()
         whole = [now - self._began[name] + left for name, left in self._left.items()]
         waiting = self._total - self._num_ended - len(self._left)
-        return seconds_left([*self._left.values()], waiting, self._durations or whole, self._count)
+        usual = self._durations or whole
+        info = f"{self._num_ended} of {quantity(self._total, 'trial')}"
+        if left := seconds_left([*self._left.values()], waiting, usual, self._count):
+            info += f", about {duration(left)} left"
+        self.move("all", self._num_ended, self._total, info)
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """`vitcli visualize`: figures of trained models on one page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_report, say, text_of
-from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
+from vitcli.cli.console import emit, emit_report, line_width, say
+from vitcli.cli.options import DataDir, Device, Json, Offline, output_option, refuse_empty
 from vitcli.runner.report.report import DataTable, Report
-from vitcli.runner.report.tables import ascii_signs
+from vitcli.runner.report.tables import ascii_signs, plain
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -33,7 +33,7 @@ What = Annotated[
 Form = Annotated[
     Literal["png", "svg", "pdf"], typer.Option("--format", help="File format of the figures.")
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Folder to write.")]
+Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
 NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
 
 
@@ -88,19 +88,24 @@ def visualize(
     )
     if done and not json:
         emit("\n".join(map(text, done)))
-    runs_drawn = DataTable("runs", ["run"], [*map(document, done)], is_shown=False)
-    report = Report(tables=[runs_drawn], files=[output / PAGE] if done else [])
+    rows = [
+        {
+            **drawn.numbers,
+            "run": str(drawn.tested.run.path),
+            "files": {name: str(path) for name, path in drawn.files.items()},
+            "skipped": dict(drawn.skipped),
+        }
+        for drawn in done
+    ]
+    table = DataTable("runs", ["run"], rows, is_shown=False)
+    report = Report(tables=[table], files=[output / PAGE] if done else [])
     emit_report(report, "json" if json else "text")
     if failed:
         raise summarize_failures(failed, len(chosen), "runs could not be drawn")
 
 
 def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
-    """Return the runs that ``--data-dir`` concerns.
-
-    They are those whose data set is searched in folders, or, if there are none, those whose own
-    pictures may have moved.
-    """
+    """Return the runs that ``--data-dir`` concerns: of named data sets, or else of own pictures."""
     from vitcli.runner.data.catalogue import CATALOGUE
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.run.record import read_record
@@ -110,21 +115,11 @@ def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     return searched or [run for run in runs if own_path(names[run])]
 
 
-def document(run: "VisualizedRun") -> dict[str, Any]:
-    return {
-        **run.numbers,
-        "run": str(run.tested.run.path),
-        "files": {name: str(path) for name, path in run.files.items()},
-        "skipped": dict(run.skipped),
-    }
-
-
 def text(run: "VisualizedRun") -> str:
-    """Return the main numbers as tables."""
     from vitcli.runner.visualize.tables import tables_of
 
     blocks = [run.tested.name]
     for name, numbers in run.numbers.items():
         for table in tables_of(name, numbers):
-            blocks += [text_of(table), ascii_signs("\n".join(table.notes))]
+            blocks += [plain(table, line_width()), ascii_signs("\n".join(table.notes))]
     return "\n\n".join(blocks) + "\n"

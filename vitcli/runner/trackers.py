@@ -62,17 +62,6 @@ def group(run: RunRecord) -> str:
     return printable(run.experiment or "unknown")
 
 
-def identity(run: RunRecord) -> dict[str, str]:
-    texts = {
-        "run": run.name,
-        "experiment": group(run),
-        "state": run.state,
-        "reason": without_folders(run.reason),
-        "started": run.session.started or "",
-    }
-    return {name: printable(text) for name, text in texts.items()}
-
-
 def facts(run: RunRecord) -> dict[str, str]:
     return {name: printable(_cell(run.meta.get(name))) for name in (*FACTS, "precision")}
 
@@ -106,8 +95,15 @@ def write_csv(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
     table: list[dict[str, Any]] = []
     curves: list[list[Any]] = [["run", "step", "epoch", "metric", "value"]]
     for run, config in zip(runs, configs, strict=True):
+        identity = {
+            "run": printable(run.name),
+            "experiment": group(run),
+            "state": run.state,
+            "reason": printable(without_folders(run.reason)),
+            "started": printable(run.session.started or ""),
+        }
         differences = {f"config.{name}": config.get(name) for name in differing}
-        table.append(identity(run) | final_numbers(run) | facts(run) | differences)
+        table.append(identity | final_numbers(run) | facts(run) | differences)
         for record in run.metrics:
             place = [run.name, record["step"], record["epoch"]]
             metrics = [name for name in _numbers_of(record) if name not in ("step", "epoch")]

@@ -27,7 +27,7 @@ from vitcli.runner.engines.drivers import (
     prepare_folder,
     read_plan,
 )
-from vitcli.runner.engines.local import Job, LocalEngine, Setup, Worker
+from vitcli.runner.engines.local import LocalEngine, Setup, Worker
 from vitcli.runner.engines.worker import SharedData, run_trial
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.files import commit_json
@@ -51,8 +51,8 @@ class Fake:
         self.rounds: list[list[str]] = []
         self.stopping = False
 
-    def __call__(self, root: Path, jobs: list[Job], setup: Setup) -> "Fake":
-        self.rounds.append([job.folder for job in jobs])
+    def __call__(self, root: Path, folders: list[str], setup: Setup) -> "Fake":
+        self.rounds.append([*folders])
         self.stopping = False
         return self
 
@@ -367,9 +367,7 @@ def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
     monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
-    workers = LocalEngine(
-        tmp_path, [Job("killed"), Job("calm")], Setup(count=2, threads=2, pin=pin)
-    )
+    workers = LocalEngine(tmp_path, ["killed", "calm"], Setup(count=2, threads=2, pin=pin))
     ends = [e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)]
     assert [end.state for end in ends] == ["finished", "finished"]
     found = {name: (tmp_path / name).read_text().split(";")[:-1] for name in ("killed", "calm")}
@@ -381,7 +379,7 @@ def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(
 def test_a_trial_killed_at_its_last_attempt_has_failed_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "MAX_ATTEMPTS", 1)
     monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
-    workers = LocalEngine(tmp_path, [Job("killed"), Job("calm")], Setup(count=2, threads=1))
+    workers = LocalEngine(tmp_path, ["killed", "calm"], Setup(count=2, threads=1))
     found = {e.folder: e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)}
     assert (found["killed"].state, found["calm"].state) == ("failed", "finished")
     assert "SIGKILL" in found["killed"].reason
@@ -400,7 +398,7 @@ for line in sys.stdin:
 def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monkeypatch):
     failing = ANSWERING % 'Ended(state="failed", reason=str(os.getpid()), exit=int(folder))'
     monkeypatch.setattr(engine, "PROGRAM", ("-c", failing))
-    jobs = [Job("4"), Job("5"), Job("1"), Job("4")]
+    jobs = ["4", "5", "1", "4"]
     workers = LocalEngine(tmp_path, jobs, Setup(count=1, threads=1))
     events = [found.event for found in workers.events(lambda: None)]
     first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
@@ -412,7 +410,7 @@ def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypa
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
     lingering = ANSWERING % 'Ended(state="finished")' + "time.sleep(600)"
     monkeypatch.setattr(engine, "PROGRAM", ("-c", lingering))
-    workers = LocalEngine(tmp_path, [Job("a")], Setup(count=1, threads=1))
+    workers = LocalEngine(tmp_path, ["a"], Setup(count=1, threads=1))
     assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]
 
 

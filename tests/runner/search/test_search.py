@@ -14,7 +14,7 @@ from optuna.trial import TrialState, create_trial
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import read_plan
-from vitcli.runner.engines.local import Job, Setup
+from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.yaml_text import Document, dump
@@ -85,13 +85,13 @@ class Engine:
     """Run folders, in the order of the trainings."""
     cancelled: list[str]
 
-    def __init__(self, root: Path, jobs: list[Job], setup: Setup) -> None:
-        self.root, self.waiting, self.stopping = root, deque(jobs), False
+    def __init__(self, root: Path, folders: list[str], setup: Setup) -> None:
+        self.root, self.waiting, self.stopping = root, deque(folders), False
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
         while self.waiting and not self.stopping:
             tick()
-            folder = self.waiting.popleft().folder
+            folder = self.waiting.popleft()
             plan = read_plan(self.root)
             assert plan["without_test"] is True
             spec = check(plan["trials"][folder]["config"], Document("", "plan"))
@@ -106,8 +106,8 @@ class Engine:
             write_run(self.root / folder, plan["trials"][folder], state=state, epochs=epoch)
             yield TrialEvent(folder, Ended(state=state))
 
-    def add(self, job: Job) -> None:
-        self.waiting.append(job)
+    def add(self, folder: str) -> None:
+        self.waiting.append(folder)
 
     def cancel(self, folder: str) -> None:
         Engine.cancelled.append(folder)

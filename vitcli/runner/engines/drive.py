@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vitcli.runner.engines.local import Engine, Job, Setup, make_engine
+from vitcli.runner.engines.local import Setup, make_engine
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -82,12 +82,17 @@ class Drive:
 
     def _train(self, folders: Sequence[str]) -> list[str]:
         """Train trials; return those that another process trains."""
-        jobs = [Job(folder) for folder in folders]
-        engine = make_engine(self.root, jobs, self.setup)
+        engine = make_engine(self.root, folders, self.setup)
         busy = []
-        with contextlib.closing(engine.events(lambda: self._tick(engine))) as events:
+
+        def tick() -> None:
+            if self.is_stopped() and not engine.stopping:
+                self.on_event(TrialEvent("", Stopping()))
+                engine.stop()
+
+        with contextlib.closing(engine.events(tick)) as events:
             for found in events:
-                if is_busy(found):
+                if isinstance(found.event, Ended) and found.event.exit == InUseError.exit_code:
                     busy.append(found.folder)
                     continue
                 self._handle(found)
@@ -97,20 +102,18 @@ class Drive:
                     engine.stop()
                 if isinstance(found.event, Ended) and not engine.stopping:
                     for folder in self.more():
-                        engine.add(Job(folder))
+                        engine.add(folder)
         return [] if engine.stopping else busy
-
-    def _tick(self, engine: Engine) -> None:
-        if self.is_stopped() and not engine.stopping:
-            self.on_event(TrialEvent("", Stopping()))
-            engine.stop()
 
     def _handle(self, found: TrialEvent) -> None:
         event = found.event
         self._has_begun = self._has_begun or isinstance(event, Started)
         if isinstance(event, Ended):
             if event.state == "failed":
-                mark_failed(RunDir(self.root / found.folder), event.reason)
+                run = RunDir(self.root / found.folder)
+                with contextlib.suppress(OSError):  # the others continue even on a full disk
+                    if run.exists and read_record(run).status == "running":
+                        run.set_status("failed", run.last_step(), event.reason)
                 if event.stage == "data" and not self._has_begun:
                     raise error_of(event)
                 self.failures.append(event.reason)
@@ -140,17 +143,6 @@ class Drive:
             if waiting and not left:
                 time.sleep(POLL_SECONDS)
         return [] if self.is_stopped() else left + waiting
-
-
-def is_busy(found: TrialEvent) -> bool:
-    event = found.event
-    return isinstance(event, Ended) and event.exit == InUseError.exit_code
-
-
-def mark_failed(run: RunDir, reason: str) -> None:
-    with contextlib.suppress(OSError):  # the other trials continue even on a full disk
-        if run.exists and read_record(run).status == "running":
-            run.set_status("failed", run.last_step(), reason)
 
 
 def error_of(event: Ended) -> UserError:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,14 +46,6 @@ FATAL = (1, ResourceError.exit_code)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-@dataclass(frozen=True)
-class Job:
-    """A trial to train, by its folder in the study."""
-
-    folder: str
-    attempt: int = 1
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """How the trials of one study are trained."""
@@ -83,7 +75,8 @@ class Worker:
         inbox: "queue.Queue[Any]",
         cores: Sequence[int] = (),
     ) -> None:
-        self.job: Job | None = None
+        self.folder: str | None = None
+        """The trial, by its folder in the study."""
         self.request = dict(setup.request)
         self.cores = cores
         self.silence = 0.0
@@ -115,12 +108,12 @@ class Worker:
         finally:
             inbox.put((self, None))
 
-    def send(self, job: Job) -> None:
-        """Send a job to the process. A dead process is detected later, when its output ends."""
-        self.job, self.is_training = job, False
+    def send(self, folder: str) -> None:
+        """Send a trial to the process. A dead process is detected later, when its output ends."""
+        self.folder, self.is_training = folder, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps({"folder": job.folder, "request": self.request}))
+            self.process.stdin.write(json.dumps({"folder": folder, "request": self.request}))
             self.process.stdin.write("\n")
             self.process.stdin.flush()
 
@@ -154,12 +147,13 @@ class Worker:
 
 
 class LocalEngine:
-    """Worker processes: jobs go in, events come out."""
+    """Worker processes: trials go in by their folders, events come out."""
 
-    def __init__(self, root: Path, jobs: Sequence[Job], setup: Setup) -> None:
+    def __init__(self, root: Path, folders: Sequence[str], setup: Setup) -> None:
         self.root, self.setup = root, setup
-        self.waiting = deque(jobs)
-        self.count = min(setup.count, len(jobs))
+        self.waiting = deque(folders)
+        self.count = min(setup.count, len(folders))
+        self._attempts = Counter[str]()
         self._free_cores = (
             divide_cores(self.count, setup.threads) if setup.pin else [[]] * self.count
         )
@@ -192,14 +186,14 @@ class LocalEngine:
         finally:
             self._kill_all()
 
-    def add(self, job: Job) -> None:
+    def add(self, folder: str) -> None:
         if not self.stopping:
-            self.waiting.append(job)
+            self.waiting.append(folder)
 
     def cancel(self, folder: str) -> None:
         """Stop one running trial, which saves a checkpoint and ends as interrupted."""
         for worker in self.workers:
-            if worker.job is not None and worker.job.folder == folder:
+            if worker.folder == folder:
                 worker.stop()
 
     def stop(self) -> None:
@@ -221,16 +215,18 @@ class LocalEngine:
 
     def _assign(self, worker: Worker) -> None:
         if self.waiting and not self.stopping:
-            worker.send(self.waiting.popleft())
+            folder = self.waiting.popleft()
+            self._attempts[folder] += 1
+            worker.send(folder)
         else:
-            worker.job = None
+            worker.folder = None
             worker.close_input()
 
     def _kill_hung(self, seconds: float) -> None:
         for worker in self.workers:
             worker.silence += seconds
             limit = EVENT_TIMEOUT if worker.is_training else START_TIMEOUT
-            if worker.silence > (limit if worker.job else EXIT_TIMEOUT):
+            if worker.silence > (limit if worker.folder else EXIT_TIMEOUT):
                 worker.is_hung = True
                 worker.process.kill()
 
@@ -244,7 +240,7 @@ class LocalEngine:
                 self._start_worker()
         elif isinstance(event, Ended) and event.exit in FATAL:
             # After a bug or a failed GPU, another process takes the next trial.
-            worker.job = None
+            worker.folder = None
             worker.close_input()
         elif isinstance(event, Ended):
             self._assign(worker)
@@ -252,15 +248,15 @@ class LocalEngine:
     def _handle_exit(self, worker: Worker) -> Iterator[TrialEvent]:
         self.workers.remove(worker)
         self._free_cores.append(list(worker.cores))
-        job, reason = worker.job, worker.exit_reason()
-        was_killed = worker.process.returncode < 0
-        if job is not None and was_killed and not self.stopping and job.attempt < MAX_ATTEMPTS:
-            self.waiting.appendleft(Job(job.folder, job.attempt + 1))
+        folder, reason = worker.folder, worker.exit_reason()
+        was_killed = worker.process.returncode < 0 and not self.stopping
+        if folder is not None and was_killed and self._attempts[folder] < MAX_ATTEMPTS:
+            self.waiting.appendleft(folder)
             text = f"{reason}; it continues from its checkpoint"
-            yield TrialEvent(job.folder, Message(text=text))
-        elif job is not None:
+            yield TrialEvent(folder, Message(text=text))
+        elif folder is not None:
             state = "interrupted" if self.stopping else "failed"
-            yield TrialEvent(job.folder, Ended(state=state, reason=reason))
+            yield TrialEvent(folder, Ended(state=state, reason=reason))
         if len(self.workers) < self.count:
             self._start_worker()
 
@@ -278,13 +274,13 @@ class HereEngine:
     Each trains in a thread, so that events arrive and signals are heard meanwhile.
     """
 
-    def __init__(self, root: Path, jobs: Sequence[Job], setup: Setup) -> None:
-        self.root, self.setup, self.waiting = root, setup, deque(jobs)
+    def __init__(self, root: Path, folders: Sequence[str], setup: Setup) -> None:
+        self.root, self.setup, self.waiting = root, setup, deque(folders)
         self.stopping, self.running = False, ""
         self._load = SharedData(read_plan(root).get("data_hash"))
 
-    def add(self, job: Job) -> None:
-        self.waiting.append(job)
+    def add(self, folder: str) -> None:
+        self.waiting.append(folder)
 
     def cancel(self, folder: str) -> None:
         if self.running == folder:
@@ -296,9 +292,8 @@ class HereEngine:
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
         inbox: queue.Queue[TrialEvent] = queue.Queue()
         while self.waiting and not self.stopping:
-            job = self.waiting.popleft()
-            self.running = job.folder
-            thread = threading.Thread(target=self._train, args=(job.folder, inbox))
+            self.running = self.waiting.popleft()
+            thread = threading.Thread(target=self._train, args=(self.running, inbox))
             thread.start()
             try:
                 while thread.is_alive() or not inbox.empty():
@@ -326,6 +321,5 @@ class HereEngine:
 Engine = LocalEngine | HereEngine
 
 
-def make_engine(root: Path, jobs: Sequence[Job], setup: Setup) -> Engine:
-    """Return what trains the jobs of a folder."""
-    return (HereEngine if setup.in_process else LocalEngine)(root, jobs, setup)
+def make_engine(root: Path, folders: Sequence[str], setup: Setup) -> Engine:
+    return (HereEngine if setup.in_process else LocalEngine)(root, folders, setup)

@@ -110,7 +110,6 @@ def run_trial(
 
 
 def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
-    """Return how a plan says that its trials are trained."""
     from vitcli.runner.train.start import Request
 
     return Request(
@@ -181,7 +180,6 @@ def read_jobs(lines: Iterable[str], jobs: "queue.Queue[dict[str, Any] | None]") 
 
 
 def jobs_from_stdin() -> Iterator[dict[str, Any]]:
-    """Yield the jobs from stdin."""
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
     # Python's exit() closes sys.stdin, and would wait for the thread that reads it.
     lines, sys.stdin = sys.stdin, io.StringIO()
@@ -193,7 +191,9 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 
 def main(root: Path) -> None:
     StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
-    use_own_cores()
+    if cores := os.environ.get(CORES_VARIABLE):  # torch's threads, which start later, inherit them
+        with contextlib.suppress(OSError):  # the system took a core away: training is only slower
+            os.sched_setaffinity(0, map(int, cores.split(",")))
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -209,13 +209,6 @@ def main(root: Path) -> None:
                 out.write(to_line(TrialEvent(folder, event)))
 
         run_trial(root, folder, send=send, load=load, request=job.get("request"))
-
-
-def use_own_cores() -> None:
-    """Pin this process to its cores; torch's threads, which start later, inherit them."""
-    if text := os.environ.get(CORES_VARIABLE):
-        with contextlib.suppress(OSError):  # the system took a core away: training is only slower
-            os.sched_setaffinity(0, map(int, text.split(",")))
 
 
 def limit_threads(count: int) -> None:

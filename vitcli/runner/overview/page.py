@@ -1,25 +1,46 @@
-"""The page of runs: one HTML file with every run and study below a folder.
+"""The page of runs: one HTML file with every run and study below a folder. No torch.
 
 The page needs no network and runs one script, which its content-security policy names by a hash.
-Its data is JSON that is never run as code; the script writes names as text only.
+Its data is JSON that is never run as code; the script writes names as text only. Files of runs may
+be damaged or hostile: every value is checked or turned into printable text.
 """
 
+import os
 import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import metric_of
+from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, make_output_folder, policy_hash
-from vitcli.runner.overview.collect import collect
+from vitcli.runner.experiment.config import flatten
+from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
+from vitcli.runner.files import commit, make_output_folder, policy_hash, readable_json
+from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
 from vitcli.runner.report import pages
-from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs
-from vitcli.runner.text import printable
+from vitcli.runner.run.compare import FACTS, differing_fields, short_setting
+from vitcli.runner.run.folder import RunDir, list_runs
+from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs, short_data_name
+from vitcli.runner.run.record import RunRecord, curve, read_record
+from vitcli.runner.text import natural_key, portable_fields, printable, quantity, without_folders
 from vitcli.version import __version__
 
 SCRIPTS = ("overview/rows.js", "overview/chart.js", "overview/runs.js")
 """The files of the page's script, in the order in which they are joined."""
+MAX_POINTS = 200
+"""Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
+REPORTS = ("report.html", "figures/index.html", "index.html")
+"""Files in the folder of a run or study that the page links to, where they exist."""
+RATES = ("lr", "grad_norm", "images_per_second")
+"""Numbers of an epoch that every task records."""
+HIDDEN_FIELDS = ("seed", "data.class_names", TEACHER_WEIGHTS)
 
 
 def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
@@ -32,18 +53,11 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
     data = collect(folder, page)
     if not (data["runs"] or data["studies"]):
         raise InputError(f"{folder}: holds no run; train one: vitcli train")
-    make_output_folder(page.parent)
-    commit(page, html(data, printable(folder.resolve().name)).encode())
-    return page, data
-
-
-def html(data: dict[str, Any], title: str) -> str:
-    """Return the page of the data that ``collect`` returns."""
     style, script = pages.source("overview/runs.css"), pages.sources(*SCRIPTS)
-    return pages.render(
+    html = pages.render(
         "overview/runs.html",
         data=data,
-        title=title,
+        title=printable(folder.resolve().name),
         mark=Markup(PAGE_MARK),
         style=style,
         script=script,
@@ -51,4 +65,164 @@ def html(data: dict[str, Any], title: str) -> str:
         script_hash=Markup(policy_hash(script)),
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         version=__version__,
+    )
+    make_output_folder(page.parent)
+    commit(page, html.encode())
+    return page, data
+
+
+def collect(folder: Path, page: Path) -> dict[str, Any]:
+    """Return the studies and runs below a folder as JSON values.
+
+    Runs of the experiment that was started last come first; within a study, its baseline does.
+    """
+    studies = find_studies(folder)
+    defaults: list[dict[str, Any]] = []
+    kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
+    references: dict[str, ExperimentSpec] = {}
+    runs = []
+    for run in list_runs(folder):
+        record = read_record(run)
+        entry = describe_run(record, references) | place_of(run, folder, studies)
+        entry["curves"] = curves(record.metrics, record.task)
+        with suppress(ConfigError):  # a problem says why
+            spec = record.spec
+            differing = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
+            every = portable_fields(flatten(spec.model_dump(mode="json")))
+            shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
+            entry["config"] = {name: shown[name] for name in shown if name in differing}
+            unchanged = {name: shown[name] for name in shown if name not in differing}
+            kind = kinds.setdefault(frozenset(shown), len(kinds))
+            defaults += [{}] * (kind == len(defaults))
+            entry["kind"] = kind
+            defaults[kind] = defaults[kind] | unchanged
+        runs.append(entry | {"links": report_links(run.path, page)})
+    return {
+        "tasks": {run["task"]: describe_task(TASKS[run["task"]]) for run in runs},
+        "defaults": defaults,
+        "studies": [describe_study(study, page) for study in studies.values()],
+        "runs": in_order(runs),
+    }
+
+
+def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
+    """Return what the page shows about a run, apart from its configuration."""
+    settings = run.changed(settings=differing_fields(run, references)).shown_settings
+    return {
+        "state": run.state,
+        "reason": printable(without_folders(run.reason)),
+        "task": run.task_name,
+        "experiment": printable(run.experiment or ""),
+        "data": printable(short_data_name(run.data or "")),
+        "started": printable(run.session.started or "")[:16].replace("T", " "),
+        "epochs": run.epochs,
+        "planned": run.epochs_planned,
+        "score": run.score,
+        "is_validation": run.is_validation,
+        "parameters": run.parameters,
+        "seconds": run.train_seconds,
+        "seed": run.seed,
+        "settings": [printable(short_setting(*item)) for item in portable_fields(settings).items()],
+        "facts": {
+            name: printable(run.meta[name]) for name in FACTS if run.meta.get(name) is not None
+        },
+        "commit": printable(run.session.commit or ""),
+        "dirty": run.is_dirty,
+    }
+
+
+def place_of(run: RunDir, folder: Path, studies: dict[Path, StudyFolder]) -> dict[str, Any]:
+    """Return the run's name below ``folder``, its variant's, and its variant's place in a study."""
+    path = run.path.relative_to(folder)
+    variant, _ = split_seed(path)
+    study = next((studies[root] for root in run.path.parents if root in studies), None)
+    trained = "" if study is None else run.path.relative_to(study.path).parts[0]
+    rank = study.variants.index(trained) if study and trained in study.variants else None
+    return {
+        "name": printable(path if path.parts else run.name),
+        "variant": printable(variant if variant.parts else run.name),
+        "rank": rank,
+    }
+
+
+def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[list[float]]]:
+    """Return number -> [epochs, values] of the records."""
+    found = {}
+    for name in series_names(row):
+        points = [(epoch, float(f"{value:.5g}")) for epoch, value in curve(records, name)]
+        # About MAX_POINTS at most, the first and the last among them. Curves of similar lengths
+        # keep the same places, so that they can be averaged.
+        stride = 1 << (max(0, len(points) - 1) // MAX_POINTS).bit_length()
+        if points:
+            shown = [*points[:-1:stride], *points[-1:]]
+            found[name] = [list(axis) for axis in zip(*shown, strict=True)]
+    return found
+
+
+def series_names(row: TaskRow) -> list[str]:
+    """Return the numbers of a line of metrics.jsonl, the headline number first."""
+    return [
+        *(f"{split}_{name}" for name in row.numbers for split in ("test", "val")),
+        *(f"train_{name}" for name in dict.fromkeys([*row.reports, *row.numbers])),
+        *RATES,
+    ]
+
+
+def describe_task(row: TaskRow) -> dict[str, Any]:
+    """Return how the page writes a task's headline number and the numbers of its curves."""
+    headline = row.headline
+    return {
+        "label": headline.label,
+        "unit": headline.unit,
+        "scale": headline.scale,
+        "digits": headline.digits,
+        "higher": headline.higher_is_better,
+        "series": [describe_series(name, row) for name in series_names(row)],
+    }
+
+
+def describe_series(name: str, row: TaskRow) -> dict[str, Any]:
+    split, _, stem = name.partition("_")
+    if stem == row.headline.name:
+        return {"name": name, "title": f"{split} {row.headline.title}", "scale": row.headline.scale}
+    title, metric = name.replace("_", " "), metric_of(name)
+    unit = f", {metric.unit}" if metric and metric.unit else ""
+    return {"name": name, "title": title + unit, "scale": metric.scale if metric else 1}
+
+
+def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
+    states = Counter(study.states().values())
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    question = readable_json(study.path / "results.json").get("question")
+    return {
+        "name": printable(RunDir(study.path).name),
+        "question": printable(question) if isinstance(question, str) else "",
+        "progress": f"{quantity(states.total(), 'trial')}: {counts}",
+        "links": report_links(study.path, page),
+    }
+
+
+def report_links(folder: Path, page: Path) -> list[list[str]]:
+    """Return [file, relative address] of each report in a folder; the page itself is none."""
+    links = []
+    for name in REPORTS:
+        path = (folder / name).resolve()
+        if path.is_file() and path != page.resolve():
+            address = os.path.relpath(path, page.resolve().parent)
+            links.append([name, f"./{quote(os.fsencode(address))}"])
+    return links
+
+
+def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs of the experiment that was started last first, a baseline before variants."""
+    newest: dict[str, str] = {}
+    for run in runs:
+        newest[run["experiment"]] = max(newest.get(run["experiment"], ""), run["started"])
+
+    def place(run: dict[str, Any]) -> tuple[Any, ...]:
+        return run["rank"] is None, run["rank"] or 0, natural_key(run["name"])
+
+    runs = sorted(runs, key=place)
+    return sorted(
+        runs, key=lambda run: (newest[run["experiment"]], run["experiment"]), reverse=True
     )

@@ -4,6 +4,7 @@ A file is read again only after it has changed, so that watching takes no time f
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,18 @@ class Watcher:
         """Return the progress now."""
         study = read_study(self.folder)
         if study:
-            trials = [self._trial(study, each) for each in study.plan.trials]
+            trials = [self._trial(study, name) for name in study.trials]
         else:
             trials = [self._run(run) for run in list_runs(self.folder)]
             trials.sort(key=lambda trial: natural_key(trial.name))
         may_grow = study is not None and other_drivers(self.folder) > 0
+        command = ""
+        if study:
+            command = study.command or shlex.join(["vitcli", "ablate", study.study])
         return Progress(
             name=RunDir(self.folder).name,
             folder=self.folder,
-            command=study.command if study else "",
+            command=command,
             is_study=study is not None,
             is_running=may_grow or any(trial.state == "running" for trial in trials),
             may_grow=may_grow,
@@ -85,7 +89,7 @@ class Watcher:
         )
 
     def _trial(self, study: StudyFolder, name: str) -> RunRecord:
-        planned, run = study.plan.trials[name], RunDir(self.folder / name)
+        planned, run = study.trials[name], RunDir(self.folder / name)
         if run.exists:
             return self._record(run).changed(name=name, variant=planned.variant)
         state = study.state_without_run(name)

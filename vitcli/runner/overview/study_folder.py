@@ -4,8 +4,6 @@ Reading is cheap and never fails, so that it can be repeated while trials are tr
 """
 
 import re
-import shlex
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +28,12 @@ class PlannedTrial(BaseModel):
     config: dict[str, Any] = {}
 
 
-class Plan(BaseModel):
-    """The fields of plan.json that are shown."""
+class StudyFolder(BaseModel):
+    """A study: its folder, and the fields of plan.json that are shown."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
+    path: Path
     study: str
     command: str = ""
     trials: dict[Annotated[str, StringConstraints(pattern=TRIAL_FOLDER)], PlannedTrial]
@@ -42,36 +41,20 @@ class Plan(BaseModel):
     saved: list[str] = []
     """Folders of trials whose result was saved earlier, so that they are not trained."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class StudyFolder:
-    """A study: the folder and the plan in it."""
-
-    path: Path
-    plan: Plan = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return self.plan.study
-
-    @property
-    def command(self) -> str:
-        return self.plan.command or shlex.join(["vitcli", "ablate", self.name])
-
     @property
     def variants(self) -> list[str]:
-        return list(dict.fromkeys(trial.variant for trial in self.plan.trials.values()))
+        return list(dict.fromkeys(trial.variant for trial in self.trials.values()))
 
     def states(self) -> dict[str, State]:
         """Return folder -> state of each trial."""
-        runs = {folder: RunDir(self.path / folder) for folder in self.plan.trials}
+        runs = {folder: RunDir(self.path / folder) for folder in self.trials}
         return {
             folder: read_record(run).state if run.exists else self.state_without_run(folder)
             for folder, run in runs.items()
         }
 
     def state_without_run(self, folder: str) -> State:
-        return "saved" if folder in self.plan.saved else "missing"
+        return "saved" if folder in self.saved else "missing"
 
 
 def split_seed(path: Path) -> tuple[Path, str]:
@@ -86,11 +69,11 @@ def split_seed(path: Path) -> tuple[Path, str]:
 def read_study(folder: Path) -> StudyFolder | None:
     """Return the study in a folder, or None if the folder holds no readable plan.json."""
     try:
-        return StudyFolder(path=folder, plan=Plan.model_validate(readable_json(folder / PLAN)))
+        return StudyFolder.model_validate(readable_json(folder / PLAN) | {"path": folder})
     except ValidationError:
         return None
 
 
 def find_studies(folder: Path) -> dict[Path, StudyFolder]:
-    found = [read_study(path.parent) for path in sorted(folder.rglob(PLAN))]
-    return {study.path: study for study in found if study}
+    studies = [read_study(path.parent) for path in sorted(folder.rglob(PLAN))]
+    return {study.path: study for study in studies if study}

@@ -42,11 +42,9 @@ def data_uri(kind: str, content: bytes) -> str:
 def embedded_figures(
     figures: Mapping[str, Path], captions: Mapping[str, str], describe: Callable[[str], str]
 ) -> list[dict[str, str]]:
-    """Return the figures of a page, by the names of their captions.
+    """Return the figures of a page by the names of their captions, such as ``forest``.
 
-    Args:
-        figures: File name, such as ``forest.svg`` -> the file.
-        captions: Figure -> its caption. A figure without a file is left out.
+    A figure without a file, such as ``forest.svg``, is left out.
     """
     return [
         {

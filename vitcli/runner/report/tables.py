@@ -118,7 +118,9 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
     from rich.table import Table as Grid
     from rich.text import Text
 
-    if width is not None and narrowest(table) > width:
+    limits = [_limits(table, i) for i, _ in enumerate(table.columns)]
+    narrowest = sum(least for least, _ in limits) + 2 * (len(limits) - 1)
+    if width is not None and narrowest > width:
         return _as_list(table, width)
     ruled = Box("\n".join(["    "] * 2 + ["----"] + ["    "] * 5), ascii=True)
     grid = Grid(
@@ -128,8 +130,7 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
         show_edge=False,
         header_style="",
     )
-    for i, column in enumerate(table.columns):
-        least, body = _limits(table, i)
+    for i, (column, (least, body)) in enumerate(zip(table.columns, limits, strict=True)):
         grid.add_column(
             Text(unbroken(column.header)),
             justify="right" if column.align == "r" else "left",
@@ -144,12 +145,6 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
     with screen.capture() as drawn:
         screen.print(grid, crop=False)
     return [line.rstrip().replace(NO_BREAK, " ") for line in drawn.get().splitlines()]
-
-
-def narrowest(table: Table) -> int:
-    return sum(_limits(table, i)[0] for i, _ in enumerate(table.columns)) + 2 * (
-        len(table.columns) - 1
-    )
 
 
 def _limits(table: Table, i: int) -> tuple[int, int]:

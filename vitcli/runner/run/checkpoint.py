@@ -124,7 +124,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file."""
     try:
         tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -133,7 +132,6 @@ def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
-    """Return the content of a manifest."""
     try:
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -34,15 +33,6 @@ MEASURES = (
 FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The differences between two runs and their measures; each value is a pair."""
-
-    config: dict[str, Change]
-    facts: dict[str, Change]
-    measures: dict[str, Change]
-
-
 def task_measures(row: TaskRow) -> list[str]:
     """Return the names in a run's files of the task's numbers that ``MEASURES`` does not have."""
     names = [
@@ -53,20 +43,16 @@ def task_measures(row: TaskRow) -> list[str]:
     return [name for name in names if name not in MEASURES]
 
 
-def compare_runs(one: RunRecord, other: RunRecord) -> Comparison:
-    """Compare the configurations, environments and measures of two runs."""
-    own = [name for run in (one, other) for name in task_measures(run.task)]
-    facts = _pairs([one.meta, other.meta], FACTS)
-    return Comparison(
-        config=differences(one.spec, other.spec),
-        facts={name: (a, b) for name, (a, b) in facts.items() if a != b},
-        measures=_pairs([one.numbers, other.numbers], tuple(dict.fromkeys([*own, *MEASURES]))),
-    )
-
-
-def _pairs(sides: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Change]:
-    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair != (None, None)}
+def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change]]:
+    """Return the fields and facts that differ between two runs, and all of their measures."""
+    facts = {name: (one.meta.get(name), other.meta.get(name)) for name in FACTS}
+    names = dict.fromkeys([*task_measures(one.task), *task_measures(other.task), *MEASURES])
+    measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
+    return {
+        "config": differences(one.spec, other.spec),
+        "environment": {name: pair for name, pair in facts.items() if pair[0] != pair[1]},
+        "measured": {name: pair for name, pair in measures.items() if pair != (None, None)},
+    }
 
 
 HIDDEN = ("seed", "data.name", "code", TEACHER_WEIGHTS)
@@ -118,13 +104,13 @@ def varying_fields(run: RunRecord) -> dict[str, Any]:
     for root in path.parents[:3]:
         with suppress(KeyError, TypeError, AttributeError, ValueError):  # no plan, or another one
             trials = readable_json(root / "plan.json")["trials"]
-            own = trials[str(path.relative_to(root))]
-            variants = {(each["variant"], str(each["setting"])): each for each in trials.values()}
-            configs = [flatten(each["config"]) for each in variants.values()]
-            point = own["setting"] if isinstance(own["setting"], dict) else {}  # of a search
+            entry = trials[str(path.relative_to(root))]
+            variants = {(item["variant"], str(item["setting"])): item for item in trials.values()}
+            configs = [flatten(item["config"]) for item in variants.values()]
+            point = entry["setting"] if isinstance(entry["setting"], dict) else {}  # of a search
             return point | {
                 field: value
-                for field, value in flatten(own["config"]).items()
+                for field, value in flatten(entry["config"]).items()
                 if field not in HIDDEN
                 and not field.startswith("code.")
                 and any(config.get(field) != value for config in configs)

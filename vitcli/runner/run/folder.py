@@ -112,9 +112,8 @@ class RunDir:
     def command(self, verb: str, data_dir: Path | None = None, device: str = "auto") -> str:
         """Return a command about this run, such as ``vitcli eval quickstart``, ready to be typed.
 
-        Args:
-            verb: The command with its options, such as ``train --resume``; the run follows.
-            device: The ``--device`` of the run. On another one, it might not continue.
+        ``verb`` is with its options, such as ``train --resume``; on another ``device`` than that of
+        the run, it might not continue.
         """
         name = f"./{self.name}" if self.name.startswith("-") else self.name  # it is no option
         words = ["vitcli", *verb.split(), name]
@@ -310,7 +309,6 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
 
 
 def named_folder(name: str) -> Path:
-    """Return runs/<name>."""
     if not name.strip():
         raise ConfigError("--name is empty; is a shell variable unset?")
     if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():

@@ -124,11 +124,7 @@ def make_run_folder(run: RunDir, *, rerun: bool) -> None:
 
 
 def remove_runs(runs: Sequence[RunDir]) -> list[str]:
-    """Remove the files of all given runs, or of none of them.
-
-    Returns:
-        Files that vitcli did not write; they are not removed.
-    """
+    """Remove the files of all given runs, or of none; return files that vitcli did not write."""
     distinct = {run.path.resolve(): run for run in runs}
     for path, run in distinct.items():
         run.require_own()
@@ -164,7 +160,10 @@ def delete_run_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
     for path in step_folders(folder / "checkpoints"):
         delete_step(path)
-    delete_code_copies(folder, _recorded_configs(RunDir(folder)))
+    configs: list[Any] = [read_record(folder).config]  # one of the two may be damaged
+    with contextlib.suppress(ConfigError):
+        configs.append(read_mapping(folder / "config.yaml").data)
+    delete_code_copies(folder, configs)
     for path in (folder / "checkpoints", folder / own_code.FOLDER):
         with contextlib.suppress(OSError):  # another file is in it
             path.rmdir()
@@ -186,14 +185,6 @@ def delete_code_copies(folder: Path, configs: Iterable[Any]) -> None:
             content = b"" if path.is_symlink() else read_bounded(path, own_code.MAX_BYTES)
             if (str(path.relative_to(place)), sha256(content)) in known:
                 path.unlink()
-
-
-def _recorded_configs(run: RunDir) -> list[Any]:
-    """Return the raw configurations in the files of a run, of which one may be damaged."""
-    configs: list[Any] = [read_record(run).config]
-    with contextlib.suppress(ConfigError):
-        configs.append(read_mapping(run.path / "config.yaml").data)
-    return configs
 
 
 def remove_run(folder: Path) -> list[str]:

@@ -85,15 +85,11 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
     """Return the arrays of a predictions.npz by name: those whose names begin with ``prefix``."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = [each for each in archive.infolist() if each.filename.startswith(prefix)]
-            if sum(each.file_size for each in members) > MAX_BYTES:
+            members = [item for item in archive.infolist() if item.filename.startswith(prefix)]
+            if sum(member.file_size for member in members) > MAX_BYTES:
                 raise ValueError
-            return {
-                each.filename.removeprefix(prefix).removesuffix(".npy"): read_array(
-                    archive.read(each)
-                )
-                for each in members
-            }
+            names = [item.filename.removeprefix(prefix).removesuffix(".npy") for item in members]
+            return {n: read_array(archive.read(m)) for n, m in zip(names, members, strict=True)}
     except BROKEN_ARCHIVE as error:  # numpy's own message advises to allow pickles
         raise ValueError("not an archive of predictions") from error
 

@@ -8,20 +8,13 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SkipValidation,
-    ValidationError,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic.dataclasses import dataclass
 
 from vitcli.core.spec import ExperimentSpec
@@ -235,17 +228,14 @@ class RunRecord:
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """Final numbers, or those reached so far."""
-        found = self.result or self.reached or self._last_numbers()
-        known = {k: v for k, v in found.items() if k == "precision" or is_number(v)}
+        numbers = dict(self.result or self.reached)
+        if not numbers:
+            for record in self.metrics:
+                numbers |= {name: value for name, value in record.items() if value is not None}
+            if "epoch" in numbers:
+                numbers["epochs"] = numbers.pop("epoch")
+        known = {k: v for k, v in numbers.items() if k == "precision" or is_number(v)}
         return {name: value for name, value in known.items() if is_possible(name, value)}
-
-    def _last_numbers(self) -> dict[str, Any]:
-        numbers: dict[str, Any] = {}
-        for record in self.metrics:
-            numbers |= {name: value for name, value in record.items() if value is not None}
-        if "epoch" in numbers:
-            numbers["epochs"] = numbers.pop("epoch")
-        return numbers
 
     def number(self, name: str) -> float | None:
         """Return a final number by its name in ``result``; None if it is not known."""
@@ -273,11 +263,11 @@ class RunRecord:
 
     @property
     def parameters(self) -> int | None:
-        return self.numbers.get("parameters") or self._meta_count("parameters")
-
-    def _meta_count(self, name: str) -> int | None:
-        value = self.meta.get(name)
-        return value if type(value) is int and is_possible(name, value) else None
+        if count := self.numbers.get("parameters"):
+            return int(count)
+        recorded = self.meta.get("parameters")
+        is_count = type(recorded) is int and is_possible("parameters", recorded)
+        return recorded if is_count else None
 
     @property
     def flops(self) -> float | None:
@@ -449,8 +439,7 @@ def as_record(value: Any) -> Any:
 def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: str) -> RunRecord:
     """Return the record in a saved trial; ``config`` are its changed fields, dotted.
 
-    Raises:
-        ValueError: A value has another type than vitcli writes, or is impossible.
+    A value that vitcli does not write is a ValueError.
     """
     result = dict(value["result"])
     result |= result.pop("measured", {})
@@ -476,12 +465,11 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
 def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRecord:
     """Return what the files of a run say. Nothing in them is an error, and no code is run.
 
-    Args:
-        spec: The content of config.yaml, if it is known.
+    ``spec`` is the content of config.yaml, if it is known.
     """
     run = run if isinstance(run, RunDir) else RunDir(run)
     problems: list[str] = []
-    meta = _read(run, META, problems)
+    meta: dict[str, Any] = _read(run, META, problems) or {}
     stored = {name: meta[name] for name in _OF_META & meta.keys() if meta[name] is not None}
     first = {name: meta[name] for name in Session.model_fields if name in meta}
     try:
@@ -490,14 +478,16 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     except (ValidationError, TypeError) as error:
         problems.append(f"{META}: {_damaged_field(error)}")
         sessions = ()
-    result = _read(run, RESULT, problems)
+    result: dict[str, Any] = _read(run, RESULT, problems) or {}
     if result:
-        is_hashed = "sha256" in result or not _writes_hashes(meta)
+        version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
+        is_old = version is None or (int(version[1]), int(version[2])) < (0, 7)
+        is_hashed = "sha256" in result or is_old  # 0.7 and newer add a hash
         if problem := impossible_value(result) if is_hashed else "it does not match its hash":
             problems.append(f"{RESULT}: {problem}")
             result = {}
     status, step, reason, reached = _read_status(run, result, problems)
-    metrics = _read_metrics(run, problems)
+    metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished" and not imported and not (run.path / RESULT).exists():
@@ -554,23 +544,19 @@ def _damaged_field(error: Exception) -> str:
     return "its sessions are damaged"
 
 
-def _read(run: RunDir, name: str, problems: list[str]) -> dict[str, Any]:
-    """Return the content of a JSON file; {} if it is missing or, which is a problem, damaged."""
+def _read(
+    run: RunDir, name: str, problems: list[str], read: Callable[[Path], Any] = read_json
+) -> Any:
+    """Return the content of a file; None if it is missing or, which is a problem, damaged."""
     try:
-        return read_json(run.path / name)
+        return read(run.path / name)
     except FileNotFoundError:
-        return {}
+        pass
     except OSError as error:
         problems.append(f"{name}: {UNREADABLE}: {error.strerror}")
     except ValueError as error:
         problems.append(f"{name}: {error}")
-    return {}
-
-
-def _writes_hashes(meta: Mapping[str, Any]) -> bool:
-    """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote a run."""
-    version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
-    return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
+    return None
 
 
 def _read_status(
@@ -580,7 +566,7 @@ def _read_status(
 
     Without a readable status.json, a result with a hash counts, which is written last.
     """
-    status = _read(run, STATUS, problems)
+    status = _read(run, STATUS, problems) or {}
     state, step, reached = status.get("state"), status.get("step"), status.get("reached")
     if state in get_args(Status) and type(step) is int and is_possible("step", step):
         if not isinstance(reached, dict) or impossible_value(reached):
@@ -593,26 +579,12 @@ def _read_status(
     return "", 0, "unknown", {}
 
 
-def _read_metrics(run: RunDir, problems: list[str]) -> list[dict[str, Any]]:
-    """Return the records of the epochs; an incomplete last line is ignored."""
-    path = run.path / METRICS
-    try:
-        return parse_metrics(read_bounded(path, MAX_METRICS).decode())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"{METRICS}: {UNREADABLE}: {error.strerror}")
-    except ValueError as error:
-        problems.append(f"{METRICS}: {error}")
-    return []
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    return parse_metrics(read_bounded(path, MAX_METRICS).decode())
 
 
 def parse_metrics(text: str) -> list[dict[str, Any]]:
-    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored.
-
-    Raises:
-        ValueError: A line is no record; the message has its number.
-    """
+    """Return the records of a metrics.jsonl without an incomplete last line, or a ValueError."""
     lines = text.split("\n")[:-1]
     records = _parse_records(",".join(lines))  # at once: a large study has 100,000 lines
     if len(records) == len(lines):
@@ -779,11 +751,7 @@ def run_metadata(
 ) -> dict[str, Any]:
     """Return the content of meta.json.
 
-    A resumed run keeps its entries and gains one entry in ``sessions``.
-
-    Args:
-        meta: The previous content; {} for a new run.
-        command: The command that started the run; by default that of this process.
+    A resumed run keeps its entries, which ``meta`` has, and gains one entry in ``sessions``.
     """
     session = {
         "command": command or shlex.join(["vitcli", *sys.argv[1:]]),
@@ -832,9 +800,6 @@ def describe_other_images(recorded_hash: str | None, data: "DataSet") -> str | N
     """Return how the images differ from those of a training; None if they are the same.
 
     The text completes a sentence such as ``RUN was trained on ...``.
-
-    Args:
-        recorded_hash: ``data_hash`` in the run's meta.json; empty or None if it has none.
     """
     if not recorded_hash or recorded_hash == data.data_hash:
         return None

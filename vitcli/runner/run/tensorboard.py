@@ -30,12 +30,6 @@ TASK_PICTURES = "pictures/"
 """How the tags of a task's pictures begin, which are drawn during training, too."""
 
 
-def tag_of(key: str) -> str | None:
-    """Return TensorBoard's tag of a number in metrics.jsonl: ``test_loss`` is ``loss/test``."""
-    split, _, name = key.partition("_")
-    return f"{name}/{split}" if split in SPLITS else TAGS.get(key)
-
-
 class Board:
     """Writer of one event file in a run folder; the file replaces older event files.
 
@@ -142,9 +136,11 @@ def event_of(summary: Any, step: int) -> Event:
 
 
 def scalar_events(record: dict[str, Any]) -> Iterator[Event]:
-    """Yield an event for each number of a record that TensorBoard shows."""
+    """Yield an event for each number that TensorBoard shows; ``test_loss`` is ``loss/test``."""
     for key, value in record.items():
-        if value is not None and (tag := tag_of(key)):
+        split, _, name = key.partition("_")
+        tag = f"{name}/{split}" if split in SPLITS else TAGS.get(key)
+        if value is not None and tag:
             yield event_of(scalar(tag, value), record["step"])
 
 

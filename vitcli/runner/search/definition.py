@@ -181,7 +181,6 @@ class Search:
         return self.fields.trials or int(self.fields.size)
 
     def spec(self, point: Point) -> ExperimentSpec:
-        """Return the configuration of a point."""
         return with_teacher(check(override(self.raw, point), self.places))
 
     def key(self) -> str:

@@ -58,15 +58,13 @@ def make_document(trials: Trials) -> StudyResult:
             states=dict(sorted(Counter(kinds).items())),
         ),
     )
-    rows = sorted(doc.rows, key=lambda row: _rank(row, doc.headline.higher_is_better))
-    return doc.replace(rows=tuple(rows))
+    sign = -1 if doc.headline.higher_is_better else 1
 
+    def rank(row: VariantResult) -> tuple[bool, float, int]:
+        score = row.validation_score
+        return score is None, sign * (score or 0.0), row.parameters or 0
 
-def _rank(row: VariantResult, higher_is_better: bool) -> tuple[bool, float, int]:
-    """Return the key that sorts finished trials by score; of equals, the smaller model first."""
-    score = row.validation_score
-    sign = -1 if higher_is_better else 1
-    return score is None, sign * (score or 0.0), row.parameters or 0
+    return doc.replace(rows=tuple(sorted(doc.rows, key=rank)))  # of equals, the smaller model first
 
 
 def write_confirmation(trials: Trials, doc: StudyResult) -> str:

@@ -71,7 +71,6 @@ class SearchDrive(Drive):
 
 
 def run_search(trials: Trials, on_event: Callable[[TrialEvent], None]) -> None:
-    """Train trials until the search has enough."""
     from vitcli.runner.machine.device import pick_device
 
     search, options = trials.search, trials.options

@@ -158,7 +158,11 @@ class Trials:
                     self.study.tell(question, state=TrialState.FAIL)
                     continue
                 trial = self.trial(point)
-                self._add_to_plan(trial)
+                own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
+                plan = self.read_plan()
+                plan["parameters"][trial.variant] = model_size(trial.spec)
+                plan["trials"][trial.folder] = plan_entry(trial)
+                commit_json(self.root / PLAN, plan)
                 question.set_user_attr(FOLDER, trial.folder)
             if not self.settle(trial.folder):
                 return trial.folder
@@ -200,15 +204,7 @@ class Trials:
             return f"more than {rules.max_parameters:,} parameters"
         return REPEATED if trial.folder in self.asked() else ""
 
-    def _add_to_plan(self, trial: Trial) -> None:
-        own_code.save_copies(own_code.code_to_keep(trial.spec), self.root)
-        plan = self.read_plan()
-        plan["parameters"][trial.variant] = model_size(trial.spec)
-        plan["trials"][trial.folder] = plan_entry(trial)
-        commit_json(self.root / PLAN, plan)
-
     def trial(self, point: Point) -> Trial:
-        """Return the training of a point."""
         spec = self.search.spec(point)
         digest = config_hash(spec)
         name = digest[:12]
@@ -216,7 +212,6 @@ class Trials:
         return Trial(variant=name, setting=point, spec=spec, config_hash=digest, folder=folder)
 
     def record(self, folder: str) -> RunRecord:
-        """Return the record of a trial in its run folder."""
         trial = self.trial(self.asked()[folder].params)
         return trial_state(trial, RunDir(self.root / folder), self.search.threads, split="val")
 

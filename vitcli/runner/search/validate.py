@@ -1,6 +1,6 @@
 """Validation of files: their fields, and whether the models that they name can be built."""
 
-from dataclasses import dataclass
+from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.runner.errors import InputError, UserError
@@ -14,18 +14,10 @@ from vitcli.runner.study.plan import model_size, model_sizes
 from vitcli.runner.text import quantity
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
-    """Whether a file is valid. ``detail`` gives the problem or what was built."""
-
-    name: str
-    ok: bool
-    detail: str
+def validate(name: str) -> dict[str, Any]:
+    """Check the fields of a file and build its models; return the problem or what was built."""
     parameters: int | None = None
-
-
-def validate(name: str) -> Validation:
-    """Check the fields of a file, and build its models."""
+    is_valid = True
     try:
         kind = kind_of(find_experiment(name))
         if kind == "study":
@@ -45,7 +37,7 @@ def validate(name: str) -> Validation:
             parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
             detail = f"{parameters:,} parameters"
     except InputError as error:  # such as pictures that are on another machine
-        return Validation(name=name, ok=True, detail=f"the model was not built: {error}")
+        detail = f"the model was not built: {error}"
     except UserError as error:
-        return Validation(name=name, ok=False, detail=str(error))
-    return Validation(name=name, ok=True, detail=detail, parameters=parameters)
+        is_valid, detail = False, str(error)
+    return {"name": name, "ok": is_valid, "detail": detail, "parameters": parameters}

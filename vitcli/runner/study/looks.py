@@ -125,7 +125,6 @@ class _Chain:
         return self.alpha * BEFORE * pairs / sum(range(self.first, self.planned))
 
     def add(self) -> None:
-        """Add the level of the next look."""
         pairs = self.first + len(self.levels)
         freedom, part = pairs - 1, self.part(pairs)
         if not self.levels:
@@ -226,7 +225,6 @@ class Look:
         return max(self._t, self._flips)
 
     def p_level(self, alpha: float) -> float:
-        """Return the largest p that finds a difference."""
         limit = self.level(alpha)
         is_between = self.pairs == self.planned and self._t <= limit < self._flips
         return alpha if is_between else limit

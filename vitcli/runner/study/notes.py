@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.study.result import EARLY_STOPPING, MIN_PAIRS, StudyResult, VariantResult
@@ -20,6 +20,10 @@ OTHER_SETTING = (
 COST = (
     "MFLOP: one forward pass; a multiply-add counts as two operations. images/s: training speed,"
     " median over the seeds; trials that ran at the same time slowed each other."
+)
+TUNING = (
+    "Setting: chosen for each variant alone, by the best mean {} over the seeds on a validation"
+    " split, never on the test images."
 )
 
 
@@ -42,12 +46,13 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "command": f"Command: {doc.command}",
         "one trial": _one_trial(doc),
     }
+    has_candidates = any(row.candidates for row in doc.rows)
     every = {
         "score": _score(doc),
         **({} if doc.parts else compared),  # no row of a factorial study is compared
         "sampling": _sampling(doc, rows),
         "incomplete": _incomplete(rows),
-        "tuning": _tuning(doc),
+        "tuning": TUNING.format(doc.headline.label) if has_candidates else "",
         **({"command": trained["command"]} if doc.origin else trained),
     }
     return {subject: text for subject, text in every.items() if text}
@@ -116,7 +121,9 @@ def plan_note(doc: StudyResult) -> str:
         option = "; --plan N says otherwise" if doc.origin else ""
         assumed = f" (assumed, from before the first result{option})"
     text = f"Planned: {quantity(planned, 'seed')}{assumed}."
-    if left_out := _left_out(doc, seeds):
+    order = doc.plan.order if doc.plan else ()
+    shown = [place for place, seed in enumerate(order) if seed in seeds]
+    if left_out := [seed for seed in order[: max(shown, default=0)] if seed not in seeds]:
         text += (
             " The seeds of this table are a choice, so its verdicts do not hold at every look:"
             f" left out {join_words(map(str, left_out))}."
@@ -140,12 +147,6 @@ def plan_note(doc: StudyResult) -> str:
     if planned_rows and planned_rows[0] != doc.rows[0].variant:
         text += f" The planned baseline was {planned_rows[0]}."
     return text
-
-
-def _left_out(doc: StudyResult, seeds: Collection[int]) -> list[int]:
-    order = doc.plan.order if doc.plan else ()
-    shown = [place for place, seed in enumerate(order) if seed in seeds]
-    return [seed for seed in order[: max(shown, default=0)] if seed not in seeds]
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
@@ -207,15 +208,6 @@ def _incomplete(rows: Sequence[RowStatistics]) -> str:
         diverged: any(row.num_diverged for row in rows),
     }
     return " ".join(text for text in is_shown if is_shown[text])
-
-
-def _tuning(doc: StudyResult) -> str:
-    if not any(row.candidates for row in doc.rows):
-        return ""
-    return (
-        f"Setting: chosen for each variant alone, by the best mean {doc.headline.label} over the"
-        " seeds on a validation split, never on the test images."
-    )
 
 
 def _flops(doc: StudyResult) -> str:
@@ -334,7 +326,6 @@ def _source(doc: StudyResult) -> str:
 
 
 def search_notes(doc: StudyResult) -> list[str]:
-    """Return the sentences below the table of a search."""
     assert doc.searched is not None
     searched = doc.searched
     states = ", ".join(f"{count} {state}" for state, count in searched.states.items())

@@ -217,7 +217,6 @@ def model_size(spec: ExperimentSpec) -> int:
 
 def model_sizes(study: Study) -> dict[str, int]:
     """Return variant -> number of parameters, of models that are built without memory."""
-
     sizes: dict[str, int] = {}
     for variant in study.variants:
         try:

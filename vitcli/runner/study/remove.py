@@ -54,25 +54,21 @@ def find_removal(text: str) -> Removal:
             trials = tuple(list_runs(folder))
             return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
     run = find_run(text)
-    if not (run.is_bundled or _names(text, run)):
+    path, top = run.path.resolve(), RUNS.resolve()
+    experiments = {folder for folder in path.parents if folder.parent == top}
+    named = {Path(text).resolve(), (RUNS / text).resolve()}
+    if not run.is_bundled and named.isdisjoint({path, *experiments}):
         raise ConfigError(f"{text} is a folder above a run; name the run: {run.command('runs rm')}")
     return Removal(name=run.name, folder=run.path, runs=(run,), is_study=False)
 
 
-def _names(text: str, run: RunDir) -> bool:
-    named = {Path(text).resolve(), (RUNS / text).resolve()}
-    path, top = run.path.resolve(), RUNS.resolve()
-    experiments = {folder for folder in path.parents if folder.parent == top}
-    return not named.isdisjoint({path, *experiments})
-
-
 def remove(removals: Sequence[Removal]) -> list[str]:
     """Remove all given runs and studies, or none; return the files that vitcli did not write."""
-    studies = {each.folder.resolve() for each in removals if each.is_study}
+    studies = {removal.folder.resolve() for removal in removals if removal.is_study}
     with contextlib.ExitStack() as held:
         for folder in studies:
             held.enter_context(no_drivers(folder))
-        left = remove_runs([run for each in removals for run in each.runs])
+        left = remove_runs([run for removal in removals for run in removal.runs])
         for folder in studies:
             left += _remove_study_files(folder)
     for folder in studies:

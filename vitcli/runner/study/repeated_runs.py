@@ -2,21 +2,19 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import config_hash, find_experiment, load_experiment
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.files import commit, errors_name, make_output_folder
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import PerImage, read_per_image
+from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.states import kept_numbers
-from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable
 
 
@@ -52,16 +50,11 @@ def _read_finished(run: RunDir) -> RunRecord:
     is_whole = record.state == "diverged" or None not in (record.test_score, record.parameters)
     if not (is_whole and record.experiment and record.data_hash):
         raise InputError(f"{run.name}: its meta.json or result.json lacks what a document needs")
-    return record.changed(
-        config_hash=config_hash(record.spec), images=_images(record), result=kept_numbers(record)
-    )
-
-
-def _images(record: RunRecord) -> PerImage | None:
-    try:
-        return read_per_image(record.folder.path / "predictions.npz", record.task)
-    except (OSError, ValueError):
-        return None
+    images = None
+    with suppress(OSError, ValueError):
+        images = read_per_image(run.path / "predictions.npz", record.task)
+    result = kept_numbers(record)
+    return record.changed(config_hash=config_hash(record.spec), images=images, result=result)
 
 
 def _refuse_mixture(records: Sequence[RunRecord]) -> None:
@@ -110,10 +103,3 @@ def training_command(record: RunRecord, seeds: Sequence[int]) -> str:
         return shlex.join([*words, "--seed", str(seeds[0])])
     numbers = " ".join(map(str, seeds))
     return f"for seed in {numbers}; do {shlex.join(words)} --seed $seed; done"
-
-
-def write(document: StudyResult, path: Path) -> None:
-    """Write a document; create its folder if needed."""
-    make_output_folder(path.parent)
-    with errors_name(path):
-        commit(path, f"{to_json(document)}\n".encode())

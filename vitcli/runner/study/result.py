@@ -9,12 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.engines.drive import Drive
-from vitcli.runner.engines.drivers import (
-    PLAN,
-    join_drivers,
-    other_drivers,
-    prepare_folder,
-)
+from vitcli.runner.engines.drivers import PLAN, join_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
@@ -103,7 +98,6 @@ def _drive(
 def _set_up(
     work: StudyWork, options: Options, driver: int, on_message: Callable[[str], None]
 ) -> Setup:
-    """Return how the trials of a plan are trained."""
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.study.estimate import limit_workers
 
@@ -132,19 +126,10 @@ def _find_full_checkpoints(work: StudyWork) -> list[Path]:
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
-def _delete_folder(folder: Path) -> list[str]:
-    """Delete a run under another name, and return what vitcli did not write, which stays there.
-
-    A half-deleted run under its own name would look like other files.
-    """
-    folder.rename(trash := _free_name(folder, "old"))
-    return [str(trash)] if trash.is_symlink() else remove_run(trash)
-
-
 def _free_name(path: Path, word: str) -> Path:
     """Return a path beside another one that does not exist, such as ``seed0.old1``."""
     numbered = (path.with_name(f"{path.name}.{word}{n}") for n in itertools.count(1))
-    return next(each for each in numbered if not os.path.lexists(each))
+    return next(free for free in numbered if not os.path.lexists(free))
 
 
 def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
@@ -156,7 +141,9 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
     texts: list[str] = []
     if run.exists and trial.folder in work.replaced:
         with run.lock(timeout=ORPHAN_SECONDS):
-            left = _delete_folder(run.path)
+            # A half-deleted run under its own name would look like other files.
+            run.path.rename(trash := _free_name(run.path, "old"))
+            left = [str(trash)] if trash.is_symlink() else remove_run(trash)
             texts = [f"not removed, because vitcli did not write it: {path}" for path in left]
     elif run.exists and work.states[trial.folder].state == "stale":
         with contextlib.suppress(InUseError), run.lock(timeout=0):
@@ -170,10 +157,7 @@ def _clear_folder(work: StudyWork, trial: Trial, on_event: Callable[[TrialEvent]
 
 
 def _check_disk(work: StudyWork, count: int) -> None:
-    """Refuse to train without disk space.
-
-    The space covers the final weights of each trial, and three checkpoints of each running trial.
-    """
+    """Refuse to train without space for final weights, and three checkpoints of running trials."""
     largest = max(work.parameters.values())
     needed = work.disk_bytes + count * 3 * 12 * largest
     free = shutil.disk_usage(work.root).free

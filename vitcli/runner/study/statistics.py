@@ -87,18 +87,6 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     return tuple(judged)
 
 
-def rebase(doc: StudyResult, baseline: str) -> StudyResult:
-    """Return the same study with another row as the baseline.
-
-    Single test images are compared with the study's own baseline only, so the differences from
-    another one include the chance of the seeds alone.
-    """
-    if baseline == doc.rows[0].variant:
-        return doc
-    rows = sorted(doc.rows, key=lambda row: row.variant != baseline)
-    return doc.replace(rows=tuple(row.replace(contrast=None) for row in rows), reference=None)
-
-
 def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
     """Return seed -> headline number of the finished trials, in the written unit (percent)."""
     found = {

@@ -273,7 +273,10 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
         (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
-        (not doc.parts, (Column(P, "r"), _p)),
+        (
+            not doc.parts,
+            (Column(P, "r"), lambda line: missing_seeds(line.found) or p_text(line.found.p_holm)),
+        ),
         (has_effects(doc, numbers), (Column("effect", "l"), _effect)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
@@ -357,10 +360,6 @@ def _difference(line: TableRow) -> str:
     if not found.num_pairs == found.n > 1:
         shown.append(f"({quantity(found.num_pairs, 'pair')})")
     return " ".join(filter(None, shown))
-
-
-def _p(line: TableRow) -> str:
-    return missing_seeds(line.found) or p_text(line.found.p_holm)
 
 
 def missing_seeds(found: RowStatistics) -> str:

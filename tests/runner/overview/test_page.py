@@ -12,7 +12,7 @@ from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
 from vitcli.runner.files import commit_json, readable_json
 from vitcli.runner.overview import progress
-from vitcli.runner.overview.collect import MAX_POINTS, collect
+from vitcli.runner.overview.page import MAX_POINTS, collect
 from vitcli.runner.overview.progress import Watcher
 from vitcli.runner.run.compare import short_setting
 from vitcli.runner.run.folder import FILES, RUNS, RunDir
