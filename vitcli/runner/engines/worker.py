@@ -81,13 +81,9 @@ def run_trial(
     spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
-        request = replace(
-            read_request(plan, root / folder),
-            on_event=send,
-            on_message=lambda text: send(Message(text=text)),
-            load=load,
-        )
-        training = start(experiment, request)
+        how = read_request(plan, root / folder)
+        how = replace(how, on_message=lambda text: send(Message(text=text)))
+        training = start(experiment, replace(how, on_event=send, load=load))
         with contextlib.suppress(InUseError), training.run.lock():
             keep_weights(training.run.checkpoints)
         score = training.result[headline_key(training.result, spec.task.row.headline.name)]

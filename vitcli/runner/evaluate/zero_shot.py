@@ -102,13 +102,13 @@ def _report(
         )
     num_labelled = int(named.sum())
     images = f"{len(labels):,} {split} images"
-    scores, notes = None, []
+    share, interval, notes = None, None, []
     text = f"none: the data set has no class of these; {images}"
     accuracy = Fact("zero_shot_accuracy", None, text=text)
     if num_labelled:
         scores = score_of(run, logits[named], labels[named])
-        about = f"of {num_labelled:,} images"
-        accuracy = Fact("zero_shot_accuracy", scores.accuracy, about=about)
+        share, interval = scores.accuracy, scores.accuracy_interval
+        accuracy = Fact("zero_shot_accuracy", share, about=f"of {num_labelled:,} images")
         if others := len(labels) - num_labelled:
             notes = [f"{others:,} of {images} have other classes."]
     columns = [
@@ -120,9 +120,9 @@ def _report(
             Fact("run", str(run.path), text=run.name),
             *hidden(split=split, num_images=len(labels), num_labelled=num_labelled),
             accuracy,
-            interval_fact(scores and scores.accuracy_interval, split),
+            interval_fact(interval, split),
         ],
         tables=[DataTable("classes", columns, rows)],
         notes=notes,
     )
-    return report, scores and scores.accuracy
+    return report, share

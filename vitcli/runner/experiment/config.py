@@ -114,11 +114,6 @@ def typed_name(path: Path) -> str:
     return path.stem if is_named else str(portable(str(path)))
 
 
-def _typed(path: Path) -> str:
-    """Return ``typed_name`` for a message: the whole path of a file, quoted for a shell."""
-    return shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
-
-
 def typed_changes(
     changes: Mapping[str, Any], options: Mapping[str, str] | None = None
 ) -> list[str]:
@@ -140,9 +135,7 @@ def shown_name(name: str, path: Path) -> str:
 
 
 def load_experiment(
-    name: str,
-    changes: Mapping[str, Any] | None = None,
-    options: Mapping[str, str] | None = None,
+    name: str, changes: Mapping[str, Any] | None = None, options: Mapping[str, str] | None = None
 ) -> Experiment:
     """Read an experiment by name or path, with changes of dotted fields.
 
@@ -151,12 +144,10 @@ def load_experiment(
     path = find_experiment(name)
     documents = with_bases(read_mapping(path), path)
     raw = with_code(documents)
-    if "variants" in raw:
-        command = f"vitcli ablate {_typed(path)}"
-        raise ConfigError(f"{path}: this is a study; run it with '{command}'")
-    if "search" in raw:
-        command = f"vitcli search {_typed(path)}"
-        raise ConfigError(f"{path}: this is a search; run it with '{command}'")
+    for field, kind, command in (("variants", "study", "ablate"), ("search", "search", "search")):
+        if field in raw:
+            file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
+            raise ConfigError(f"{path}: this is a {kind}; run it with 'vitcli {command} {file}'")
     read_purpose(documents[0])
     spec = check(raw, in_files(documents), is_stored=bool(changes))
     if not changes:
@@ -284,11 +275,7 @@ def parse_sets(texts: Sequence[str] | None) -> dict[str, Any]:
 
 
 def check(
-    raw: Mapping[str, Any],
-    place: Place,
-    *,
-    is_stored: bool = False,
-    copies: Path | None = None,
+    raw: Mapping[str, Any], place: Place, *, is_stored: bool = False, copies: Path | None = None
 ) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 

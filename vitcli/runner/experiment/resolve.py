@@ -25,7 +25,6 @@ ENOUGH_STEPS = 200
 
 
 def resolve_by_name(name: str) -> Experiment:
-    """Return an experiment with every field that can be known without reading images."""
     experiment = load_experiment(name)
     return Experiment(experiment.name, describe_spec(experiment.spec), experiment.path)
 
@@ -139,8 +138,7 @@ def fit_to_data(spec: ExperimentSpec, data: "DataSet | DataInfo") -> ExperimentS
             raise ConfigError(f"data.{name} has {values} for {channels}")
     try:
         return spec.replace(
-            model=spec.model.replace(**facts),
-            data=spec.data.replace(class_names=data.class_names),
+            model=spec.model.replace(**facts), data=spec.data.replace(class_names=data.class_names)
         )
     except ValidationError as error:
         first = error.errors()[0]

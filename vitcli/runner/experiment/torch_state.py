@@ -11,19 +11,16 @@ from typing import Any
 from vitcli.runner.errors import OwnCodeError
 
 
-def _set_device(device: Any) -> None:
-    import torch
-
-    torch.set_default_device(None if device.type == "cpu" else device)
-
-
 def _settings() -> dict[str, tuple[Any, Callable[[Any], Any]]]:
     """Return the function that sets a setting -> the setting, and that function."""
     import torch
 
     return {
         "torch.set_default_dtype": (torch.get_default_dtype(), torch.set_default_dtype),
-        "torch.set_default_device": (torch.get_default_device(), _set_device),
+        "torch.set_default_device": (
+            torch.get_default_device(),
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+        ),
         "torch.set_grad_enabled": (torch.is_grad_enabled(), torch.set_grad_enabled),
         "torch.set_num_threads": (torch.get_num_threads(), torch.set_num_threads),
         "torch.set_float32_matmul_precision": (

@@ -132,9 +132,7 @@ def is_alone(
 
 
 def use_graphs(
-    spec: ExperimentSpec,
-    device: torch.device,
-    on_message: Callable[[str], None],
+    spec: ExperimentSpec, device: torch.device, on_message: Callable[[str], None]
 ) -> bool:
     """Return whether each step is replayed as one CUDA graph, and say why if it cannot be."""
     if not spec.train.replays_on(device.type) or (spec.code and spec.train.graphs is None):

@@ -22,45 +22,32 @@ from vitcli.runner.experiment.torch_state import unchanged
 Shape = tuple[int, ...]
 
 
-def _like_values(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
-    query, _, value = inputs[:3]
-    return (*query.shape[:3], value.shape[3])
-
-
-def _like_input(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+def _like_input(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
     return tuple(inputs[0].shape)
 
 
-def _table(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+def _table(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
     model: Any = task.encoder(task.module)
     has_prefix = getattr(model.spec, "pos_embed_prefix", False)
     length = model.token_shape.num_tokens if has_prefix else model.num_patches
     return (1, length, model.spec.embed_dim)
 
 
-def _tokens(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
+def _tokens(task: Task, inputs: tuple[Tensor, ...]) -> Shape:
     model: Any = task.encoder(task.module)
     height, width = (side // model.spec.patch_size for side in inputs[0].shape[-2:])
     return (len(inputs[0]), height * width, model.spec.embed_dim)
 
 
-def _pooled(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
-    return (inputs[0].shape[0], inputs[0].shape[2])
-
-
-def _logits(part: nn.Module, task: Task, inputs: tuple[Tensor, ...]) -> Shape:
-    return (len(inputs[0]), task.encoder(task.module).num_classes)
-
-
-SHAPES: dict[str, Callable[[nn.Module, Task, tuple[Tensor, ...]], Shape]] = {
-    "attention": _like_values,
+SHAPES: dict[str, Callable[[Task, tuple[Tensor, ...]], Shape]] = {
+    "attention": lambda task, inputs: (*inputs[0].shape[:3], inputs[2].shape[3]),
     "ffn": _like_input,
     "norm": _like_input,
     "pos_embed": _table,
     "position": _like_input,
     "patch_embed": _tokens,
-    "pool": _pooled,
-    "model": _logits,
+    "pool": lambda task, inputs: (inputs[0].shape[0], inputs[0].shape[2]),
+    "model": lambda task, inputs: (len(inputs[0]), task.encoder(task.module).num_classes),
 }
 """Slot -> function that returns the shape which a part must return for its inputs."""
 
@@ -68,8 +55,8 @@ SHAPES: dict[str, Callable[[nn.Module, Task, tuple[Tensor, ...]], Shape]] = {
 def own_parts(task: Task) -> Iterator[tuple[str, type, nn.Module]]:
     """Yield slot, class and module of each own part inside the module of a task."""
     for part in task.module.modules():
-        if found := getattr(part, "own_part", None):
-            slot, part_class = found
+        if own_part := getattr(part, "own_part", None):
+            slot, part_class = own_part
             yield slot, part_class, part
 
 
@@ -90,7 +77,7 @@ def watched(task: Task, seen: list[Tensor]) -> Iterator[None]:
                 device = next(task.module.parameters()).device
                 if not isinstance(out, Tensor):
                     raise OwnCodeError(f"{where} returned {type(out).__name__}, not a tensor")
-                wanted = SHAPES[slot](module, task, inputs)
+                wanted = SHAPES[slot](task, inputs)
                 if tuple(out.shape) != wanted:
                     raise OwnCodeError(
                         f"{where} returned the shape {tuple(out.shape)}, needed {wanted}"

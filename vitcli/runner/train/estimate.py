@@ -11,12 +11,7 @@ from torch import nn
 
 from vitcli.core.data.batches import LIMITED
 from vitcli.core.data.source import DataSet
-from vitcli.core.inspect.cost import (
-    activation_bytes,
-    count_parameters,
-    forward_flops,
-    parameters_by_part,
-)
+from vitcli.core.inspect.cost import activation_bytes, count_parameters, parameters_by_part
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.spec.train import MAX_EPOCHS
@@ -33,6 +28,7 @@ from vitcli.runner.run.record import read_record, whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.flops import (
     QUICK_FLOPS,
+    count_forward_flops,
     flops_of_steps,
     image_flops,
     quick_spec,
@@ -197,7 +193,6 @@ def make_estimate(
     except ValueError as error:
         raise ConfigError(str(error)) from error
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
-    encoder = encoder_of(spec, abstract)
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     measured, measured_on = _measure(spec, module, device, compile_too, on_message)
@@ -207,7 +202,7 @@ def make_estimate(
     else:
         memory = measured.peak_bytes + image_bytes(spec, images)
         source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
-    own = forward_flops(encoder, encoder.image_shape)
+    own = count_forward_flops(spec)
     teacher_flops, copies = teacher_cost(spec)
     # A training step is about three forward passes, and one of a teacher that it calls.
     in_step = 0 if copies else teacher_flops

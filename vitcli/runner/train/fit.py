@@ -108,10 +108,7 @@ def saved_epochs(
             " them with numpy.savez and read them with load_data('npz:FILE')"
         )
     trainer = Trainer(
-        built=built,
-        run=run,
-        resume_command=run.command("train --resume"),
-        on_message=on_message,
+        built=built, run=run, resume_command=run.command("train --resume"), on_message=on_message
     )
     if spec.code:  # else its imports would delay the first step
         prepare_end(trainer)
@@ -125,7 +122,13 @@ def saved_epochs(
         run.set_meta(meta | configuration_record(spec))
         run.set_status("running", 0)
         epochs = trainer.train(StopFlag())
-        while _next(epochs, built):
+        while True:
+            built.task.module.train()
+            with built.settings():
+                epoch = next(epochs, None)
+            built.task.module.eval()  # as the caller gets it
+            if epoch is None:
+                break
             record = trainer.records[-1]
             split = "test" if f"test_{headline}" in record else "val"
             names = ("epoch", "train_loss", f"{split}_{headline}")
@@ -156,12 +159,3 @@ def refuse_changed(built: BuiltTraining) -> None:
             " settings, so that the run would hold another model. Register its class with"
             " @vitcli.parts.model, or train without save"
         )
-
-
-def _next(epochs: Iterator[int], built: BuiltTraining) -> int | None:
-    """Train one more epoch and return its number; the caller gets the model in eval mode."""
-    built.task.module.train()
-    with built.settings():
-        epoch = next(epochs, None)
-    built.task.module.eval()
-    return epoch

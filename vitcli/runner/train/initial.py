@@ -170,10 +170,7 @@ def tensor_fields(model: ModelSpec) -> dict[str, Any]:
 
 
 def _fit_positions(
-    weights: dict[str, Tensor],
-    model: ImageModel,
-    source: RunDir,
-    on_message: Callable[[str], None],
+    weights: dict[str, Tensor], model: ImageModel, source: RunDir, on_message: Callable[[str], None]
 ) -> dict[str, Tensor]:
     """Return the weights with learned positions for the grid of the model."""
     table, own = weights.get(POSITIONS), model.state_dict().get(POSITIONS)

@@ -91,10 +91,7 @@ class TorchrunProcesses(Processes):
     """The ranks of one torchrun, and what they tell each other through its store."""
 
     def __init__(
-        self,
-        launch: Launch,
-        store: dist.Store,
-        on_message: Callable[[str], None] = ignore_message,
+        self, launch: Launch, store: dist.Store, on_message: Callable[[str], None] = ignore_message
     ) -> None:
         self.launch, self.size, self.store = launch, launch.size, store
         self.on_message = on_message

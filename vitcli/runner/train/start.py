@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,14 +118,15 @@ def start(experiment: Experiment, request: Request) -> FinishedTraining:
         old = read_record(run) if run.exists and not request.rerun else None
         if old and is_already_finished(old, experiment.spec, request):
             return FinishedTraining(old, trained=False)
+        watch = partial(request.processes.watch, run, resume_command(run, request))
         try:
             with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
-                with watch_ranks(run, request):
+                with watch():
                     trainer = prepare_trainer(experiment, request, run, old, device)
                 track(trainer, request, trackers)
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=request.processes.size == 1) as stop:
-                    with watch_ranks(run, request), resource_errors(SMALLER):
+                    with watch(), resource_errors(SMALLER):
                         for _ in trainer.train(stop, request.stop_after):
                             pass
                     request.processes.part()
@@ -216,10 +217,6 @@ def resume_command(run: RunDir, request: Request) -> str:
     text = run.command("train --resume", request.data_dir, request.device)
     text += "".join(f" --track {name}" for name in request.track)
     return request.processes.command(text)
-
-
-def watch_ranks(run: RunDir, request: Request) -> AbstractContextManager[None]:
-    return request.processes.watch(run, resume_command(run, request))
 
 
 def prepare_trainer(
@@ -367,9 +364,7 @@ def pretrain(experiment: Experiment, request: Request, known: str | None) -> Run
 
 
 def resume_experiment(
-    name: str,
-    changes: Mapping[str, Any] | None = None,
-    options: Mapping[str, str] | None = None,
+    name: str, changes: Mapping[str, Any] | None = None, options: Mapping[str, str] | None = None
 ) -> tuple[Experiment, Path]:
     """Return the experiment in a run folder, with changes, and the folder to continue.
 

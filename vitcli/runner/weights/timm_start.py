@@ -65,10 +65,7 @@ def hub_file(name: str, offline: bool, on_message: Listener) -> Path:
 
 
 def load_timm(
-    model: TimmModel,
-    source: RunDir | Path,
-    on_message: Listener,
-    class_names: Sequence[str] = (),
+    model: TimmModel, source: RunDir | Path, on_message: Listener, class_names: Sequence[str] = ()
 ) -> None:
     """Copy the weights of a run or file, which timm renames and resizes as it does for its own.
 
