@@ -178,7 +178,7 @@ def test_a_part_that_fails_is_a_row_of_the_table(study, capsys, monkeypatch):
     assert (mine["curve"], mine["run"], mine["flops"]) == ([], None, None)
     assert (mine["state"], mine["accuracy"], mine["model.attention"]) == ("missing", None, "Scaled")
     rows = {row["name"]: row for row in vitcli.runs("s/*").to_pandas()}
-    assert rows["s/full/seed0"]["test_accuracy"] == full["accuracy"]
+    assert rows["s/full/seed0"]["test_score"] == full["accuracy"]
 
 
 def test_a_frame_without_pandas_is_refused_in_one_line(here, monkeypatch):
