@@ -79,11 +79,12 @@ def times() -> dict[Path, int]:
 
 def kill_trial(monkeypatch, folder: str, number: int) -> None:
     """Send a signal to the worker that trains this trial, at the first attempt."""
-    original = Worker.send
+    original, sent = Worker.send, []
 
-    def send(self, job):
-        original(self, job)
-        if job.folder == folder and job.attempt == 1:
+    def send(self, name):
+        original(self, name)
+        sent.append(name)
+        if name == folder and sent.count(folder) == 1:
             run = RunDir(ROOT / folder)
             while not read_record(run).metrics and self.process.poll() is None:
                 time.sleep(0.01)
@@ -184,11 +185,11 @@ def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environmen
 def test_a_full_disk_fails_one_trial_only(study, monkeypatch):
     original = Worker.send
 
-    def send(self, job):
-        room = 10_000 if job.folder == "full/seed0" else resource.RLIM_INFINITY
+    def send(self, folder):
+        room = 10_000 if folder == "full/seed0" else resource.RLIM_INFINITY
         limits = (room, resource.RLIM_INFINITY)
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, limits)
-        original(self, job)
+        original(self, folder)
 
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "send", send)
