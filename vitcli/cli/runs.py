@@ -11,7 +11,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import confirmed, emit_exactly, emit_report, say
 from vitcli.cli.options import DATA_HELP, TOP_HELP, Format, Json, Run, Yes, group, output_option
-from vitcli.core.spec.metrics import METRICS, metric_of
+from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.runner.report.report import DataTable, Fact, Field, Report, value_text
 from vitcli.runner.text import duration, tera
 
@@ -135,11 +135,12 @@ def run_table(runs: Sequence["RunRecord"]) -> DataTable:
     """Return the table of runs. If any run does not classify, every result has a label."""
     from vitcli.runner.run.listing import short_data_name
 
-    labels = {run.headline.label for run in runs}
+    metrics = {run.headline.name: run.headline for run in runs}
+    labels = {metric.label for metric in metrics.values()}
     result = Field(
         name="test_score",
         header="result" if len(labels) > 1 else next(iter(labels), ""),
-        of_row=partial(result_text, with_label=len(labels) > 1),
+        of_row=partial(result_text, metrics=metrics, with_label=len(labels) > 1),
     )
     fields = [
         Field("name", "run"),
@@ -165,9 +166,9 @@ def state_text(run: Mapping[str, Any]) -> str:
     return f"{run['state']} {run['epochs']}/{run['epochs_planned']}"
 
 
-def result_text(run: Mapping[str, Any], with_label: bool) -> str:
+def result_text(run: Mapping[str, Any], metrics: Mapping[str, Metric], with_label: bool) -> str:
     """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
-    metric, score = METRICS[run["metric"]], run["test_score"]
+    metric, score = metrics[run["metric"]], run["test_score"]
     mark = ""
     if score is None:
         score, mark = run["val_score"], " val"
@@ -227,7 +228,7 @@ def show(run: Run, form: Format = "text") -> None:
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),
         ],
-        notes=[] if record.metrics else ["no epoch is finished yet"],
+        notes=[] if record.metrics or record.problems else ["no epoch is finished yet"],
         next=[next_command(record.folder, record.state)],
     )
     emit_report(report, form)
@@ -262,6 +263,8 @@ def next_command(run: "RunDir", state: str) -> str:
     folder = shlex.quote(str(run.path))
     if state == "finished":
         return run.command("eval")
+    if state == "damaged":
+        return run.command("runs verify")
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":

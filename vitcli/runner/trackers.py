@@ -98,6 +98,7 @@ def write_csv(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
         identity = {
             "run": printable(run.name),
             "experiment": group(run),
+            "variant": printable(run.variant or ""),
             "state": run.state,
             "reason": printable(without_folders(run.reason)),
             "started": printable(run.session.started or ""),

@@ -51,7 +51,7 @@ DAMAGED = [
     ("result.json", remove),
     ("status.json", change(state="asleep")),
     ("status.json", change(step=-1)),
-    *(("meta.json", change(seed=seed)) for seed in ("0", -1, 0.5, True, 10**40)),
+    *(("meta.json", change(seed=seed)) for seed in ("0", -1, 0.5, True, 10**40, 7)),
     *(("meta.json", change(sessions=value)) for value in (5, [1], [{"threads": "two"}])),
     *(("meta.json", change(**{name: 7})) for name in ("experiment", "data_hash", "started")),
     ("meta.json", change(num_train=-1)),
@@ -143,6 +143,19 @@ def test_numbers_are_those_of_the_end_or_those_reached_so_far():
     assert read_record(run).test_score == 0.7
     run.set_status("interrupted", 300, "stopped", {"test_accuracy": 7})
     assert read_record(run).test_score == 0.5, "an impossible number is left out"
+
+
+def test_the_headline_of_own_code_is_known_without_the_code():
+    """A list must not judge such a run by the accuracy; older runs do not state the metric."""
+    stated = {"name": "rmse", "label": "RMSE", "scale": 1.0, "unit": "", "digits": 3, "short": ""}
+    run = make_run(meta={"headline": stated | {"higher_is_better": False}})
+    change(test_rmse=0.25)(run.path / "result.json")
+    found = read_record(run)
+    assert (found.test_score, found.headline.higher_is_better) == (0.25, False)
+    assert found.headline.text(0.25) == "0.250"
+    for wrong in ("rmse", {"name": "rmse"}, stated | {"digits": 10**6, "higher_is_better": True}):
+        change(headline=wrong)(run.path / "meta.json")
+        assert read_record(run).headline.name == "accuracy"
 
 
 def test_a_search_is_judged_by_its_validation_images():

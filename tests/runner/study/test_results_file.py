@@ -360,6 +360,7 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
         ("cross_validation", "{}", None),
         ("run", "xval{}", None),
         ("bootstrap", "{}", "independent"),
+        ("site", "cv{}", None),
         ("fold", "rep{0}_fold{0}", "repeated"),
         ("trainstep", "{}", "independent"),
         ("variable", "split{}_test_score", "independent"),
@@ -376,6 +377,22 @@ def test_folds_and_steps_are_known_by_any_name(column, seed, message):
         assert document(text, seed=column).base_config == {"data.folds": 3}
         rows = "\n".join([f"variant,{column},reward,predictions", *(f"{x},no.npz" for x in lines)])
         assert document(rows, seed=column).rows[0].images is None, "folds have other images"
+
+
+@pytest.mark.parametrize("column", ["folder", "openfolder", "site"])
+def test_names_that_only_contain_such_a_word_are_no_folds(column):
+    names = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")
+    lines = [f"{variant},{name},{i % 3}" for variant in "ab" for i, name in enumerate(names)]
+    text = "\n".join([f"variant,{column},reward", *lines])
+    assert document(text, seed=column).base_config == {}
+
+
+@pytest.mark.parametrize("first", [-9, 10**30])
+def test_seeds_may_be_any_whole_numbers(first):
+    lines = [f"{variant},{first + i},{i % 3}" for variant in "ab" for i in range(5)]
+    doc = document("\n".join(["variant,seed,reward", *lines]))
+    assert [trial.seed for trial in doc.rows[0].trials] == [*range(first, first + 5)]
+    assert [trial.state for trial in doc.rows[0].trials] == ["finished"] * 5
 
 
 @in_a_folder

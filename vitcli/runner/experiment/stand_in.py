@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from vitcli.core.spec import DATA_READERS, ModelSpec, Spec, TaskSpec
+from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.own import FIELDS, PYTHON
 from vitcli.core.spec.rows import Rows
 from vitcli.runner.errors import OwnCodeError
@@ -29,9 +30,11 @@ class _AnyTask(TaskSpec):
     is_own: ClassVar[bool] = True
 
 
+UNKNOWN = Metric(name="score", label="score")
+"""Headline of an own objective, unless its run states it."""
 FACTS: dict[str, dict[str, Any]] = {
     "model.family": {"spec": _AnyModel},
-    "task.name": {"spec": _AnyTask},
+    "task.name": {"spec": _AnyTask, "headline": UNKNOWN, "classifies": False},
 }
 """Field -> what its row has beside the facts of another row."""
 LIKE = {"model.family": "resnet18"}

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import metric_of
-from vitcli.core.spec.task import TASKS, TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
@@ -80,9 +80,11 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     defaults: list[dict[str, Any]] = []
     kinds: dict[frozenset[str], int] = {}  # of equal fields, so that no run gets another one's
     references: dict[str, ExperimentSpec] = {}
+    tasks: dict[str, Any] = {}
     runs = []
     for run in list_runs(folder):
         record = read_record(run)
+        tasks[record.task_name] = describe_task(record.task)
         entry = describe_run(record, references) | place_of(run, folder, studies)
         entry["curves"] = curves(record.metrics, record.task)
         with suppress(ConfigError):  # a problem says why
@@ -98,7 +100,7 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
             defaults[kind] = defaults[kind] | unchanged
         runs.append(entry | {"links": report_links(run.path, page)})
     return {
-        "tasks": {run["task"]: describe_task(TASKS[run["task"]]) for run in runs},
+        "tasks": tasks,
         "defaults": defaults,
         "studies": [describe_study(study, page) for study in studies.values()],
         "runs": in_order(runs),

@@ -119,9 +119,9 @@ class RunDir:
         words = ["vitcli", *verb.split(), name]
         words += ["--data-dir", str(data_dir)] if data_dir else []
         words += ["--device", device] if device != "auto" else []
-        has_code = self.path.joinpath(own_code.FOLDER).is_dir() or not self.exists
-        if has_code and not verb.startswith("runs"):
-            words += own_code.options()
+        has_copies = self.path.joinpath(own_code.FOLDER).is_dir()
+        if (has_copies or not self.exists) and not verb.startswith("runs"):
+            words += own_code.options() or ["--trust-code"] * has_copies
         return shlex.join(words)
 
     @property

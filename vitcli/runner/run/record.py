@@ -69,6 +69,8 @@ UNREADABLE = "cannot be read"
 TEXTS = ("precision", "kernels", "lost_events", "sha256")
 COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
 COST_ENDINGS = ("seconds", "per_second", "flops")
+HEADLINE = ("name", "label", "scale", "unit", "digits", "short", "higher_is_better")
+"""Facts of a headline metric in meta.json of a run with own code, which lists need without it."""
 COSTS = (
     *("train_flops", "pretrain_flops", "pretrain_seconds"),
     *("teacher_flops", "teacher_train_flops"),
@@ -136,7 +138,7 @@ class RunRecord:
 
     experiment: str | None = None
     variant: str | None = None
-    seed: Count = 0
+    seed: int = 0
     config_hash: str = ""
     config: dict[str, Any] = field(default_factory=dict, repr=False)
     """The configuration as config.yaml states it. It is read without running own code."""
@@ -215,7 +217,8 @@ class RunRecord:
     @property
     def task(self) -> TaskRow:
         spec: ExperimentSpec | None = vars(self).get("spec")
-        return spec.task.row if spec else TASKS[self.task_name]
+        row = spec.task.row if spec else TASKS[self.task_name]
+        return with_headline(row, self.meta)
 
     @property
     def headline(self) -> Metric:
@@ -450,6 +453,8 @@ def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: st
         raise ValueError(f"its {wrong[0]} is {shorten(str(result[wrong[0]]), MAX_ECHO)}")
     names = (*ENTRY, "data_hash", "num_train", "init_sha256", "teacher_sha256")
     known = {name: value[name] for name in names if name in value}
+    if type(value["seed"]) is not int or value["seed"] < 0:
+        raise ValueError(f"its seed is {value['seed']}")
     if value["state"] not in RESULT_STATES or not value["sessions"]:
         raise ValueError(f"its state is {value['state']}, its sessions {len(value['sessions'])}")
     return RunRecord(
@@ -478,14 +483,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     except (ValidationError, TypeError) as error:
         problems.append(f"{META}: {_damaged_field(error)}")
         sessions = ()
-    result: dict[str, Any] = _read(run, RESULT, problems) or {}
-    if result:
-        version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
-        is_old = version is None or (int(version[1]), int(version[2])) < (0, 7)
-        is_hashed = "sha256" in result or is_old  # 0.7 and newer add a hash
-        if problem := impossible_value(result) if is_hashed else "it does not match its hash":
-            problems.append(f"{RESULT}: {problem}")
-            result = {}
+    result = _read_result(run, meta, problems)
     status, step, reason, reached = _read_status(run, result, problems)
     metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
@@ -504,12 +502,14 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         "meta": meta,
         "metrics": metrics,
         "epochs": metrics[-1]["epoch"] if metrics else result.get("epochs", 0),
-        "curve": headline_curve(metrics, spec) if spec else (),
+        "curve": headline_curve(metrics, spec, with_headline(spec.task.row, meta)) if spec else (),
         "result": result,
         "reached": reached,
     }
     if spec:
-        values |= {"seed": stored.get("seed", spec.seed), "data": spec.data.name}
+        if stored.setdefault("seed", spec.seed) != spec.seed:
+            problems.append(f"{META}: its seed is {shorten(str(stored['seed']), MAX_ECHO)}")
+        values |= {"seed": spec.seed, "data": spec.data.name}
         if imported and "data" not in meta:  # weights that came without a data set
             values["data"] = None
     while True:
@@ -522,6 +522,17 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
                 del values[name]
+
+
+def _read_result(run: RunDir, meta: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    result: dict[str, Any] = _read(run, RESULT, problems) or {}
+    version = re.match(r"(\d+)\.(\d+)", str(meta.get("vitcli")))
+    is_old = version is None or (int(version[1]), int(version[2])) < (0, 7)
+    is_hashed = "sha256" in result or is_old or not result  # 0.7 and newer add a hash
+    if problem := impossible_value(result) if is_hashed else "it does not match its hash":
+        problems.append(f"{RESULT}: {problem}")
+        return {}
+    return result
 
 
 def load_run(run: str | Path) -> RunRecord:
@@ -689,10 +700,22 @@ def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, f
 
 
 def headline_curve(
-    records: Sequence[Mapping[str, Any]], spec: ExperimentSpec
+    records: Sequence[Mapping[str, Any]], spec: ExperimentSpec, row: TaskRow | None = None
 ) -> tuple[tuple[int, float], ...]:
     split = "val" if spec.data.val_split else "test"
-    return curve(records, f"{split}_{spec.task.row.headline.name}")
+    return curve(records, f"{split}_{(row or spec.task.row).headline.name}")
+
+
+def with_headline(row: TaskRow, meta: Mapping[str, Any]) -> TaskRow:
+    """Return the row of a task with the headline that a run of own code states."""
+    stated, plain = meta.get("headline"), Metric(name="", label="")
+    if not isinstance(stated, dict) or stated.get("name") == row.headline.name:
+        return row
+    known: dict[str, Any] = {name: stated.get(name) for name in HEADLINE}
+    is_sound = all(type(value) is type(getattr(plain, name)) for name, value in known.items())
+    if not is_sound or known["digits"] not in range(20):
+        return row
+    return replace(row, headline=Metric(**known))
 
 
 def is_epoch(value: Any) -> TypeGuard[int]:
@@ -761,6 +784,7 @@ def run_metadata(
     if "experiment" in meta:
         return meta | {"sessions": [*meta.get("sessions", []), session]}
     spec = experiment.spec
+    headline = {name: getattr(spec.task.row.headline, name) for name in HEADLINE}
     return {
         "experiment": experiment.name,
         "variant": experiment.variant,
@@ -772,6 +796,7 @@ def run_metadata(
         "num_val": len(data.val) if data.val else 0,
         "num_test": len(data.test),
         "seed": spec.seed,
+        **({"headline": headline} if spec.code else {}),
         **session,
         "sessions": [],
         **meta,

@@ -8,6 +8,7 @@ from pathlib import Path
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
 from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
+from vitcli.runner.experiment.stand_in import UNKNOWN
 from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import (
@@ -65,7 +66,8 @@ def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
         file, _, reason = problem.partition(": ")
         if file == name:
             return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
-    keys = {META: {"experiment", "data_hash"}, RESULT: {_headline_key(record), "num_test"}}
+    scores = {_headline_key(record)} if record.headline is not UNKNOWN else set()
+    keys = {META: {"experiment", "data_hash"}, RESULT: {"num_test"} | scores}
     values = {META: record.meta, RESULT: record.result}
     if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
         return Verdict(name, "damaged", f"it lacks {lacking[0]}")

@@ -33,7 +33,7 @@ REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
 """What W&B and MLflow call columns."""
 NOT_SEEDS = re.compile(
-    r"(?<!scaf)(?<!mani)(fold|\bcv(?![a-z])|cross.?val|xval"
+    r"(?<!scaf)(?<!mani)(fold(?=s?\d*\b)|\bcv(?=\d*\b)|cross.?val|xval"
     r"|epoch|step|iteration|\biter\b|split|bootstrap|resampl)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
@@ -43,8 +43,8 @@ UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
 }
 """Words by which the name of a column says its unit."""
 STATES = {
-    **dict.fromkeys(("completed", "success", "succeeded", "done", "ok"), "finished"),
-    **dict.fromkeys(("crashed", "error"), "failed"),
+    **dict.fromkeys(("completed", "complete", "success", "succeeded", "done", "ok"), "finished"),
+    **dict.fromkeys(("crashed", "error", "fail", "node_fail", "out_of_memory"), "failed"),
     **dict.fromkeys(("killed", "preempting", "preempted", "cancelled", "timeout"), "interrupted"),
     **dict.fromkeys(("scheduled", "pending", "queued"), "missing"),
 }
@@ -232,9 +232,9 @@ def _seeds(rows: Sequence[Row]) -> dict[str, int]:
 
 def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     """Return the number of folds that pair the trials; None if seeds do. Refuse anything else."""
-    names = [text.replace("_", " ").casefold() for text in (pairs, *seeds)]
-    not_seeds = next(filter(None, map(NOT_SEEDS.search, names)), None)
-    if not_seeds is None:
+    matches = [NOT_SEEDS.search(text.replace("_", " ").casefold()) for text in (pairs, *seeds)]
+    not_seeds = matches[0] or (matches[1] if all(matches[1:]) else None)
+    if not_seeds is None:  # one name among others says nothing, such as that of a data set
         return None
     if not re.match("fold|cv|cross|xval", not_seeds[1]):
         raise ConfigError(

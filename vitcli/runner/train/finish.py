@@ -46,7 +46,8 @@ def finish(trainer: Trainer) -> None:
     with contextlib.closing(trainer.open_board()) as board:
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.result(shown)
-        board.images("images/augmented", trainer.first_images, 0)
+        if trainer.first_images is not None:
+            board.images("images/augmented", trainer.first_images, 0)
     warn_of_one_answer(trainer, outputs, measured)
     result = build_result(trainer, outputs, measured)
     run.set_result(result)
@@ -113,9 +114,7 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
 
 
 def prepare_end(trainer: Trainer) -> None:
-    """Count operations and draw a batch, unless that is done; own code may fail in it."""
-    if trainer.first_images is not None:
-        return
+    """Count operations and draw a batch; own code may fail in it."""
     spec = trainer.spec
     with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
         batch = next(trainer.training.batches(0))
