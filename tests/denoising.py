@@ -12,7 +12,7 @@ from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
-from vitcli.core.spec.metrics import METRICS, Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TaskRow
 
 
@@ -86,4 +86,3 @@ ROW = TaskRow(
 
 def add_rows() -> None:
     TASKS["denoise"] = ROW
-    METRICS[ERROR.name] = ERROR

@@ -27,7 +27,6 @@ from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.objectives.pictures import Grid, Table
 from vitcli.core.spec import TASKS
-from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.training_pictures import fixed_index
 from vitcli.runner.data.load import load_data
@@ -56,7 +55,6 @@ def name(request) -> str:
 def added(monkeypatch) -> None:
     row = row_of(ADDED)
     monkeypatch.setitem(TASKS, ADDED, row)
-    monkeypatch.setitem(METRICS, row.headline.name, row.headline)
 
 
 @pytest.fixture
@@ -160,7 +158,7 @@ def test_its_run_is_measured_verified_and_listed(task):
 def test_pictures_are_looked_into(task):
     run = task.finished("run")
     shutil.copytree(task.pictures / "test" / "lying", "folder", ignore=ignore_patterns("[2-9]*"))
-    (found,) = json.loads(vitcli(f"attn-map {run} folder/0.png --format npz --json"))
+    (found,) = json.loads(vitcli(f"attn-map {run} folder/0.png --format npz --json"))["pictures"]
     assert Path(found["file"]).stat().st_size > 100
     assert (found["class"] is not None) == task.row.classifies
     vitcli(f"attn-map {run} folder --method rollout --format npz -o maps")
@@ -177,7 +175,7 @@ def test_pictures_are_drawn_in_every_form(task):
     vitcli(f"attn-map {run} {picture} --format html -o page.html")
     code = 0 if task.row.classifies else 2
     vitcli(f"attn-map {run} {picture} --format html --live -o live.html", code)
-    (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))
+    (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))["runs"]
     assert {"curves", "heads", "filters", "embeddings"} <= drawn["files"].keys()
     assert all(Path(file).stat().st_size for file in drawn["files"].values())
 
@@ -204,7 +202,7 @@ def test_its_pictures_draw_no_random_numbers_and_are_on_the_page(task):
         if isinstance(picture, Grid):
             assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
     run = task.finished("run")
-    (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))
+    (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))["runs"]
     assert drawn["files"].keys() == found.keys()
     assert (drawn["skipped"].keys() == {"pictures"}) == (not found)
     page = Path("figures/index.html").read_text()

@@ -91,7 +91,7 @@ def test_events_of_every_kind_are_the_same_after_their_lines():
         assert from_line(line) == TrialEvent("full/seed0", event)
 
 
-LATE = ("tensorboard", "matplotlib", "scipy")
+LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib", "scipy")
 TRAIN = f"""
 import sys
 from vitcli.runner.experiment.config import load_experiment
