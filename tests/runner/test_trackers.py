@@ -22,6 +22,7 @@ from vitcli.runner.errors import UserError
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import is_number, read_record
 from vitcli.runner.study.plan import Options
+from vitcli.runner.text import printable
 from vitcli.runner.trackers import final_numbers, find_runs, sound_record, write_csv
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -169,7 +170,7 @@ def test_csv_has_every_number_of_every_run_and_epoch():
     assert [float(row["test_accuracy"]) for row in table] == [0.5, 0.75, 0.1 + 0.2]
     found = {(row["run"], int(row["step"]), row["metric"]): float(row["value"]) for row in curves}
     assert found == {
-        (run.name, record["step"], name): value
+        (printable(run.name), record["step"], name): value
         for run in runs
         for record in run.metrics
         for name, value in record.items()

@@ -135,7 +135,7 @@ def run_table(runs: Sequence["RunRecord"]) -> DataTable:
     """Return the table of runs. If any run does not classify, every result has a label."""
     from vitcli.runner.run.listing import short_data_name
 
-    metrics = {run.headline.name: run.headline for run in runs}
+    metrics = {run.name: run.headline for run in runs}
     labels = {metric.label for metric in metrics.values()}
     result = Field(
         name="test_score",
@@ -168,7 +168,7 @@ def state_text(run: Mapping[str, Any]) -> str:
 
 def result_text(run: Mapping[str, Any], metrics: Mapping[str, Metric], with_label: bool) -> str:
     """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
-    metric, score = metrics[run["metric"]], run["test_score"]
+    metric, score = metrics[run["name"]], run["test_score"]
     mark = ""
     if score is None:
         score, mark = run["val_score"], " val"

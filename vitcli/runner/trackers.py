@@ -55,7 +55,9 @@ def sound_record(run: RunDir) -> RunRecord:
 
 def run_id(run: RunRecord) -> str:
     """Return the same text for a training and what continues it, another after ``--rerun``."""
-    return hashlib.sha256(f"{run.name} {run.session.started or ''}".encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        f"{printable(run.name)} {run.session.started or ''}".encode()
+    ).hexdigest()[:16]
 
 
 def group(run: RunRecord) -> str:
@@ -106,7 +108,7 @@ def write_csv(runs: Sequence[RunRecord], folder: Path) -> list[Path]:
         differences = {f"config.{name}": config.get(name) for name in differing}
         table.append(identity | final_numbers(run) | facts(run) | differences)
         for record in run.metrics:
-            place = [run.name, record["step"], record["epoch"]]
+            place = [printable(run.name), record["step"], record["epoch"]]
             metrics = [name for name in _numbers_of(record) if name not in ("step", "epoch")]
             curves += [[*place, name, record[name]] for name in metrics]
     columns = dict.fromkeys(name for row in table for name in row)
@@ -137,7 +139,7 @@ class WandbRun:
             raise ConfigError("no API key; type: wandb login")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "vitcli"),
-            name=run.name,
+            name=printable(run.name),
             group=group(run),
             config=all_fields(run) | facts(run),
             id=run_id(run),
@@ -166,7 +168,8 @@ class TrackioRun(WandbRun):
         self.where = "trackio show --project vitcli"
         self._run = trackio.init(
             "vitcli",
-            name=f"{run.name} {run.session.started or ''}",  # trackio continues a run by its name
+            # trackio continues a run by its name
+            name=f"{printable(run.name)} {run.session.started or ''}",
             group=group(run),
             config=all_fields(run) | facts(run),
             resume="allow",
@@ -190,7 +193,7 @@ class MlflowRun:
         place = mlflow.set_experiment(group(run)).experiment_id
         same = f"tags.`vitcli.id` = '{run_id(run)}'"
         begun = mlflow.search_runs([place], same, output_format="list")
-        mlflow.start_run(begun[0].info.run_id if begun else None, run_name=run.name)
+        mlflow.start_run(begun[0].info.run_id if begun else None, run_name=printable(run.name))
         if not begun:
             tags = {"id": run_id(run)} | facts(run)
             mlflow.set_tags({f"vitcli.{name}": value for name, value in tags.items()})

@@ -57,6 +57,8 @@ DAMAGED = [
     ("meta.json", change(num_train=-1)),
     *(("metrics.jsonl", write(line + b"\n")) for line in (b"[1]", b"x", b'{"step": 1}')),
     ("metrics.jsonl", write(b'{"step": 1, "epoch": 1, "loss": "high"}\n')),
+    ("metrics.jsonl", write(b'{"step": 1, "epoch": 1, "loss": 1%s}\n' % (b"0" * 400))),
+    *((name, write(b"{}")) for name in JSON),
     ("metrics.jsonl", write(b'{"step": 1.0, "epoch": 1}\n')),
     ("metrics.jsonl", write(b'{"step": 1, "epoch": 1}, {"step": 1, "epoch": 1}\n')),
     ("config.yaml", write(b"seed: 1\nmodel: {depth: 3}\nlayers: 4\n")),
@@ -94,10 +96,12 @@ def test_each_damage_of_each_file_is_a_problem_that_names_it(name, damage):
         ("metrics.jsonl", remove),
         ("metrics.jsonl", lambda path: path.write_bytes(path.read_bytes() + b'{"step": 900, "ep')),
         ("status.json", lambda path: path.with_name("other.json").write_bytes(b"{")),
+        ("config.yaml", lambda path: path.write_text(f"# mine\n{path.read_text()}")),
     ],
 )
 def test_what_another_version_or_a_kill_leaves_is_no_damage(name, change_of_file):
     run = make_run()
+    change(config_sha256=run.config_sha256())(run.path / "meta.json")
     change_of_file(run.path / name)
     found = read_record(run)
     assert (found.state, found.problems, found.test_score) == ("finished", (), 0.5)
@@ -153,6 +157,10 @@ def test_the_headline_of_own_code_is_known_without_the_code():
     found = read_record(run)
     assert (found.test_score, found.headline.higher_is_better) == (0.25, False)
     assert found.headline.text(0.25) == "0.250"
+    change(headline=stated | {"scale": 100, "unit": "%", "higher_is_better": True})(
+        run.path / "meta.json"
+    )
+    assert read_record(run).headline.text(0.25) == "25.000 %"
     for wrong in ("rmse", {"name": "rmse"}, stated | {"digits": 10**6, "higher_is_better": True}):
         change(headline=wrong)(run.path / "meta.json")
         assert read_record(run).headline.name == "accuracy"

@@ -40,7 +40,11 @@ class Evaluation:
         """Return the numbers of the measurement; docs/how-to/runs.md states their names."""
         scores, size, split = self.scores, self.num_images, self.split
         name = "accuracy" if scores else self.headline.name
-        facts = [Fact(f"{split}_{name}", self.measured[name], about=f"of {size:,} {split} images")]
+        own: dict[str, Any] = (
+            {} if scores else {"metric": self.headline, "label": self.headline.label}
+        )
+        about = f"of {size:,} {split} images"
+        facts = [Fact(f"{split}_{name}", self.measured[name], about=about, **own)]
         others = {other: value for other, value in self.measured.items() if other != name}
         if scores is None:
             facts += [Fact(f"{split}_{other}", value) for other, value in others.items()]

@@ -70,7 +70,7 @@ def choice_below(field: str, below: Any, name: Any) -> Any:
     """
     if field == "model":
         return model_below(below, name)
-    fields = below if isinstance(below, Mapping) else {"name": below}
+    fields = below if isinstance(below, Mapping) else {} if below is None else {"name": below}
     known = fields.get("name") or (TASK.default if field.endswith("task") else None)
     return fields if name in (None, known) else {}
 
@@ -123,8 +123,9 @@ def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
         config = timm_config(model.name or "")
     except ConfigError as error:
         raise ConfigError(f"model.name: {error}") from error
-    if spec.train.accumulate > 1 or spec.train.grad_checkpointing:
-        refuse_training(model.name or "", spec.train)
+    for part in filter(None, (spec, spec.pretraining)):
+        if part.train.accumulate > 1 or part.train.grad_checkpointing:
+            refuse_training(model.name or "", part.train)
     if not model.pretrained:
         return spec
     if config is None:

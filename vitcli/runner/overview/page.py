@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +17,7 @@ from markupsafe import Markup
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import metric_of
-from vitcli.core.spec.task import TaskRow
+from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS
@@ -84,11 +83,10 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     runs = []
     for run in list_runs(folder):
         record = read_record(run)
-        tasks[record.task_name] = describe_task(record.task)
+        tasks[kind_of(record)] = describe_task(record.task)
         entry = describe_run(record, references) | place_of(run, folder, studies)
         entry["curves"] = curves(record.metrics, record.task)
-        with suppress(ConfigError):  # a problem says why
-            spec = record.spec
+        if spec := record.known_spec:
             differing = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
             every = portable_fields(flatten(spec.model_dump(mode="json")))
             shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
@@ -107,17 +105,23 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
     }
 
 
+def kind_of(run: RunRecord) -> str:
+    """Return the runs whose results can be compared: those of a task, by one metric."""
+    name, metric = run.task_name, run.headline
+    return name if metric == TASKS[name].headline else f"{name}, {metric.label}"
+
+
 def describe_run(run: RunRecord, references: dict[str, ExperimentSpec]) -> dict[str, Any]:
     """Return what the page shows about a run, apart from its configuration."""
     settings = run.changed(settings=differing_fields(run, references)).shown_settings
     return {
         "state": run.state,
         "reason": printable(without_folders(run.reason)),
-        "task": run.task_name,
+        "task": kind_of(run),
         "experiment": printable(run.experiment or ""),
         "data": printable(short_data_name(run.data or "")),
         "started": printable(run.session.started or "")[:16].replace("T", " "),
-        "epochs": run.epochs,
+        "epochs": run.numbers.get("epochs", run.epochs),
         "planned": run.epochs_planned,
         "score": run.score,
         "is_validation": run.is_validation,

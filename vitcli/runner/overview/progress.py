@@ -91,7 +91,7 @@ class Watcher:
     def _trial(self, study: StudyFolder, name: str) -> RunRecord:
         planned, run = study.trials[name], RunDir(self.folder / name)
         if run.exists:
-            return self._record(run).changed(name=name, variant=planned.variant)
+            return self._record(run, name, planned.variant)
         state = study.state_without_run(name)
         return RunRecord(name=name, variant=planned.variant, state=state, config=planned.config)
 
@@ -99,13 +99,13 @@ class Watcher:
         path = run.path.relative_to(self.folder)
         variant, _ = split_seed(path)
         name = str(path) if path.parts else run.name
-        return self._record(run).changed(name=name, variant=str(variant) if variant.parts else name)
+        return self._record(run, name, str(variant) if variant.parts else name)
 
-    def _record(self, run: RunDir) -> RunRecord:
+    def _record(self, run: RunDir, name: str, variant: str) -> RunRecord:
         now = [_signature(run.path / name) for name in FILES]
         then, record = self._records.get(run.path, (None, None))
         if record is None or then != now:
-            record = read_record(run)
+            record = read_record(run).changed(name=name, variant=variant)
             self._records[run.path] = now, record
         return record.at_this_moment()
 

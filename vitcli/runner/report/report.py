@@ -182,7 +182,7 @@ def value_text(name: str, value: Any, metric: Metric | None = None) -> str:
         return ", ".join(f"{key}: {value_text(key, item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(value_text(name, item, metric) for item in value)
-    if not is_number(value):
+    if not is_number(value) or abs(value) > 1e300:
         return str(value)
     if metric := metric or metric_of(name):
         return metric.text(value)
@@ -255,6 +255,8 @@ def render(report: Report, form: str, width: int | None = None) -> str:
 
     to_form = {"md": to_markdown, "latex": to_latex, "html": to_html}[form]
     tables = shown_tables(report)
+    if not tables:
+        return "\n".join(report.notes)
     tables[0] = replace(tables[0], caption=tables[0].caption or report.title)
     tables[-1] = replace(tables[-1], notes=tuple(report.notes))
     return "\n\n".join(map(to_form, tables))

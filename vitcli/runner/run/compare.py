@@ -7,7 +7,6 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
 from vitcli.runner.experiment.listing import base_spec
@@ -65,11 +64,8 @@ def differing_fields(run: RunRecord, references: dict[str, ExperimentSpec]) -> d
     ``references`` holds the spec that each experiment's runs are compared with. A missing one is
     added: the experiment's file, or the first run if there is no such file.
     """
-    try:
-        spec, name = run.spec, run.experiment
-    except ConfigError:
-        return {}
-    if name is None:
+    spec, name = run.known_spec, run.experiment
+    if spec is None or name is None:
         return {}
     if name not in references:
         references[name] = base_spec(name) or spec

@@ -22,9 +22,9 @@ from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash
+from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
-from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json
+from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
 from vitcli.runner.run.folder import (
     CHANGED,
     CONFIG,
@@ -177,6 +177,8 @@ class RunRecord:
     reached: dict[str, Any] = field(default_factory=dict, repr=False)
     """The same numbers of a training that ``--stop-after`` stopped, until it continues."""
 
+    known_spec: Any = field(default=None, compare=False, repr=False)
+    """The configuration; None if config.yaml cannot be read, or is not that of the training."""
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     """Settings that differ from the experiment: dotted field -> value."""
     source: str = ""
@@ -192,14 +194,14 @@ class RunRecord:
             raise InputError(f"seed {self.seed} of {self.variant!r} has no run folder here")
         return RunDir(self.path)
 
-    @cached_property
+    @property
     def spec(self) -> ExperimentSpec:
         """The configuration, with fields such as ``spec.model.depth``.
 
         Raises:
             ConfigError: config.yaml cannot be read.
         """
-        return self.folder.spec()
+        return self.known_spec or self.folder.spec()
 
     def setting(self, name: str) -> Any:
         """Return a field of the configuration, such as ``train.epochs``; None if it has none."""
@@ -216,8 +218,7 @@ class RunRecord:
 
     @property
     def task(self) -> TaskRow:
-        spec: ExperimentSpec | None = vars(self).get("spec")
-        row = spec.task.row if spec else TASKS[self.task_name]
+        row = self.known_spec.task.row if self.known_spec else TASKS[self.task_name]
         return with_headline(row, self.meta)
 
     @property
@@ -350,7 +351,7 @@ class RunRecord:
             "started_from": self.started_from,
             "data": self.data,
             "started": self.session.started,
-            "epochs": self.epochs,
+            "epochs": self.numbers.get("epochs", self.epochs),
             "epochs_planned": self.epochs_planned,
             "metric": self.headline.name,
             "test_score": self.test_score,
@@ -372,9 +373,7 @@ class RunRecord:
         return self.changed(state=state, reason=reason)
 
     def changed(self, **changes: Any) -> "RunRecord":
-        record = replace(self, **changes)
-        vars(record).update({"spec": self.spec} if "spec" in vars(self) else {})
-        return record
+        return replace(self, **changes)
 
     def entry(self) -> dict[str, Any]:
         """Return a trial's entry in the document of a study."""
@@ -416,6 +415,7 @@ class RunRecord:
 _OF_META = {item.name for item in fields(RunRecord)} - {
     *("state", "reason", "name", "path", "step", "status", "problems", "sessions", "meta"),
     *("epochs", "curve", "metrics", "result", "reached", "settings", "source", "images"),
+    "known_spec",
     "stored_predictions",
 }
 """Fields that meta.json states under the same name."""
@@ -433,10 +433,14 @@ def as_record(value: Any) -> Any:
     if not isinstance(measured, dict):
         raise ValueError("measured is not a mapping")
     numbers = measured | {name: value[name] for name in MAIN_NUMBERS if name in value}
+    numbers = {name: number for name, number in numbers.items() if number is not None}
+    wrong = [name for name, number in numbers.items() if type(number) not in (int, float)]
+    wrong += value.keys() - {*ENTRY, *MAIN_NUMBERS, "measured"}
+    wrong += {"seed", "state", "config_hash"} - value.keys()
+    if wrong or value["state"] in ("damaged", "saved"):
+        raise ValueError(f"a trial's {wrong[0] if wrong else 'state'} is damaged")
     known = {name: value[name] for name in ENTRY if name in value}
-    return RunRecord(
-        result={name: number for name, number in numbers.items() if is_number(number)}, **known
-    )
+    return RunRecord(result=numbers, **known)
 
 
 def saved_record(value: Mapping[str, Any], config: Mapping[str, Any], source: str) -> RunRecord:
@@ -483,8 +487,10 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     except (ValidationError, TypeError) as error:
         problems.append(f"{META}: {_damaged_field(error)}")
         sessions = ()
+    # A training that ends meanwhile writes its result first, so the status is read before it.
+    found = _read(run, STATUS, problems) or {}
     result = _read_result(run, meta, problems)
-    status, step, reason, reached = _read_status(run, result, problems)
+    status, step, reason, reached = _status_of(run, found, result, problems)
     metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
@@ -498,6 +504,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
         "status": status,
         "step": step,
         "config": config,
+        "known_spec": spec,
         "sessions": sessions,
         "meta": meta,
         "metrics": metrics,
@@ -515,9 +522,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     while True:
         state, why = state_now(run, status, reason, problems)
         try:
-            record = RunRecord(state=state, reason=why, problems=tuple(problems), **values)
-            vars(record).update({"spec": spec} if spec else {})  # else it is read when it is used
-            return record
+            return RunRecord(state=state, reason=why, problems=tuple(problems), **values)
         except ValidationError as error:
             problems.append(f"{META}: {_damaged_field(error)}")
             for name in {str(item["loc"][0]) for item in error.errors()}:
@@ -560,7 +565,9 @@ def _read(
 ) -> Any:
     """Return the content of a file; None if it is missing or, which is a problem, damaged."""
     try:
-        return read(run.path / name)
+        if (content := read(run.path / name)) == {}:
+            raise ValueError("it holds nothing")
+        return content
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -570,14 +577,13 @@ def _read(
     return None
 
 
-def _read_status(
-    run: RunDir, result: Mapping[str, Any], problems: list[str]
+def _status_of(
+    run: RunDir, status: Mapping[str, Any], result: Mapping[str, Any], problems: list[str]
 ) -> tuple[str, int, str, dict[str, Any]]:
     """Return state, step, reason and the numbers reached.
 
     Without a readable status.json, a result with a hash counts, which is written last.
     """
-    status = _read(run, STATUS, problems) or {}
     state, step, reached = status.get("state"), status.get("step"), status.get("reached")
     if state in get_args(Status) and type(step) is int and is_possible("step", step):
         if not isinstance(reached, dict) or impossible_value(reached):
@@ -618,7 +624,7 @@ def _is_record(record: Any) -> bool:
         isinstance(record, dict)
         and type(record.get("step")) is int
         and is_epoch(record.get("epoch"))
-        and {type(value) for value in record.values()} <= {int, float, type(None)}
+        and all(value is None or is_number(value) for value in record.values())
     )
 
 
@@ -636,8 +642,11 @@ def _read_config(
         reason = str(error).splitlines()[0].removeprefix(str(run.path / CONFIG)).lstrip(": ")
         problems.append(f"{CONFIG}: {'line ' if reason[:1].isdecimal() else ''}{reason}")
         return None
-    if meta.get("config_sha256") in (None, now) or meta.get(REPLACED) == now:
-        return spec  # old runs do not record the hash
+    recorded = meta.get("config_sha256")
+    # Old runs do not record the hash; a comment, or other blanks, change no field.
+    same = (None, now, sha256(config_text(spec).encode()))
+    if recorded in same or meta.get(REPLACED) == now:
+        return spec
     problems.append(f"{CONFIG}: {CHANGED}")
     return None
 
@@ -712,6 +721,8 @@ def with_headline(row: TaskRow, meta: Mapping[str, Any]) -> TaskRow:
     if not isinstance(stated, dict) or stated.get("name") == row.headline.name:
         return row
     known: dict[str, Any] = {name: stated.get(name) for name in HEADLINE}
+    if type(known["scale"]) is int:
+        known["scale"] = float(known["scale"])
     is_sound = all(type(value) is type(getattr(plain, name)) for name, value in known.items())
     if not is_sound or known["digits"] not in range(20):
         return row

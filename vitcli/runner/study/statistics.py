@@ -69,8 +69,13 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
         without = _withheld(variants[i], doc)
         if without is None and verdict.contradicts:
             without = "looks contradict each other"
+        at_most = row.level
+        is_found = looks[i] and verdict.pairs == looks[i][-1].pairs
+        if at_most is not None and is_found and at_most < (adjusted[i] or 0.0) <= ALPHA:
+            at_most = ALPHA  # at the plan, sign flips may have all of it at a later step of Holm's
         row = replace(
             row,
+            level=at_most,
             p_holm=adjusted[i],
             p_equivalent=p_equivalent[i],
             p_equivalent_holm=same[i],

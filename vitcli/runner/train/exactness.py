@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.run.folder import CHANGED, CONFIG, RESULT, STATUS, RunDir
+from vitcli.runner.run.folder import CHANGED, CONFIG, METRICS, RESULT, STATUS, RunDir
 from vitcli.runner.run.record import UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
@@ -150,7 +150,9 @@ def refuse_damage(record: RunRecord) -> None:
     """Refuse to continue a run with damaged files, unless the training writes these anew."""
     for problem in record.problems:
         name, _, reason = problem.partition(": ")
-        is_written = name in (STATUS, RESULT) and not reason.startswith(UNREADABLE)
+        # The training writes these anew, and a finished one does not read its lines.
+        ended = (METRICS,) if record.status == "finished" and record.result else ()
+        is_written = name in (STATUS, RESULT, *ended) and not reason.startswith(UNREADABLE)
         if not is_written and name != CONFIG:  # who reads config.yaml says more of it
             raise InputError(f"{record.path}/{problem}; restore the file, or start over: --rerun")
 

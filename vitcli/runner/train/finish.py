@@ -74,9 +74,9 @@ def finish_early(trainer: Trainer) -> None:
     not stop there.
     """
     run, epochs = trainer.run, trainer.spec.train.epochs
-    prepare_end(trainer)
     if run.last_step() != trainer.step:
         trainer.save()
+    prepare_end(trainer)
     result = build_result(trainer, *measure(trainer))
     about = {name: trainer.record.meta.get(name) for name in ABOUT}
     reached = about | result | {"epochs_planned": epochs}
@@ -126,7 +126,7 @@ def prepare_end(trainer: Trainer) -> None:
 
 def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
     """Warn if always answering the most frequent class would be as accurate as the model."""
-    if not (outputs and trainer.row.classifies):
+    if not trainer.row.classifies or "accuracy" not in measured or "labels" not in outputs:
         return
     counts = outputs["labels"].bincount()
     share = float(counts.max() / counts.sum())
