@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import (
     commit,
     make_folder,
@@ -20,6 +20,7 @@ from vitcli.runner.files import (
     read_json,
     require_folder,
     require_replaceable,
+    require_that_it_stays,
     require_utf8,
     to_hashed_json,
     unwind_on_signals,
@@ -171,3 +172,11 @@ def test_only_files_of_ones_own_kind_are_replaced(tmp_path):
     path.mkdir()
     with pytest.raises(ConfigError, match="cannot be replaced"):
         replace()
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError), require_that_it_stays(tmp_path):
+        raise FileNotFoundError
+    gone = tmp_path / "gone"
+    with pytest.raises(ResourceError, match="was removed or renamed"), require_that_it_stays(gone):
+        raise FileNotFoundError

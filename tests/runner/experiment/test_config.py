@@ -298,3 +298,9 @@ def test_a_mistake_in_a_file_names_its_line(here, load, mine, message):
     Path("study.yaml").write_text("seeds: [0, 0]\nvariants: {a: {}, b: {model.ffn: none}}\n")
     Path("mine.yaml").write_text(mine)
     assert told(load, "./mine.yaml").startswith(message)
+
+
+def test_a_refusal_of_the_whole_experiment_names_the_option_that_was_typed():
+    changes = RESNET | {"train.accumulate": 2}
+    message = told(load_experiment, "quickstart", changes, {"train.accumulate": "--accumulate"})
+    assert message.startswith("--accumulate: batch norm")

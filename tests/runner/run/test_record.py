@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.fabricated import make_run, record
+from vitcli.runner.errors import InUseError
 from vitcli.runner.files import commit_json, to_hashed_json
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import as_record, read_record, saved_record
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -137,6 +140,24 @@ def test_a_run_that_no_process_holds_was_interrupted():
     assert (before.state, before.status) == ("interrupted", "running")
     with run.lock():
         assert before.at_this_moment().state == "running"
+
+
+@pytest.mark.parametrize(("error", "is_used"), [(OSError, False), (InUseError, True)])
+def test_a_run_on_a_disk_that_is_only_read_is_not_in_use(monkeypatch, error, is_used):
+    run = make_run(state="running")
+    monkeypatch.setattr(RunDir, "lock", Mock(side_effect=error("no")))
+    assert run.is_in_use() is is_used
+    (run.path / ".lock").unlink()
+    assert not run.is_in_use()
+
+
+def test_a_result_can_be_taken_back():
+    run = make_run()
+    run.set_result(json.loads((run.path / "result.json").read_text()))
+    assert read_record(run).state == "finished"
+    run.delete_result()
+    run.delete_result()
+    assert read_record(run).result == {}
 
 
 def test_numbers_are_those_of_the_end_or_those_reached_so_far():
