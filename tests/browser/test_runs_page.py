@@ -55,7 +55,7 @@ def test_seeds_share_a_row_with_mean_spread_and_states(show, study):
     assert no_ffn[2] == "50.00 %"
     assert no_ffn[3].startswith("1 finished, 1 diverged 3/6")
     damaged, finished = (line[3] for line in others)
-    assert damaged.startswith("damagedconfig.yaml cannot be read: config.yaml:")
+    assert damaged.startswith("damagedconfig.yaml: line 1: not YAML")
     assert finished == "finished"
     choose(shown, "rows", "run")
     assert shown.evaluate(NAMES)[:4] == [f"parts/{name}" for name in sorted(STATES)]
