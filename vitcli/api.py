@@ -440,5 +440,4 @@ def table(
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
-    """Return a checked spec; the first mistake becomes one line that begins with the function."""
     return check(plain(fields, function), Places((), function), is_stored=True)

@@ -304,3 +304,9 @@ def test_a_refusal_of_the_whole_experiment_names_the_option_that_was_typed():
     changes = RESNET | {"train.accumulate": 2}
     message = told(load_experiment, "quickstart", changes, {"train.accumulate": "--accumulate"})
     assert message.startswith("--accumulate: batch norm")
+
+
+def test_an_empty_choice_in_a_base_is_no_choice(tmp_path):
+    (tmp_path / "a.yaml").write_text("task:\n")
+    (tmp_path / "b.yaml").write_text("base: ./a.yaml\ntask: {headline: macro_f1}\n")
+    assert load_experiment(str(tmp_path / "b.yaml")).spec.task.headline == "macro_f1"

@@ -199,6 +199,12 @@ def test_an_entry_of_a_document_and_a_saved_trial_are_read_back():
     run = read_record(make_run(meta={"sessions": [{"device": "cuda", "threads": 3}]}))
     entry = run.entry()
     assert as_record(json.loads(json.dumps(entry))).entry() == entry
+    for wrong in ({"test_accuracy": "0.5"}, {"measured": 5}, {"later": 1}, {"state": "damaged"}):
+        with pytest.raises(ValueError, match=r"damaged|mapping"):
+            as_record(entry | wrong)
+    for name in ("seed", "state", "config_hash"):
+        with pytest.raises(ValueError, match=f"{name} is damaged"):
+            as_record({key: value for key, value in entry.items() if key != name})
     line = run.saved()
     back = saved_record(json.loads(json.dumps(line)), {"task.name": "classify"}, "trials")
     assert (back.saved(), back.source, back.task_name) == (line, "trials", "classify")

@@ -239,3 +239,20 @@ def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
 def test_a_damaged_record_is_none(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     assert read_recorded_plan(tmp_path) is None
+
+
+def test_what_is_found_at_the_plan_has_a_p_of_at_most_the_stated_level():
+    """At a later step of Holm's, the sign flips of a row may lie between its level and 0.05."""
+    draws = np.random.default_rng(0)
+    steps = 0
+    for _ in range(60):
+        base = 0.7 + 0.01 * draws.standard_normal(8)
+        clear, close = (base + shift + 0.0055 * draws.standard_normal(8) for shift in (0.1, 0.004))
+        rows = {"base": base, "clear": clear, "close": close}
+        doc = make_study({name: [float(x) for x in values] for name, values in rows.items()})
+        for row in compare(doc)[1:]:
+            if row.effect in ("better", "worse") and row.p_holm is not None:
+                assert row.level is not None
+                assert row.p_holm <= row.level
+                steps += row.p_holm > 0.044
+    assert steps

@@ -76,7 +76,6 @@ def plain(table: Table, width: int | None) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return text on one line, without control characters."""
     return " ".join(printable(text, substitute=" ").split())
 
 

@@ -425,7 +425,6 @@ def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """Return a number with 6 decimal places, or 4 digits if it is small."""
     return round(value, 6) if abs(value) >= 0.001 else float(f"{value:.4g}")
 
 

@@ -123,7 +123,6 @@ class TorchrunProcesses(Processes):
         self.store.set(key, json.dumps(value))
 
     def _get(self, key: str) -> Any:
-        """Return a note, or None if nobody has written it."""
         return json.loads(self.store.get(key)) if self.store.check([key]) else None
 
     def leave(self, reason: str) -> None:

@@ -76,7 +76,6 @@ class HeadEffects:
 
 
 def _error(error: float, sign: str) -> str:
-    """Return an error behind its sign; empty if one image gives none."""
     return f"{sign}{error:.1f}" if np.isfinite(error) else ""
 
 
