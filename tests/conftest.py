@@ -147,13 +147,14 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
 
     def copy(target: Path, changes: dict[str, Any] | None = None) -> Path:
         from vitcli.runner.experiment.config import load_experiment
-        from vitcli.runner.train.start import Request, start
+        from vitcli.runner.train.prepare import Request
+        from vitcli.runner.train.train import train
 
         name = f"run-{sorted((changes or {}).items())}".replace("/", "_")
         if not (workshop / name / "result.json").exists():
             torch.manual_seed(0)
             experiment = load_experiment(str(workshop / "tiny.yaml"), changes)
-            start(experiment, Request(output=workshop / name, rerun=True))
+            train(experiment, Request(output=workshop / name, rerun=True))
         return Path(shutil.copytree(workshop / name, target))
 
     return copy

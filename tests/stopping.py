@@ -2,7 +2,7 @@
 
 import signal
 
-from vitcli.runner.train import trainer as training
+from vitcli.runner.train import hooks
 from vitcli.runner.train.signals import StopFlag
 
 
@@ -10,17 +10,19 @@ class StopAt(StopFlag):
     """A stop flag that is set after it has been read ``step`` times."""
 
     def __init__(self, step: int) -> None:
+        super().__init__()
         self.step = step
         self.seen = 0
 
     @property
-    def number(self) -> int | None:  # type: ignore[override]
+    def number(self) -> int | None:
         self.seen += 1
         return signal.SIGTERM if self.seen >= self.step else None
 
+    @number.setter
+    def number(self, number: int | None) -> None:
+        """Set by the base class and by signals."""
+
 
 def stop_after(monkeypatch, count: int) -> None:
-    original = training.Trainer.train
-    monkeypatch.setattr(
-        training.Trainer, "train", lambda self, _stop, *epoch: original(self, StopAt(count), *epoch)
-    )
+    monkeypatch.setattr(hooks, "StopFlag", lambda **_: StopAt(count))

@@ -21,7 +21,8 @@ from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
 
 ROOT = Path(__file__).parents[1]
 ADDED = "denoise"
@@ -121,7 +122,7 @@ class TinyTask:
         return found
 
     def train(self, folder: str, changes: Mapping[str, Any] | None = None) -> RunDir:
-        return start(self.experiment(changes), Request(output=Path(folder))).run
+        return run_training(self.experiment(changes), Request(output=Path(folder))).folder
 
     def finished(self, folder: str, changes: Mapping[str, Any] | None = None) -> str:
         source = self.place / f"run-{self.name}-{sorted((changes or {}).items())}"

@@ -27,7 +27,8 @@ from vitcli.runner.experiment.diff import differences
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import check_code
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 __all__ = ["forget"]
 DOCS = Path(__file__).parents[1] / "docs"
@@ -198,9 +199,9 @@ def test_a_killed_training_resumes_to_the_same_bits(tutorial, tiny, every, chang
         )
     own_code.load([Path("net.py")])
     experiment = load_experiment(str(tiny), change)
-    calm = start(experiment, Request(output=Path("calm"))).run
+    calm = train(experiment, Request(output=Path("calm"))).folder
     with stops_after(7):
-        start(experiment, Request(output=Path("stopped")))
+        train(experiment, Request(output=Path("stopped")))
     vitcli("train --resume stopped --trust-code")
     assert_same_run(calm, RunDir(Path("stopped")))
     assert "every.py" in calm.spec().code or "net.py" in calm.spec().code

@@ -39,7 +39,8 @@ from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.training_figures import curves_figure
@@ -82,8 +83,8 @@ def test_a_killed_training_ends_with_the_same_bits(task):
     calm = RunDir(Path(task.finished("calm")))
     with stops_after(STEPS + 1):
         task.train("stopped")
-    again = start(task.experiment(), Request(output=Path("stopped"), resume=True))
-    assert_same_run(calm, again.run, measures=(task.measure,))
+    again = train(task.experiment(), Request(output=Path("stopped"), resume=True))
+    assert_same_run(calm, again.folder, measures=(task.measure,))
 
 
 OTHER = {
@@ -291,8 +292,8 @@ def test_reports_of_a_task_show_its_error_and_no_accuracy(tiny):
 @pytest.mark.usefixtures("added")
 def test_the_best_checkpoint_of_an_error_has_the_smallest(tiny):
     changes = {"task.name": ADDED, "data.val_split": 16, "train.ema_decay": None}
-    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
-    errors = {record["val_error"]: record["step"] for record in read_record(done.run).metrics}
+    done = train(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    errors = {record["val_error"]: record["step"] for record in read_record(done.folder).metrics}
     assert done.result["best_val_error"] == min(errors)
     assert done.result["best_val_step"] == errors[min(errors)]
 

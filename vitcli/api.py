@@ -38,7 +38,7 @@ from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render
 from vitcli.runner.text import portable, printable
-from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.build import build_training
 from vitcli.runner.train.fit import FoldData, fitting_model, saved_epochs
 from vitcli.runner.train.fit import epochs as epochs_of
 from vitcli.runner.weights.timm_start import first_file, load_timm
@@ -226,8 +226,8 @@ def fit(
     with _one_line("fit", "; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
     with _one_line("fit"):
-        built = BuiltTraining(spec, fitting, data.to(device))
-    return epochs_of(built) if save is None else saved_epochs(built, Path(save), on_message)
+        training = build_training(spec, fitting, data.to(device))
+    return epochs_of(training) if save is None else saved_epochs(training, Path(save), on_message)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ import torch
 
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import environment
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 RESULTS = Path(__file__).parents[1] / "results" / "tasks"
 ALONE = {"task.modality_dropout": 0.0, "task.unimodal": 0.0}
@@ -59,7 +60,7 @@ def measure(case: str, seed: int = 0) -> dict[str, float]:
     changes = CASES[case] | {"seed": seed, "train.precision": "fp32"}
     with tempfile.TemporaryDirectory() as folder:
         request = Request(output=Path(folder) / "run", device="cpu")
-        result = start(load_experiment("fusion", changes), request).result
+        result = train(load_experiment("fusion", changes), request).result
     found = {name: result[f"test_{name}"] for name in NUMBERS if f"test_{name}" in result}
     return {"seed": seed, **found}
 

@@ -33,7 +33,8 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import environment
 from vitcli.runner.run.folder import find_run
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 RESULT = Path(__file__).parents[1] / "results" / "rejection.json"
 OTHERS = ("deer", "frog", "ship")
@@ -118,7 +119,7 @@ def tuned(folder: Path, seed: int, unknown: Mapping[str, Images]) -> dict[str, d
     photos = {name: f"imagefolder:{folder / name}" for name in ("known", "others")}
     whole = {"data.val_split": 0, "train.early_stopping": None}
     experiment = load_experiment("finetune", {"data.name": photos["known"], "seed": seed} | whole)
-    run = start(experiment, Request(output=folder / f"seed{seed}")).run
+    run = train(experiment, Request(output=folder / f"seed{seed}")).folder
     known, others = (load_data(DataSpec(name=n, resize=(32, 32))).test for n in photos.values())
     return ask(str(run.path), known, {f"classes {', '.join(OTHERS)}": others, **unknown})
 

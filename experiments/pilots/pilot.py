@@ -27,7 +27,8 @@ from vitcli.runner.errors import DivergedError, UserError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.config import Experiment, load_experiment, parse_sets
 from vitcli.runner.run.folder import RUNS, default_path
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
 
 HERE = Path(__file__).parent
 VAL_SPLIT = 5000
@@ -66,10 +67,10 @@ def train(pilot: argparse.Namespace) -> dict[str, Any]:
         "changes": pilot.changes,
     }
     try:
-        done = start(experiment, request)
+        done = run_training(experiment, request)
     except DivergedError as error:
         return line | {"val_accuracy": None, "reason": str(error)}
-    result, meta = done.result, done.record.meta
+    result, meta = done.result, done.meta
     return line | {
         "val_accuracy": result["val_accuracy"],
         "train_loss": result["train_loss"],

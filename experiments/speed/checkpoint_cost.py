@@ -26,7 +26,8 @@ from vitcli.runner.machine.device import hardware, pick_device, source_commit
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event, Started
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 
 @contextlib.contextmanager
@@ -53,7 +54,7 @@ def seconds_of(experiment: Any, device: str) -> float:
 
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "run"
-        start(experiment, Request(output=output, device=device, on_event=start_clock))
+        train(experiment, Request(output=output, device=device, on_event=start_clock))
         return time.perf_counter() - began
 
 
@@ -71,11 +72,11 @@ def resume_seconds(experiment: Any, device: str) -> float:
     with tempfile.TemporaryDirectory() as name:
         request = Request(output=Path(name) / "run", device=device, resume=True)
         with contextlib.suppress(StoppedError):
-            start(experiment, replace(request, on_event=interrupt_after_an_epoch))
+            train(experiment, replace(request, on_event=interrupt_after_an_epoch))
         Classify.after_step = stop  # type: ignore[method-assign]
         began = time.perf_counter()
         try:
-            start(experiment, request)
+            train(experiment, request)
         except FirstStepError:
             return time.perf_counter() - began
         finally:

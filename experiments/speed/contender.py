@@ -165,7 +165,7 @@ def our_steps(job: Job) -> Iterator[None]:
 
     from vitcli.core.models.image_model import build_model
     from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
-    from vitcli.runner.train.build import BuiltTraining
+    from vitcli.runner.train.build import build_training, compile_training, settings
 
     keys = ("embed_dim", "depth", "num_heads", "mlp_dim", "patch_size")
     sizes = {key: job[key] for key in keys}
@@ -175,18 +175,18 @@ def our_steps(job: Job) -> Iterator[None]:
         train=TrainSpec(batch_size=job["batch_size"], precision=job["precision"]),
     )
     data, model = load_set(job).to(torch.device(job["device"])), build_model(spec.model)
-    built = BuiltTraining(spec, model, data, warn)
-    built.compile()
-    job["precision"], job["kernels"] = built.precision, built.kernels
+    training = build_training(spec, model, data, warn)
+    compile_training(training, warn)
+    job["precision"], job["kernels"] = training.precision, training.kernels
     if job["part"] == "step":
         x, y = next(fixed_batches(job))
         batch = {"images": x, "targets": y}
         # A CUDA graph must read this batch, too, and not make one from rows.
-        vars(built.task).update(batches=lambda *_: itertools.repeat(batch), has_rows=False)
-    built.task.module.train()
+        vars(training.task).update(batches=lambda *_: itertools.repeat(batch), has_rows=False)
+    training.module.train()
     for epoch in itertools.count():
-        with built.settings():
-            for _ in built.training.run_epoch(epoch):
+        with settings(training):
+            for _ in training.run_epoch(epoch):
                 yield
 
 

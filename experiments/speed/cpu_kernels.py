@@ -39,7 +39,7 @@ def measure(experiment: Experiment, rounds: int, seconds: float) -> dict[str, fl
             train = experiment.spec.train.replace(precision=precision, kernels=kernels)
             spec = experiment.spec.replace(train=train)
             work = make_workload(Experiment(experiment.name, spec, experiment.path), "cpu", print)
-            works[f"{precision} {work.built.kernels}"] = step_of(work.training())
+            works[f"{precision} {work.training.kernels}"] = step_of(work.steps())
     found = turns(works, torch.device("cpu"), rounds=rounds, seconds=seconds)
     return {name: batch / median(times) for name, times in found.items()}
 

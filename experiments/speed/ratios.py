@@ -29,6 +29,8 @@ from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.machine.processor import cpu_kind
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import compile_training
 
 COMMITTED = Path(__file__).with_name("ratios.json")
 THREADS = 2
@@ -74,7 +76,7 @@ def stock_training(work: Workload) -> Iterator[None]:
     assert isinstance(work.spec.model, VitSpec)
     model = StockViT(work.spec.model).to(work.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    images, batch = work.built.data.train, work.spec.train.batch_size
+    images, batch = work.training.data.train, work.spec.train.batch_size
     half = torch.full((3,), 0.5, device=work.device)
     while True:
         for i in range(0, len(images) - batch + 1, batch):
@@ -122,9 +124,9 @@ def measure_ratios(
         )
         work = make_workload(Experiment(name, spec, Path(name)), device_name, on_message)
         setting = describe_setting(work)
-        work.built.compile()
+        compile_training(work.training, ignore_message)
         works = {
-            "ours": step_of(work.training()),
+            "ours": step_of(work.steps()),
             "stock": step_of(stock_training(work)),
             "data": step_of(work.batches()),
         }
@@ -137,7 +139,7 @@ def measure_ratios(
 
 def describe_setting(work: Workload) -> str:
     """Return text such as ``bf16, native kernels, AMD EPYC, 2 threads``."""
-    parts = [work.built.precision, f"{work.built.kernels} kernels", hardware(work.device)]
+    parts = [work.training.precision, f"{work.training.kernels} kernels", hardware(work.device)]
     return ", ".join(parts)
 
 

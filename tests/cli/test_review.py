@@ -16,7 +16,8 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.prepare import Request, resume_experiment
+from vitcli.runner.train.train import train as run_training
 
 SWAPPED = ("dark/3", "dark/14", "bright/5", "bright/9", "bright/26")
 
@@ -38,7 +39,7 @@ def planted(pictures) -> dict[str, str]:
 
 def train(tiny, output: str = "run", changes=None, **options) -> Path:
     experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
-    return start(experiment, Request(output=Path(output), **options)).run.path
+    return run_training(experiment, Request(output=Path(output), **options)).folder.path
 
 
 def reviewed(run) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def test_everything_reads_the_corrected_pictures_of_a_run(tiny, pictures, plante
         with pytest.raises(StoppedError):
             train(tiny, changes=changes)
     experiment, path = resume_experiment("run")
-    assert start(experiment, Request(output=path, resume=True)).trained
+    assert run_training(experiment, Request(output=path, resume=True)).trained
     assert "other images" not in said(0, "eval", "run")
     said(0, "visualize", "run", "--what", "curves")
     found = reviewed("run")

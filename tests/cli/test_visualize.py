@@ -18,7 +18,8 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 from vitcli.runner.visualize.render import FIGURES
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
@@ -30,7 +31,7 @@ def documents(*words: object) -> list[dict[str, Any]]:
 
 def make(tiny: Path, path: Path | str, **changes) -> Path:
     experiment = load_experiment(str(tiny), {"train.epochs": 1} | changes)
-    return start(experiment, Request(output=Path(path))).run.path
+    return train(experiment, Request(output=Path(path))).folder.path
 
 
 @pytest.fixture

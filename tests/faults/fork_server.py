@@ -33,7 +33,8 @@ from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.train import trainer as training
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
 for late in (
@@ -64,7 +65,7 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
 
 def train_here(experiment: Path, output: Path, **options: Any) -> None:
     request = Request(output=output, resume=True, device="cpu", **options)
-    start(load_experiment(str(experiment)), request)
+    train(load_experiment(str(experiment)), request)
 
 
 class Child:

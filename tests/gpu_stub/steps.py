@@ -27,6 +27,7 @@ from vitcli.runner.experiment.resolve import fit_to_data
 from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import compile_training
 from vitcli.runner.train.rehearsal import random_data, with_statistics
 
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -105,10 +106,12 @@ def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen
     """
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)
-    work.built.compile()
+    compile_training(work.training, ignore_message)
     messages: list[str] = []
     options: dict[str, Any] = {"graphs": graphs, "on_message": messages.append}
-    state = Training(work.spec, work.built.task, work.built.data, work.built.autocast, **options)
+    state = Training(
+        work.spec, work.training.task, work.training.data, work.training.autocast, **options
+    )
     steps = state.run_epoch(0)
     for _ in range(WARM):
         next(steps)

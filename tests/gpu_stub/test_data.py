@@ -38,7 +38,8 @@ from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_batches
 from vitcli.runner.train.estimate import make_estimate
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
 from vitcli.runner.train.trainer import Trainer
 
 IMPORT = "import json; from tests.gpu_stub import steps, test_data as data\n"
@@ -147,7 +148,7 @@ def augmented(augment: AugmentSpec) -> dict[str, Any]:
 def compiled_batches(name: str) -> dict[str, Any]:
     work = make_workload(load_experiment(name), "cuda", ignore_message)
     messages: list[str] = []
-    compile_batches(work.built.task, work.batches(), messages.append)
+    compile_batches(work.training.task, work.batches(), messages.append)
     batches = work.batches()
     next(batches)
     torch.compiler.set_stance("fail_on_recompile")
@@ -168,7 +169,7 @@ def all_policies() -> dict[str, Any]:
 def checkpoint() -> dict[str, Any]:
     experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
     work = make_workload(experiment, "cuda", ignore_message)
-    state = Training(work.spec, work.built.task, work.built.data, work.built.autocast)
+    state = Training(work.spec, work.training.task, work.training.data, work.training.autocast)
     next(state.run_epoch(0))
     tensors = state.tensors()
     with tempfile.TemporaryDirectory() as folder, counting() as seen:
@@ -190,7 +191,7 @@ def training() -> dict[str, Any]:
         patch.setattr(batches.DrawnAhead, "take", take)
         for name, found in waits.items():
             patch.setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
-        start(load_experiment("quickstart", changes), Request(device="cuda"))
+        run_training(load_experiment("quickstart", changes), Request(device="cuda"))
     names = [thread.name for thread in threading.enumerate()]
     left = [name for name in names if name.startswith(batches.THREAD)]
     return {"drawn": drawn, "left": left, "waits": waits}
@@ -254,7 +255,7 @@ def train(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     data = random_pictures(experiment, 100)
     output = Path(tempfile.mkdtemp()) / "run"
     request = Request(device="cuda", output=output, load=lambda *_, **__: data)
-    return start(experiment, request).result
+    return run_training(experiment, request).result
 
 
 def exactness() -> dict[str, bool]:
@@ -320,5 +321,5 @@ def estimate_by_peak(name: str, precision: str) -> float:
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     output = Path(f"{name}-{precision}")
-    start(experiment, Request(device="cuda", output=output, load=lambda *_, **__: images))
+    run_training(experiment, Request(device="cuda", output=output, load=lambda *_, **__: images))
     return estimate / (torch.cuda.max_memory_allocated() - before)

@@ -55,7 +55,7 @@ def logged(library: Any) -> dict[int, dict[str, float]]:
 
 def train(tiny, messages=None, **options):
     say = (messages if messages is not None else []).append
-    return conftest.train(tiny, "run", on_message=say, offline=True, **options).run
+    return conftest.train(tiny, "run", on_message=say, offline=True, **options).folder
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
@@ -120,10 +120,13 @@ def test_a_full_queue_costs_one_line(install, monkeypatch):
     monkeypatch.setattr(trackers, "MAX_WAITING", 2)
     monkeypatch.setattr(trackers, "END_SECONDS", 0.1)
     messages: list[str] = []
-    words = "trackio", make_run(0), True, print, messages.append
-    with trackers.live_tracker(*words) as listen:
-        for epoch in range(1, 9):
-            listen(SimpleNamespace(record=record(epoch, 0.5)))
+    request = SimpleNamespace(on_message=messages.append)
+    trainer: Any = SimpleNamespace(run=make_run(0), request=request)
+    tracker = trackers.LiveTracker("trackio", offline=True)
+    tracker.on_start(trainer)
+    for epoch in range(1, 9):
+        tracker.on_epoch(trainer, record(epoch, 0.5))
+    tracker.on_stop(trainer)
     assert sum("warning: trackio" in text for text in messages) == 1
 
 

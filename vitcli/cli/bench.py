@@ -59,10 +59,12 @@ def train(
 
     make_trace_folder(trace, output)
     work = workload(experiment, sets, device, precision)
-    with work.built.settings():
+    from vitcli.runner.train.build import settings
+
+    with settings(work.training):
         result = bench_training(work, rounds=rounds, seconds=seconds)
         if trace:
-            steps = work.training()
+            steps = work.steps()
             result |= {"profile": profile(lambda: next(steps), work.device, output)}
     emit_report(report_of(result, [output] if trace else []), form)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ from vitcli.cli.options import (
     refuse_empty,
     run_folder,
 )
-from vitcli.runner.machine.launch import Launch, read_launch
+from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
 from vitcli.runner.text import duration, quantity
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.run.folder import RunDir
     from vitcli.runner.run.record import RunRecord
-    from vitcli.runner.train.start import Request
+    from vitcli.runner.train.prepare import Request
 
 
 Name = Annotated[
@@ -160,16 +160,15 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
-    from vitcli.runner.trackers import check_trackers
-    from vitcli.runner.train.start import Request
+    from vitcli.runner.train.prepare import Request
 
-    check_trackers(track or ())
+    if track:
+        from vitcli.runner.trackers import check_trackers
+
+        check_trackers(track)
     request = Request(
         device=device, data_dir=data_dir, offline=offline, track=tuple(dict.fromkeys(track or ()))
     )
-    launch = read_launch()
-    if launch and launch.rank:
-        follow_rank_0(launch, request, dry_run)
     shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -197,7 +196,7 @@ def train(
         first=first,
     )
     go = show_estimate if dry_run else run
-    go(chosen, request, json, launch)
+    go(chosen, request, json)
 
 
 def choose_experiment(
@@ -216,7 +215,7 @@ def choose_experiment(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.train.start import resume_experiment
+    from vitcli.runner.train.prepare import resume_experiment
 
     for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
         refuse_empty(option, value)
@@ -242,54 +241,47 @@ def choose_experiment(
     return *resume_experiment(str(resume), changes, options), None
 
 
-def follow_rank_0(launch: Launch, request: "Request", dry_run: bool) -> NoReturn:
-    """Train along with rank 0, which prints everything, and exit."""
-    if dry_run:
-        raise typer.Exit
-    from vitcli.runner.errors import UserError
-    from vitcli.runner.train.follow import follow
-
-    try:
-        code = follow(launch, request)
-    except UserError as error:
-        say(f"error: rank {launch.rank}: {error}")
-        code = error.exit_code
-    raise typer.Exit(code)
-
-
-def run(
-    experiment: "Experiment", request: "Request", json: bool, launch: Launch | None = None
-) -> None:
-    """Train with a progress display and print the result."""
+def run(experiment: "Experiment", request: "Request", json: bool) -> None:
+    """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
     from vitcli.cli.live import view
     from vitcli.runner.data.listing import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
-    from vitcli.runner.train.ranks import leading
-    from vitcli.runner.train.start import resume_command
-    from vitcli.runner.train.start import start as run_training
+    from vitcli.runner.train.prepare import finished_run
+    from vitcli.runner.train.ranks import joined
+    from vitcli.runner.train.train import train as run_training
+
+    launch = read_launch()
+    if launch and launch.rank:
+        with joined(launch):
+            run_training(experiment, request)
+        return
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
     instead = f"{'train a new run with' if request.resume else 'type'} --precision fp32"
     warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
-    with view() as screen, leading(launch, screen.say) as processes:
-        command = processes.command(shlex.join(["vitcli", *sys.argv[1:]]))
-        request = replace(request, processes=processes, command=command)
+    launcher = launch.command if launch else ""
+    command = f"{launcher} {shlex.join(['vitcli', *sys.argv[1:]])}".strip()
+    with view() as screen, joined(launch):
+        request = replace(request, launcher=launcher, command=command)
         request = replace(request, on_event=screen.show, on_message=screen.say)
-        training = run_training(experiment, request)
-    record, spec = training.record, experiment.spec
-    if training.stopped:
-        say(f"{training.stopped}; a checkpoint was saved")
-        facts, following = facts_so_far(record), resume_command(training.run, request)
-    else:
-        if not training.trained:
+        record = finished_run(experiment, request)
+        if record:
             say("already finished, nothing was trained (--rerun trains it again)")
+        else:
+            record = run_training(experiment, request)
+    spec = experiment.spec
+    if record.reached:
+        say(f"{record.reason}; a checkpoint was saved")
+        facts = facts_so_far(record)
+        following = request.resume_command(record.folder)
+    else:
         is_own = spec.train.init and own_path(spec.data.name)
         verb = "eval --review" if is_own else "eval"
-        following = training.run.command(verb, request.data_dir, request.device)
+        following = record.folder.command(verb, request.data_dir, request.device)
         facts = final_facts(record)
     shown = {fact.name for fact in facts}
-    values = record.reached if training.stopped else record.result
+    values = record.reached or record.result
     others = {name: value for name, value in values.items() if name not in shown}
     facts += [*hidden(**others), Fact("run", str(record.path))]
     emit_report(Report(facts=facts, next=[following]), "json" if json else "text")
@@ -347,14 +339,15 @@ def facts_so_far(record: "RunRecord") -> list[Fact]:
     ]
 
 
-def show_estimate(
-    experiment: "Experiment", request: "Request", json: bool, launch: Launch | None = None
-) -> None:
+def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Print the notes and the estimate of a training."""
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.dry_run import dry_run
     from vitcli.runner.train.ranks import describe_parts, refuse_parts
 
+    launch = read_launch()
+    if launch and launch.rank:
+        return
     warn_if_emulated(experiment.spec.train.precision, request.device, say)
     estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
     if launch:

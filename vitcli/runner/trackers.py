@@ -9,11 +9,11 @@ import os
 import queue
 import shlex
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import flatten
@@ -23,6 +23,10 @@ from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord, is_number, read_record
 from vitcli.runner.text import one_line, portable_fields, printable, without_folders
+from vitcli.runner.train.hooks import Hook
+
+if TYPE_CHECKING:
+    from vitcli.runner.train.trainer import Trainer
 
 Listener = Callable[[Any], None]
 END_SECONDS = 5.0
@@ -248,45 +252,46 @@ def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
         raise ResourceError(f"{name}: {run.name}: {type(error).__name__}: {error}") from error
 
 
-@contextmanager
-def live_tracker(
-    name: str, run: RunDir, offline: bool, on_event: Listener, on_message: Listener
-) -> Iterator[Listener]:
-    """Yield a listener to the events of a training, which feeds a tracker, too."""
-    waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
-    problems: list[str] = []
+class LiveTracker(Hook):
+    """Feeds a tracker with the numbers of each epoch, from a thread that the training outruns."""
 
-    def fail(reason: str) -> None:
-        problems.append(reason)
-        if len(problems) == 1:
-            on_message(
-                f"warning: {name} lacks numbers of this run ({reason}); metrics.jsonl has all;"
-                f" send them again: {run.command('runs export')} --format {name}"
-            )
+    def __init__(self, name: str, offline: bool) -> None:
+        self.name = name
+        self.offline = offline
+        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._has_failed = False
 
-    def work() -> None:
+    def on_start(self, trainer: "Trainer") -> None:
+        self._thread = threading.Thread(target=self._work, args=[trainer], daemon=True)
+        self._thread.start()
+
+    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
         try:
-            send(name, run, offline, iter(waiting.get, None), on_message)
-        except Exception as error:
-            fail(one_line(f"{type(error).__name__}: {error}", 200))
-
-    def put(record: dict[str, Any] | None) -> None:
-        try:
-            waiting.put_nowait(record)
+            self._waiting.put_nowait(record)
         except queue.Full:
-            fail(f"{MAX_WAITING} epochs wait to be sent")
+            self._fail(trainer, f"{MAX_WAITING} epochs wait to be sent")
 
-    def listen(event: Any) -> None:
-        on_event(event)
-        if record := getattr(event, "record", None):  # of an epoch
-            put(record)
+    def on_stop(self, trainer: "Trainer") -> None:
+        if self._thread is None:
+            return
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            self._fail(trainer, f"it did not end within {END_SECONDS:g} s")
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield listen
-    finally:
-        put(None)
-        thread.join(END_SECONDS)
-        if thread.is_alive():
-            fail(f"it did not end within {END_SECONDS:g} s")
+    def _work(self, trainer: "Trainer") -> None:
+        records = iter(self._waiting.get, None)
+        try:
+            send(self.name, trainer.run, self.offline, records, trainer.request.on_message)
+        except Exception as error:
+            self._fail(trainer, one_line(f"{type(error).__name__}: {error}", 200))
+
+    def _fail(self, trainer: "Trainer", reason: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            trainer.request.on_message(
+                f"warning: {self.name} lacks numbers of this run ({reason}); metrics.jsonl has"
+                f" all; send them again: {trainer.run.command('runs export')} --format {self.name}"
+            )

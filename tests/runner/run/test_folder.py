@@ -29,7 +29,7 @@ from vitcli.runner.run.folder import (
 )
 from vitcli.runner.run.listing import remove_runs
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train.start import resume_experiment
+from vitcli.runner.train.prepare import resume_experiment
 
 
 def make(path: str) -> RunDir:

@@ -66,10 +66,10 @@ def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch,
     messages: list[str] = []
     fill_disk(monkeypatch, 3000)
     full = train(tiny, "full", on_message=messages.append)
-    assert_same_run(full.run, calm)
+    assert_same_run(full.folder, calm)
     (warning,) = [text for text in messages if text.startswith("warning")]
     assert FULL in warning
-    assert read_record(full.run).status == "finished"
+    assert read_record(full.folder).status == "finished"
     assert full.result["lost_events"] == FULL
     assert "lost_events" not in read_record(calm).result
 
@@ -87,7 +87,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_change_or_stop_a_training(
     monkeypatch.setattr(training_pictures, "attention_strip", fail)
     messages: list[str] = []
     odd = train(tiny, "odd", on_message=messages.append)
-    assert_same_run(odd.run, RunDir(copy_of_run(here / "calm")))
+    assert_same_run(odd.folder, RunDir(copy_of_run(here / "calm")))
     assert drawn_at == [5, 10, 15, 20]
     assert ["nope" in text for text in messages if text.startswith("warning")] == [True]
 

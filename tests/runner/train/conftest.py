@@ -1,7 +1,7 @@
 """Trainings of ``tiny`` and how they are stopped; runs that are trained once and then copied."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,10 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import FinishedTraining, Request, resume_experiment, start
+from vitcli.runner.run.record import RunRecord
+from vitcli.runner.train.events import Event
+from vitcli.runner.train.prepare import Request, resume_experiment
+from vitcli.runner.train.train import train as run_training
 
 
 def train(
@@ -20,17 +23,24 @@ def train(
     folder: Path | str,
     changes: dict[str, Any] | None = None,
     **options: Any,
-) -> FinishedTraining:
+) -> RunRecord:
     request = Request(output=Path(folder), **options)
-    return start(load_experiment(str(experiment), changes), request)
+    return run_training(load_experiment(str(experiment), changes), request)
 
 
-def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> FinishedTraining:
+def continue_run(run: RunDir, *, allow: bool = False, **given: Any) -> RunRecord:
     """Continue a run as its folder says; ``given`` are options, and changes of dotted fields."""
     options = {name: given.pop(name) for name in [*given] if "." not in name}
     experiment, path = resume_experiment(str(run.path), given)
     request = Request(output=path, resume=True, allow_inexact=allow, **options)
-    return start(experiment, request)
+    return run_training(experiment, request)
+
+
+def trains(call: Callable[..., RunRecord], *arguments: Any, **options: Any) -> bool:
+    """Return whether ``train`` or ``continue_run`` has something to train."""
+    events: list[Event] = []
+    call(*arguments, on_event=events.append, **options)
+    return bool(events)
 
 
 def files(folder: Path) -> dict[Path, bytes]:

@@ -95,17 +95,18 @@ LATE = ("torch._dynamo", "torch.utils.flop_counter", "tensorboard", "matplotlib"
 TRAIN = f"""
 import sys
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train import trainer
+from vitcli.runner.train import hooks
 from vitcli.runner.train.events import Progress
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
-trainer.REPORT_SECONDS = 0  # report after the second step, the first whose time is known
+hooks.REPORT_SECONDS = 0  # report after the second step, the first whose time is known
 
 def stop(event):
     if isinstance(event, Progress):
         sys.exit(f"step {{event.step}}: {{[name for name in {LATE} if name in sys.modules]}}")
 
-start(load_experiment(sys.argv[1]), Request(on_event=stop))
+train(load_experiment(sys.argv[1]), Request(on_event=stop))
 """
 
 
@@ -193,5 +194,5 @@ def test_random_pictures_have_what_the_task_reads_beside_them(task):
     spec = experiment({"task": task, "data": {"name": "imagefolder:here"}})
     data = rehearsal.random_data(spec, 64, torch.device("cpu"))
     module = filled_module(spec, data)
-    step = next(build.BuiltTraining(spec, module, data).training.run_epoch(0))
+    step = next(build.build_training(spec, module, data).run_epoch(0))
     assert step.scalars["loss"].isfinite()

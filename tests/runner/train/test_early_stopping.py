@@ -19,17 +19,16 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.run.verify import verify_run
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.states import trial_state
 from vitcli.runner.train import finish
-from vitcli.runner.train.start import FinishedTraining
 
 EARLY = {"data.val_split": 16, "train.early_stopping": 2, "train.epochs": 6}
 
 
-def train_early(tiny: Path, folder: str, patience: int | None) -> FinishedTraining:
+def train_early(tiny: Path, folder: str, patience: int | None) -> RunRecord:
     return train(tiny, folder, EARLY | {"train.early_stopping": patience}, resume=True)
 
 
@@ -56,7 +55,7 @@ def test_the_headline_can_be_another_metric(tiny, script):
     assert found.result["epochs"] == 2
     assert found.result["best_val_macro_f1"] == 0.7
     assert "macro-F1" in printed("train", "--resume", "run").splitlines()[0]
-    assert not [each for each in verify_run(found.run) if each.is_bad]
+    assert not [each for each in verify_run(found.folder) if each.is_bad]
     study = tiny.with_name("study.yaml")
     study.write_text(
         "base: tiny.yaml\ntask: {headline: macro_f1}\nseeds: [0]\n"
@@ -79,12 +78,12 @@ def test_it_ends_with_the_best_weights(tiny, script, values, epochs, stopped):
     assert found.result["epochs"] == epochs
     assert found.result["stopped_at"] == stopped * 4
     assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
-    assert list(steps(found.run.checkpoints)) == [found.result["steps"]] == [epochs * 4]
-    assert [record["step"] for record in found.record.metrics][-1] == found.result["steps"]
-    curve = EventAccumulator(str(found.run.path)).Reload().Scalars("loss/train")
+    assert list(steps(found.folder.checkpoints)) == [found.result["steps"]] == [epochs * 4]
+    assert [record["step"] for record in found.metrics][-1] == found.result["steps"]
+    curve = EventAccumulator(str(found.folder.path)).Reload().Scalars("loss/train")
     assert [event.step for event in curve] == [4 * (i + 1) for i in range(stopped)]
-    assert found.record.step == found.result["steps"]
-    assert [each for each in verify_run(found.run) if each.is_bad] == []
+    assert found.step == found.result["steps"]
+    assert [each for each in verify_run(found.folder) if each.is_bad] == []
     assert evaluate_run("run").measured["loss"] == pytest.approx(found.result["test_loss"])
 
 
@@ -98,13 +97,13 @@ def test_a_killed_training_ends_with_the_same_weights(tiny, script):
         with stops_after(steps_before):
             train_early(tiny, folder, 2)
         found = train_early(tiny, folder, 2)
-        assert_same_run(calm.run, found.run)
+        assert_same_run(calm.folder, found.folder)
         assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
     text = f"base: {tiny.name}\nseeds: [0]\nvariants: {{full: {{}}}}\n"
     text += "data: {val_split: 16}\ntrain: {early_stopping: 2, epochs: 6}\n"
     tiny.with_name("study.yaml").write_text(text)
     study = load_study("study.yaml")
-    state = trial_state(study.trials()[0], calm.run, study.threads)
+    state = trial_state(study.trials()[0], calm.folder, study.threads)
     assert state.state == "finished", "a trial ends at its best epoch"
 
 
@@ -113,7 +112,7 @@ def from_probe(tiny, copy_of_run):
     copy_of_run(Path("first"), {"train.epochs": 1})
     fields = EARLY | {"train.init": "first", "train.init_head": "probe"}
 
-    def train_from_probe(folder: str, **changes: object) -> tuple[FinishedTraining, list[str]]:
+    def train_from_probe(folder: str, **changes: object) -> tuple[RunRecord, list[str]]:
         told: list[str] = []
         heard: dict[str, Any] = {"on_event": TrainingDisplay().show, "on_message": told.append}
         return train(tiny, folder, fields | changes, resume=True, **heard), told
@@ -126,7 +125,7 @@ def assert_killed_is_same(from_probe, script, calm, values, steps_before) -> Non
     with stops_after(steps_before):
         from_probe("killed")
     found, _ = from_probe("killed")
-    assert_same_run(calm.run, found.run)
+    assert_same_run(calm.folder, found.folder)
     assert found.result["best_val_step"] == calm.result["best_val_step"]
 
 
@@ -136,13 +135,13 @@ def test_a_probe_that_no_epoch_beats_is_kept(from_probe, script, capsys):
     found, _ = from_probe("run")
     assert (found.result["steps"], found.result["stopped_at"]) == (0, 8)
     assert (found.result["best_val_step"], found.result["best_val_accuracy"]) == (0, 0.7)
-    (record,) = found.record.metrics
+    (record,) = found.metrics
     assert (record["step"], record["epoch"], record["val_accuracy"]) == (0, 0, 0.7)
     assert "val_loss" in record
-    assert steps(found.run.checkpoints) == [0]
-    assert [each for each in verify_run(found.run) if each.is_bad] == []
+    assert steps(found.folder.checkpoints) == [0]
+    assert [each for each in verify_run(found.folder) if each.is_bad] == []
     probe, _ = from_probe("probe", **{"train.epochs": 0})
-    assert probe.record.metrics == [], "without epochs, there is nothing to compare"
+    assert probe.metrics == [], "without epochs, there is nothing to compare"
     kept, fitted = load_model("run").state_dict(), load_model("probe").state_dict()
     assert all(kept[name].equal(fitted[name]) for name in fitted)
     assert_killed_is_same(from_probe, script, found, values, 5)
@@ -153,7 +152,7 @@ def test_an_epoch_that_beats_the_probe_is_kept(from_probe, script):
     script(*values)
     found, told = from_probe("run")
     assert (found.result["epochs"], found.result["stopped_at"]) == (3, 16)
-    assert [record["epoch"] for record in found.record.metrics] == [0, 1, 2, 3]
+    assert [record["epoch"] for record in found.metrics] == [0, 1, 2, 3]
     assert not [text for text in told if "did not beat the probe" in text]
     assert_killed_is_same(from_probe, script, found, values, 3)
 
@@ -163,7 +162,7 @@ def test_the_temperature_scales_what_predict_says(tiny, pictures, monkeypatch):
     found = train(tiny, "run", {"data.val_split": 16, "train.epochs": 1})
     assert found.result["temperature"] == 4
     assert found.result["calibrated_loss"] != found.result["test_loss"]
-    predictor, paths = Predictor(found.run), [*map(str, (pictures / "test" / "dark").iterdir())]
+    predictor, paths = Predictor(found.folder), [*map(str, (pictures / "test" / "dark").iterdir())]
     scaled = dict(next(predictor.predict_each(paths)).top)
     predictor.temperature = 1.0
     plain = dict(next(predictor.predict_each(paths)).top)
@@ -194,7 +193,7 @@ def test_a_head_that_starts_from_a_probe_classifies_without_a_training(tiny, pic
     for picture in [*(pictures / "train" / "bright").iterdir()][3:]:
         picture.unlink()
     trained = train(tiny, "few", changes | {"train.epochs": 1}, on_message=messages.append)
-    assert [each["epoch"] for each in trained.record.metrics] == [1], "no stopping, no epoch 0"
+    assert [each["epoch"] for each in trained.metrics] == [1], "no stopping, no epoch 0"
 
 
 def test_a_metric_that_is_nan_is_never_the_best(tiny, script):

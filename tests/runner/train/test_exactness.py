@@ -1,23 +1,28 @@
 """An inexact continuation is refused, or marked permanently."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from tests.runner.train.conftest import continue_run, files, stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.machine.arithmetic import chosen_kernels
-from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
+from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.study.repeated_runs import collect_runs
-from vitcli.runner.train import exactness, trainer
+from vitcli.runner.train import exactness
 
 
 def test_another_environment_is_refused_and_changes_no_file(stopped, monkeypatch):
-    before, real = files(stopped.path), exactness.numerical_environment(torch.device("cpu"), False)
+    before = files(stopped.path)
+    real = load_checkpoint(stopped.checkpoints / str(stopped.last_step())).state["circumstances"]
     assert {"threads", "torch", "cpu_capability", "hardware", "vitcli"} <= real.keys()
-    monkeypatch.setattr(trainer, "numerical_environment", lambda *_: real | {"threads": 7})
+    monkeypatch.setattr(exactness, "numerical_environment", lambda *_: real | {"threads": 7})
     change = f"threads {real['threads']} -> 7"
     with pytest.raises(ConfigError, match=change):
         continue_run(stopped)
@@ -66,27 +71,28 @@ def test_a_finished_run_is_trained_further_and_marked(calm, named):
     before = read_record(calm).config_hash
     told: list[str] = []
     further = continue_run(calm, allow=True, on_message=told.append, **{"train.epochs": 6})
-    assert further.trained
+    assert further.state == "finished"
     assert (further.result["epochs"], further.result["exact"]) == (6, False)
     assert len([text for text in told if "the learning rate rises" in text]) == 1
     assert calm.spec().train.epochs == 6
     assert [record["epoch"] for record in read_record(calm).metrics] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ConfigError, match="already has 6 epochs"):
         continue_run(calm, allow=True, **{"train.epochs": 5})
-    assert not continue_run(calm).trained
+    assert not trains(continue_run, calm)
     assert "from step 20: train.epochs 4 -> 6" in read_record(calm).inexact
     assert collect_runs([calm]).inexact == (calm.name,)
     assert read_record(calm).config_hash != before, "no search takes it for the trial"
 
 
 def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):
-    """The mark is written before the new configuration that it is about."""
+    """Without the mark, the new configuration is not that of the training."""
     with monkeypatch.context() as patch:
-        patch.setattr(RunDir, "create", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(RunDir, "set_meta", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             continue_run(stopped, allow=True, **{"optim.lr": 1e-4})
-    assert stopped.spec().optim.lr == 2e-3
-    assert continue_run(stopped).result["exact"] is False
+    with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}"):
+        continue_run(stopped)
+    assert continue_run(stopped, allow=True).result["exact"] is False
 
 
 def test_a_trial_reduced_to_weights_is_not_changed(calm):
@@ -115,11 +121,15 @@ def test_on_a_gpu_only_a_deterministic_training_is_exact(deterministic, exact):
 def test_another_determinism_is_another_environment(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     gpu, state = torch.device("cuda"), {"precision": "tf32"}
-    plain = state["circumstances"] = exactness.numerical_environment(gpu, False)
-    assert exactness.environment_changes(state, plain, "tf32", "") == {}
+    now: Any = SimpleNamespace(
+        device=gpu, compiled=False, precision="tf32", spec=ExperimentSpec(), num_steps=1
+    )
+    state["circumstances"] = exactness.numerical_environment(now)
+    checkpoint = Checkpoint(1, {}, state)
+    assert exactness.changes_since(checkpoint, now) == {}
     with chosen_kernels(gpu, True):
-        now = exactness.numerical_environment(gpu, False)
-    changes = {"deterministic": (False, True)}
-    assert exactness.environment_changes(state, now, "tf32", "") == changes
+        changes = {"deterministic": (False, True)}
+        assert exactness.changes_since(checkpoint, now) == changes
+    now.precision = "fp32"
     with pytest.raises(ConfigError, match="trained in tf32"):
-        exactness.environment_changes(state, plain, "fp32", "")
+        exactness.changes_since(checkpoint, now)

@@ -20,7 +20,8 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.record import read_record
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 TEXT = """
 data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random}}
@@ -67,10 +68,10 @@ OFTEN = ("linformer", "performer", "swin", "convnet")
 )
 def test_a_run_stopped_inside_an_epoch_ends_with_the_same_bits(kind, load, pictures):
     experiment = load(KINDS[kind])
-    calm = start(experiment, Request(output=Path("calm"))).run
+    calm = train(experiment, Request(output=Path("calm"))).folder
     with stops_after(2):
-        start(experiment, Request(output=Path("stopped")))
-    again = start(experiment, Request(output=Path("stopped"), resume=True)).run
+        train(experiment, Request(output=Path("stopped")))
+    again = train(experiment, Request(output=Path("stopped"), resume=True)).folder
     assert_same_run(calm, again)
     measured, result = evaluate_run("calm"), read_record(calm).result
     assert measured.scores.accuracy == result["test_accuracy"]

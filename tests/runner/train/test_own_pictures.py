@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from tests.runner.train import conftest
-from tests.runner.train.conftest import stops_after
+from tests.runner.train.conftest import stops_after, trains
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
@@ -22,7 +22,8 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def train(few, changes=None, messages=None, **options):
 def test_a_small_folder_is_trained_in_smaller_batches_and_continued(few, here):
     messages = [""]
     calm = train(few, messages=messages, output=here / "calm")
-    asked, used = load_experiment(str(few)).spec, calm.run.spec()
+    asked, used = load_experiment(str(few)).spec, calm.folder.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
-    assert calm.record.meta["batch_size_shrunk_from"] == 128
-    assert calm.record.metrics[-1]["step"] == 4 * asked.train.epochs
-    assert not train(few, output=here / "calm").trained, "the same experiment is finished"
+    assert calm.meta["batch_size_shrunk_from"] == 128
+    assert calm.metrics[-1]["step"] == 4 * asked.train.epochs
+    assert not trains(train, few, output=here / "calm"), "the same experiment is finished"
     for folder in ("auto", "named"):
         with stops_after(7):
             train(few, output=here / folder)
@@ -63,7 +64,7 @@ def test_predict_fits_pictures_like_the_training(few, pictures, fit):
         with Image.open(path) as picture:
             picture.resize((40 + i % 3, 20)).save(path)
     heard = [""]
-    run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).run
+    run = train(few, {"data.fit": fit, "train.epochs": 1}, heard).folder
     spec = run.spec()
     names = load_data(spec.data).test.names
     with np.load(run.path / "predictions.npz") as stored:
@@ -113,7 +114,7 @@ def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_image
     changes = {"data.skip_bad": True}
     with stops_after(3):
         train(few, changes)
-    assert train(few, changes, resume=True).trained
+    assert trains(train, few, changes, resume=True)
     messages = [""]
     assert evaluate_run("run", on_message=messages.append).num_images == 24
     assert not any("other images" in text for text in messages)
@@ -131,7 +132,7 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     request, messages, said = Request(output=here / "run"), [""], [""]
     found = dry_run(experiment, request, said.append, spent_seconds=1000.0)
     assert not (here / "run").exists()
-    run = start(experiment, replace(request, on_message=messages.append)).run
+    run = run_training(experiment, replace(request, on_message=messages.append)).folder
     notes = [text for text in messages if not text.startswith("reading")]
     assert [text for text in said if not text.startswith("reading")] == notes
     assert len(notes) >= 5, "a copy, a bad file, an empty class and the batch"
@@ -153,11 +154,11 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     with stops_after(7):
         train(odd, messages=said)
     assert len([text for text in said if "data.resize=[40,48]" in text]) == 2
-    run = train(odd, resume=True).run
+    run = train(odd, resume=True).folder
     spec = run.spec()
     assert found.spec == spec
     assert spec.model.img_size == spec.data.resize == (40, 48)
-    assert not train(odd).trained, "the same experiment is finished"
+    assert not trains(train, odd), "the same experiment is finished"
     differing = differing_fields(read_record(run), {"tiny": load_experiment(str(odd)).spec})
     assert "data.resize" not in differing
     messages = [""]
@@ -165,4 +166,4 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     assert not any("other images" in text for text in messages)
     trial = replace(load_experiment(str(odd)), variant="baseline")
     with pytest.raises(ConfigError, match=r"data\.resize=\[40,48\]"):
-        start(trial, Request(output=Path("trial")))
+        run_training(trial, Request(output=Path("trial")))

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import pytest
 
 from tests.patience import HANG
-from tests.runner.train.conftest import continue_run, files, stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
 from tests.same_run import assert_same_run, final_tensors
 from tests.torchrun import wait_for_checkpoint
 from vitcli.core.objectives.classify import Classify
@@ -83,7 +83,7 @@ def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here,
 
 def test_a_finished_run_is_not_changed_and_has_one_configuration(calm):
     before = files(calm.path)
-    assert not continue_run(calm).trained
+    assert not trains(continue_run, calm)
     assert files(calm.path) == before
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
         train(calm.path / "config.yaml", "calm", {"train.epochs": 5})
@@ -115,8 +115,8 @@ def test_an_edited_configuration_is_refused_or_marked(stopped, has_checkpoint):
         continue_run(stopped)
     marked = continue_run(stopped, allow=True)
     assert not marked.result["exact"]
-    assert f"from step {step}: config.yaml" in marked.record.inexact[0]
-    assert not continue_run(stopped).trained
+    assert f"from step {step}: config.yaml" in marked.inexact[0]
+    assert not trains(continue_run, stopped)
 
 
 def test_an_unfinished_run_is_not_trained_from_the_start(stopped):
@@ -145,7 +145,7 @@ def test_of_a_damaged_run_what_is_still_known_is_used(
     if is_measured:
         assert f"note: {name}: " in describe_model(stopped, stopped.spec())
     with nullcontext() if is_continued else pytest.raises(UserError, match=name):
-        assert continue_run(stopped).record.problems == ()
+        assert continue_run(stopped).problems == ()
 
 
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):

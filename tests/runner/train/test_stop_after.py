@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import document, said, vitcli
-from tests.runner.train.conftest import train
+from tests.runner.train.conftest import train, trains
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
@@ -24,20 +24,24 @@ def test_a_run_stopped_twice_ends_with_the_bits_of_an_uninterrupted_one(tiny, he
     calm = train(tiny, "calm", changes).run
     first = train(tiny, "run", changes, stop_after=1)
     again = train(tiny, "run", changes, stop_after=2, resume=True)
-    assert [found.result["epochs"] for found in (first, again)] == [1, 2]
-    assert again.record.metrics == [*read_record(first.run).metrics, again.record.metrics[-1]][:2]
+    assert [found.reached["epochs"] for found in (first, again)] == [1, 2]
+    assert again.metrics == [*read_record(first.folder).metrics, again.metrics[-1]][:2]
     last = train(tiny, "run", changes, resume=True)
-    assert (last.stopped, last.record.state, last.record.reached) == ("", "finished", {})
-    assert_same_run(calm, last.run)
-    outputs = [(run.path / "predictions.npz").read_bytes() for run in (calm, last.run)]
+    assert (last.reason, last.state, last.reached) == ("", "finished", {})
+    assert_same_run(calm, last.folder)
+    outputs = [(run.path / "predictions.npz").read_bytes() for run in (calm, last.folder)]
     assert outputs[0] == outputs[1]
 
 
 @pytest.mark.shipped_save_policy
 def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     found = train(tiny, "runs/run", {"train.eval_every": 3}, stop_after=2)
-    run, record = found.run, found.record
-    assert (record.state, record.step, record.reason) == ("interrupted", 10, found.stopped)
+    run, record = found.folder, found
+    assert (record.state, record.step, record.reason) == (
+        "interrupted",
+        10,
+        "stopped after 2 of 4 epochs",
+    )
     assert steps(run.checkpoints)[0] == 10
     assert not {"result.json", "predictions.npz"} & {path.name for path in run.path.iterdir()}
     assert not any("test_accuracy" in line for line in record.metrics)
@@ -47,14 +51,14 @@ def test_a_stop_leaves_a_checkpoint_a_status_and_no_result(tiny, calm):
     (row,) = document("runs", "ls")["runs"]
     assert (row["state"], row["epochs"], row["epochs_planned"]) == ("interrupted", 2, 4)
     measured = document("eval", "run")
-    assert row["test_score"] == found.result["test_accuracy"] == measured["test_accuracy"]
+    assert row["test_score"] == found.reached["test_accuracy"] == measured["test_accuracy"]
     assert measured["epochs"] == 2
 
 
 def test_what_was_reached_is_what_a_training_of_so_many_epochs_measures(tiny, here):
     constant = {"optim.schedule": "constant", "train.eval_every": 3}
     whole = train(tiny, "whole", constant | {"train.epochs": 2}).result
-    reached = train(tiny, "run", constant, stop_after=2).result
+    reached = train(tiny, "run", constant, stop_after=2).reached
     for name in ("test_accuracy", "test_loss", "train_loss", "train_flops", "epochs", "num_test"):
         assert reached[name] == whole[name], name
     assert reached["epochs_planned"] == 4
@@ -63,8 +67,8 @@ def test_what_was_reached_is_what_a_training_of_so_many_epochs_measures(tiny, he
 
 def test_a_stop_at_or_after_the_last_epoch_is_the_end(tiny, here):
     found = train(tiny, "run", stop_after=4)
-    assert (found.stopped, found.record.state, found.record.epochs) == ("", "finished", 4)
-    assert not train(tiny, "run", stop_after=1000).trained
+    assert (found.reason, found.state, found.epochs) == ("", "finished", 4)
+    assert not trains(train, tiny, "run", stop_after=1000)
     with pytest.raises(ConfigError, match="already has 4 of 4 epochs"):
         train(tiny, "run", stop_after=3)
 

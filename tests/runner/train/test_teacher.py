@@ -21,7 +21,8 @@ from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.estimate import training_flops, whole_training_flops
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train as run_training
 
 FEW = {"train.limit_batches": 1, "train.epochs": 1}
 
@@ -56,12 +57,12 @@ def test_a_missing_teacher_is_refused_with_what_to_type(tiny, command):
 def test_a_changed_teacher_is_refused_in_a_new_and_in_a_resumed_training(tiny):
     experiment = tiny.experiment(named(tiny))
     taught = with_teacher(experiment.spec)
-    start(experiment, Request(output=Path("mine")))
+    run_training(experiment, Request(output=Path("mine")))
     Path("mine/status.json").write_text('{"state": "interrupted", "step": 1}')
     change_teacher(tiny)
     assert "weights of teacher have changed" in said(2, "train", "--resume", "mine")
     with pytest.raises(ConfigError, match="have changed"):
-        start(replace(experiment, spec=taught), Request(output=Path("new")))
+        run_training(replace(experiment, spec=taught), Request(output=Path("new")))
     assert with_teacher(experiment.spec) != taught
 
 
@@ -127,7 +128,7 @@ def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny
     fields = {"train.epochs": 5, "data.augment.copies": 4, "data.augment.flip": "random"}
     fields |= {"train.batch_size": 25}  # an epoch is one step, and leaves 23 images out
     experiment = tiny.experiment(fields | {"task.teacher": "teacher"})
-    calm = start(experiment, Request(output=Path("calm"))).run
+    calm = run_training(experiment, Request(output=Path("calm"))).folder
     result, images, labelled = read_record(calm).result, 5 * 25, 4 * 48
     each = result["forward_flops"]  # teacher and student have the same architecture
     assert result["teacher_flops"] == labelled * each
@@ -135,8 +136,8 @@ def test_labelled_copies_count_once_and_a_resumed_run_labels_them_as_before(tiny
     for count in (2, 4):
         stopped = Path(f"stopped-{count}")
         with stops_after(count):
-            start(experiment, Request(output=stopped))
-        assert_same_run(calm, start(experiment, Request(output=stopped, resume=True)).run)
+            run_training(experiment, Request(output=stopped))
+        assert_same_run(calm, run_training(experiment, Request(output=stopped, resume=True)).folder)
 
 
 def test_a_study_trains_with_and_without_a_teacher(tiny, without_workers):

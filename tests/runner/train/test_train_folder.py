@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runner.train.conftest import continue_run, files, stops_after, train
+from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, InputError, UserError
@@ -17,7 +17,7 @@ from vitcli.runner.run.folder import RunDir, list_runs
 from vitcli.runner.run.record import read_record
 from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.dry_run import dry_run
-from vitcli.runner.train.start import Request
+from vitcli.runner.train.prepare import Request
 
 
 def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
@@ -26,7 +26,7 @@ def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options)
 
 def test_rerun_removes_only_the_run(calm):
     (calm.path / "thesis.txt").write_text("mine")
-    assert run(calm.path / "config.yaml", "calm", rerun=True).trained
+    assert trains(run, calm.path / "config.yaml", "calm", rerun=True)
     assert (calm.path / "thesis.txt").read_text() == "mine"
 
 
@@ -94,7 +94,7 @@ def test_an_experiment_file_of_the_user_is_no_run(tiny, here):
     (here / "left").mkdir()
     content = config_text(load_experiment(str(tiny)).spec)
     (here / "left" / "config.yaml").write_text(content)
-    assert run(tiny, "left", rerun=True).trained, "what a power loss left of a run"
+    assert trains(run, tiny, "left", rerun=True), "what a power loss left of a run"
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def different_parts(one: str, other: str) -> set[str]:
 
 
 def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, calm, here):
-    made = run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}).run
+    made = run(tiny, "copy", {"train.init": "calm", "train.epochs": 0}).folder
     assert read_record(made).init_sha256 == start_sha256(calm)
     assert different_parts("calm", "copy") == set()
     with stops_after(3):
         run(tiny, "more", {"train.init": "calm"})
     calm.path.rename(here / "elsewhere")
-    assert run(tiny, "more", {"train.init": "calm"}, resume=True).trained
+    assert trains(run, tiny, "more", {"train.init": "calm"}, resume=True)
 
 
 def test_a_run_that_the_training_needs_is_not_replaced(tiny, calm):
@@ -221,13 +221,13 @@ def test_trainings_start_from_the_encoder_of_a_shared_pre_training(tiny, picture
     changes = FIRST | {"train.epochs": 0, "train.ema_decay": None}
     done = train(tiny, "next", changes)
     (first,) = pretrained_runs()
-    given, taken = encoder_weights(first), load_model(done.run).state_dict()
+    given, taken = encoder_weights(first), load_model(done.folder).state_dict()
     assert all(torch.equal(taken[name], given[name]) for name in given)
-    assert done.record.meta["pretrained"]["run"] == first.name
+    assert done.meta["pretrained"]["run"] == first.name
     assert done.result["pretrain_flops"] == read_record(first).result["train_flops"] > 0
     again = train(tiny, "again", changes | {"optim.lr": 0.1})
     assert len(pretrained_runs()) == 1
-    assert again.record.meta["pretrained"] == done.record.meta["pretrained"]
+    assert again.meta["pretrained"] == done.meta["pretrained"]
     train(tiny, "other", changes | {"pretrain.optim.lr": 2e-3})
     assert len(pretrained_runs()) == 2
     next(pictures.rglob("*.png")).unlink()
@@ -245,4 +245,4 @@ def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny):
         with stops_after(steps):
             train(tiny, folder, FIRST, resume=True)
         again = train(tiny, folder, FIRST, resume=True)
-        assert_same_run(calm.run, again.run)
+        assert_same_run(calm.folder, again.folder)

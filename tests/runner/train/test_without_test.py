@@ -38,25 +38,25 @@ def train(tiny, load=poisoned, **options):
 def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
     done = train(tiny)
     assert done.result["num_test"] == 0
-    assert done.result["val_accuracy"] == done.record.metrics[-1]["val_accuracy"]
-    written = [*done.result, *(key for line in done.record.metrics for key in line)]
+    assert done.result["val_accuracy"] == done.metrics[-1]["val_accuracy"]
+    written = [*done.result, *(key for line in done.metrics for key in line)]
     assert not [key for key in written if key.startswith("test_")]
     assert not (RUN / "predictions.npz").exists()
     events = b"".join(path.read_bytes() for path in RUN.glob("events.*"))
     assert b"accuracy/val" in events
     assert b"accuracy/test" not in events
     assert b"test_accuracy" not in events
-    meta = done.record.meta
+    meta = done.meta
     assert (meta["without_test"], meta["num_test"], meta["num_val"]) == (True, 0, 20)
-    assert {verdict.state for verdict in verify_run(done.run)} == {"ok"}
-    assert not train(tiny).trained, "it is finished, although it has no test score"
+    assert {verdict.state for verdict in verify_run(done.folder)} == {"ok"}
+    assert not conftest.trains(train, tiny), "it is finished, although it has no test score"
 
 
 def test_a_continued_training_still_reads_none_whoever_continues_it(tiny):
     with conftest.stops_after(3):
         train(tiny)
     done = conftest.continue_run(RunDir(RUN), load=poisoned)
-    assert done.trained
+    assert done.state == "finished"
     assert done.result["num_test"] == 0
     assert printed("train", "--resume", "run").startswith("val accuracy")
 

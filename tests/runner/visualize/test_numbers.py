@@ -18,7 +18,8 @@ from vitcli.core.inspect.maps import default_method
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, UntrainedModels
 from vitcli.runner.visualize.claims import MORE, SAME, compare, judge_claims
 from vitcli.runner.visualize.faithfulness_figure import (
@@ -191,7 +192,7 @@ def tested(tmp_path_factory):
         text = TINY % (depth, heads, pool, positions, folder / "pictures", epochs)
         (folder / "tiny.yaml").write_text(text)
         output = folder / "a_run_with_a_rather_long_name_of_its_own"
-        start(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
+        train(load_experiment(str(folder / "tiny.yaml")), Request(output=output))
         done = RunDir(output)
         return load_trained_run(
             done, num_images=40, device="cpu", data_dir=None, offline=True, on_message=print

@@ -16,6 +16,7 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.attention import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
@@ -63,7 +64,16 @@ class Training:
         graphs: Replay each step as one CUDA graph. The device must be CUDA. A graph draws other
             numbers when it recomputes a block, so blocks with dropout must not be recomputed.
         on_message: Is told if a step cannot be a CUDA graph.
+
+    Attributes:
+        precision, kernels: How the machine computes it, such as bf16 and native.
+        compiled: Whether the module is compiled, which changes the rounding.
+        evaluated: What evaluations call: ``evaluated_module``, compiled or not.
     """
+
+    precision = "fp32"
+    kernels = "torch"
+    compiled = False
 
     def __init__(
         self,
@@ -87,6 +97,7 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type) if fp16 else None
         decay = spec.train.ema_decay
         self.ema = Ema(self.module, decay) if decay is not None else None
+        self.evaluated: nn.Module = self.evaluated_module
         self.step = 0
         self._has_compared = False
         """Whether the ranks have compared the shapes of their gradients."""
@@ -104,6 +115,11 @@ class Training:
     def num_steps(self) -> int:
         """Return the number of steps of the whole training."""
         return self.steps_per_epoch * self.spec.train.epochs
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of all parameters, frozen or not."""
+        return count_parameters(self.module)
 
     @property
     def evaluated_module(self) -> nn.Module:

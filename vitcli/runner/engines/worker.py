@@ -40,7 +40,7 @@ from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_lin
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
-    from vitcli.runner.train.start import Request
+    from vitcli.runner.train.prepare import Request
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
@@ -67,7 +67,7 @@ def run_trial(
     ``InUseError``. A trial with a result is not trained again.
     """
     from vitcli.runner.run.checkpoint import keep_weights
-    from vitcli.runner.train.start import start
+    from vitcli.runner.train.train import train
 
     plan = read_plan(root) | dict(request or {})
     entry = plan["trials"][folder]
@@ -83,10 +83,11 @@ def run_trial(
     try:
         how = read_request(plan, root / folder)
         how = replace(how, on_message=lambda text: send(Message(text=text)))
-        training = start(experiment, replace(how, on_event=send, load=load))
-        with contextlib.suppress(InUseError), training.run.lock():
-            keep_weights(training.run.checkpoints)
-        score = training.result[headline_key(training.result, spec.task.row.headline.name)]
+        record = train(experiment, replace(how, on_event=send, load=load))
+        run = record.folder
+        with contextlib.suppress(InUseError), run.lock():
+            keep_weights(run.checkpoints)
+        score = record.result[headline_key(record.result, spec.task.row.headline.name)]
         send(Ended(state="finished", score=score))
     except DivergedError as error:
         send(Ended(state="diverged", reason=str(error)))
@@ -106,7 +107,7 @@ def run_trial(
 
 
 def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
-    from vitcli.runner.train.start import Request
+    from vitcli.runner.train.prepare import Request
 
     return Request(
         device=plan["device"],

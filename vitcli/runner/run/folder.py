@@ -61,9 +61,6 @@ WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 YAML = (".yaml", ".yml")
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
-REPLACED = "replaced_config_sha256"
-"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
-CHANGED = "it differs from that of the training"
 Status = Literal["running", "interrupted", "finished", "diverged", "failed"]
 """State in status.json."""
 RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
@@ -215,6 +212,12 @@ class RunDir:
         """Lock the folder; raise InUseError if another process holds the lock."""
         with hold_folder(self.path, "another process is using this run", timeout):
             yield
+
+    def refuse_use(self) -> None:
+        """Raise InUseError if another process holds the lock. Creates no lock file."""
+        if (self.path / LOCK).exists():
+            with suppress(OSError), self.lock():  # a read-only copy: no process can train in it
+                pass
 
     def is_in_use(self) -> bool:
         """Return whether a process holds the lock. Creates no lock file."""

@@ -13,7 +13,7 @@ from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
-from vitcli.runner.files import make_output_folder, read_bounded, sha256
+from vitcli.runner.files import read_bounded, sha256
 from vitcli.runner.run.compare import differing_fields
 from vitcli.runner.run.folder import (
     EVENTS,
@@ -111,11 +111,11 @@ def is_run_folder(run: RunDir) -> bool:
     return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == written
 
 
-def make_run_folder(run: RunDir, *, rerun: bool) -> None:
-    """Make the folder of a training, unless it exists. Call it before the run is locked."""
+def refuse_foreign_files(run: RunDir, *, rerun: bool) -> None:
+    """Refuse a run folder with links, or with files that vitcli did not write."""
     run.refuse_links()
-    if not run.exists:
-        make_output_folder(run.path)
+    if not run.path.is_dir():
+        return
     is_own = is_run_folder(run) and (rerun or run.exists)
     if not (is_own or is_effectively_empty(run.path)):
         raise ConfigError(

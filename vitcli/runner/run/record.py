@@ -26,12 +26,10 @@ from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash,
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
 from vitcli.runner.run.folder import (
-    CHANGED,
     CONFIG,
     FILES,
     META,
     METRICS,
-    REPLACED,
     RESULT,
     RESULT_STATES,
     STATUS,
@@ -66,6 +64,7 @@ MAX_SECONDS = 1e10
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
 UNREADABLE = "cannot be read"
+EDITED = "it differs from that of the training"
 TEXTS = ("precision", "kernels", "lost_events", "sha256")
 COUNTS = (*("parameters", "forward_flops", "epochs", "steps", "step", "stopped_at", "num_test"),)
 COST_ENDINGS = ("seconds", "per_second", "flops")
@@ -152,7 +151,6 @@ class RunRecord:
     timm: str | None = None
     new_head: bool | None = None
     """Whether the classifier of imported weights is untrained."""
-    config_sha256: str | None = None
     init_sha256: str | None = None
     """Of the weights of ``train.init``."""
     teacher_sha256: str | None = None
@@ -496,7 +494,7 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     imported = bool(meta.get("imported"))
     if status == "finished" and not imported and not (run.path / RESULT).exists():
         problems.append(f"{RESULT}: it is missing")
-    config = _raw_config(run, meta, spec)
+    config = _raw_config(run, spec)
     values = {
         **stored,
         "name": run.name,
@@ -642,22 +640,15 @@ def _read_config(
         reason = str(error).splitlines()[0].removeprefix(str(run.path / CONFIG)).lstrip(": ")
         problems.append(f"{CONFIG}: {'line ' if reason[:1].isdecimal() else ''}{reason}")
         return None
-    recorded = meta.get("config_sha256")
     # Old runs do not record the hash; a comment, or other blanks, change no field.
-    same = (None, now, sha256(config_text(spec).encode()))
-    if recorded in same or meta.get(REPLACED) == now:
+    if meta.get("config_sha256") in (None, now, sha256(config_text(spec).encode())):
         return spec
-    problems.append(f"{CONFIG}: {CHANGED}")
+    problems.append(f"{CONFIG}: {EDITED}")
     return None
 
 
-def _raw_config(
-    run: RunDir, meta: Mapping[str, Any], spec: ExperimentSpec | None
-) -> dict[str, Any]:
-    config = meta.get("config")
-    if isinstance(config, dict):
-        return config
-    if spec:  # of a version that did not record it
+def _raw_config(run: RunDir, spec: ExperimentSpec | None) -> dict[str, Any]:
+    if spec:
         return spec.model_dump(mode="json")
     try:
         return read_mapping(run.path / CONFIG).data

@@ -17,6 +17,8 @@ from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import compile_training
 from vitcli.runner.train.flops import count_step_flops
 
 WARM_UP = 3
@@ -30,9 +32,9 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Measure speed, memory and operations of training steps with data, after a warm-up."""
     device, batch = work.device, work.spec.train.batch_size
     began = now(device)
-    work.built.compile()
+    compile_training(work.training, ignore_message)
     compiling = now(device) - began
-    step, data = step_of(work.training()), step_of(work.batches())
+    step, data = step_of(work.steps()), step_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -44,18 +46,18 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = count_step_flops(work.spec, next(work.batches())) / batch
     traffic = 2 * activation_bytes(abstract, work.image_shape)
-    if work.built.autocast is not None:
+    if work.training.autocast is not None:
         traffic //= 2
     step_seconds = median(times["step"])
-    speed, peak = batch / step_seconds, matmul_peak(device, work.built.autocast)
+    speed, peak = batch / step_seconds, matmul_peak(device, work.training.autocast)
     return {
         "benchmark": "train",
         "setting": work.setting,
         "experiment": work.name,
-        "precision": work.built.precision,
-        "kernels": work.built.kernels,
+        "precision": work.training.precision,
+        "kernels": work.training.kernels,
         "batch_size": batch,
-        "parameters": count_parameters(work.built.task.module),
+        "parameters": count_parameters(work.training.task.module),
         "images_per_second": speed,
         "turns": [batch / value for value in times["step"]],
         "step_seconds": step_seconds,
@@ -87,7 +89,9 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
     plain = encoder_of(work.spec, new_module(work.spec)).to(work.device)  # as load_model does
     models = {"fp32": plain.eval()}
-    models.setdefault(work.built.precision, work.built.encoder.eval())
+    models.setdefault(
+        work.training.precision, work.training.task.encoder(work.training.module).eval()
+    )
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 
     def forward(count: int, precision: str) -> None:

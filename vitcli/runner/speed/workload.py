@@ -8,14 +8,14 @@ import torch
 
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.training import Step
+from vitcli.core.train.training import Step, Training
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.device import hardware, pick_device
-from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.build import build_training
 from vitcli.runner.train.rehearsal import endless_steps, random_data, scale_rates, with_statistics
 
 MOST_IMAGES = 10_000
@@ -29,23 +29,23 @@ class Workload:
 
     name: str
     info: DataInfo
-    built: BuiltTraining
+    training: Training
 
     @property
     def spec(self) -> ExperimentSpec:
-        return self.built.spec
+        return self.training.spec
 
     @property
     def device(self) -> torch.device:
-        return self.built.device
+        return self.training.device
 
     @property
     def setting(self) -> str:
         """Text such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
-        kernels = ", native kernels" if self.built.kernels == "native" else ""
+        kernels = ", native kernels" if self.training.kernels == "native" else ""
         return (
             f"{self.name} on {self.device} ({hardware(self.device)}),"
-            f" {self.built.precision}{kernels}, batch {self.spec.train.batch_size}"
+            f" {self.training.precision}{kernels}, batch {self.spec.train.batch_size}"
         )
 
     @property
@@ -55,11 +55,11 @@ class Workload:
     def batches(self) -> Iterator[Batch]:
         """Yield training batches without end, augmented as the experiment says."""
         for epoch in itertools.count():
-            yield from self.built.task.batches(self.built.data, epoch)
+            yield from self.training.task.batches(self.training.data, epoch)
 
-    def training(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[Step]:
         """Take training steps without end."""
-        return endless_steps(self.built.training)
+        return endless_steps(self.training)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -79,6 +79,6 @@ def make_workload(
     steps_per_epoch(spec, info.num_train)
     count = min(info.num_train, max(MOST_IMAGES, spec.train.batch_size))
     data = random_data(spec, count, device)
-    built = BuiltTraining(spec, new_module(spec).train(), data, on_message)
-    scale_rates(built.training, RATE)
-    return Workload(experiment.name, info, built)
+    training = build_training(spec, new_module(spec).train(), data, on_message)
+    scale_rates(training, RATE)
+    return Workload(experiment.name, info, training)

@@ -17,8 +17,7 @@ from vitcli.runner.study.plan import Options, StudyWork, worker_count
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.estimate import make_estimate, memory_bytes, whole_training_flops
 from vitcli.runner.train.events import seconds_left
-from vitcli.runner.train.images import refuse_leaks
-from vitcli.runner.train.start import Request
+from vitcli.runner.train.prepare import Request, refuse_leaks
 
 WORKER_BYTES = 2**30
 """Allowance for the memory of a process besides its tensors, such as CUDA's own. Not measured."""
@@ -39,14 +38,14 @@ def read_own_pictures(
     work: StudyWork, options: Options, on_message: Callable[[str], None] = ignore_message
 ) -> None:
     """Read the user's own pictures as the trials do, to refuse what the trials refuse."""
-    read = Request(data_dir=options.data_dir, offline=True).reader
+    request = Request(data_dir=options.data_dir, offline=True)
     specs = {
         trial.spec.data.replace(augment=AugmentSpec()): trial.spec
         for trial in reversed(work.trials)
         if own_path(trial.spec.data.name)
     }
     for data, spec in specs.items():
-        refuse_leaks(spec, read(spec)(data, on_message=on_message))
+        refuse_leaks(spec, request.reader(spec)(data, on_message=on_message))
 
 
 def estimate_study(

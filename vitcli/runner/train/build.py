@@ -17,7 +17,6 @@ from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, augmented_batch, images_at_once
 from vitcli.core.data.source import DataSet
 from vitcli.core.data.stored import StoredPixels
-from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
@@ -34,77 +33,69 @@ from vitcli.runner.text import ignore_message
 from vitcli.runner.train.contract import check_parts
 
 
-class BuiltTraining:
-    """A training, and how its machine computes it."""
+def build_training(
+    spec: ExperimentSpec,
+    module: nn.Module,
+    data: DataSet,
+    on_message: Callable[[str], None] = ignore_message,
+    *,
+    kernels: str | None = None,
+) -> Training:
+    """Return a training of a module on the device of the data, with the kernels of its machine."""
+    device = data.train.pixels.device
+    if device.type == "cpu":
+        keep_freed_memory()
+    if ranks.size() > 1:
+        synchronise(module, device)
+    task = task_class(spec)(spec, move_module(module, device, spec.model))
+    load_teacher(task)
+    task.encoder(module).grad_checkpointing = spec.train.grad_checkpointing
+    precision = name_precision(spec.train.precision, device)
+    autocast = pick_precision(precision, device)
+    wanted = kernels or spec.train.wanted_kernels
+    kernels = choose_kernels(module, device, autocast, wanted, on_message)
+    if spec.train.early_stopping:
+        is_alone("early stopping", "early_stopping", True, on_message)
+    steps_per_epoch(spec, len(data.train), ranks.size())
+    graphs = use_graphs(spec, device, on_message)
+    try:
+        task.check_data(data)
+        training = Training(spec, task, data, autocast, graphs=graphs, on_message=on_message)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    training.precision = precision
+    training.kernels = kernels
+    if spec.code:
+        check_parts(task, next(iter(training.batches(0))), spec.seed)
+    return training
 
-    def __init__(
-        self,
-        spec: ExperimentSpec,
-        module: nn.Module,
-        data: DataSet,
-        on_message: Callable[[str], None] = ignore_message,
-        *,
-        kernels: str | None = None,
-    ) -> None:
-        self.spec, self.data, self.on_message = spec, data, on_message
-        self.device = data.train.pixels.device
-        if self.device.type == "cpu":
-            keep_freed_memory()
-        if ranks.size() > 1:
-            synchronise(module, self.device)
-        task_type = task_class(spec)
-        self.task: Task = task_type(spec, move_module(module, self.device, spec.model))
-        load_teacher(self.task)
-        self.num_ranks = ranks.size()
-        self.encoder = task_type.encoder(module)
-        self.encoder.grad_checkpointing = spec.train.grad_checkpointing
-        self.precision = name_precision(spec.train.precision, self.device)
-        self.autocast = pick_precision(self.precision, self.device)
-        wanted = kernels or spec.train.wanted_kernels
-        self.kernels = choose_kernels(module, self.device, self.autocast, wanted, on_message)
-        self.parameters = count_parameters(module)
-        """Number of all parameters, frozen or not."""
-        if spec.train.early_stopping:
-            is_alone("early stopping", "early_stopping", True, on_message)
-        steps_per_epoch(spec, len(data.train), self.num_ranks)
-        graphs = use_graphs(spec, self.device, on_message)
-        try:
-            self.task.check_data(data)
-            self.training = Training(
-                spec, self.task, data, self.autocast, graphs=graphs, on_message=on_message
-            )
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        self.evaluated = self.training.evaluated_module
-        """The module that evaluations call, compiled or not."""
-        self.compiled = False
-        """Whether the module is compiled, which changes the rounding."""
-        if spec.code:
-            check_parts(self.task, next(iter(self.training.batches(0))), spec.seed)
 
-    @contextmanager
-    def settings(self) -> Iterator[None]:
-        """Compute in the block with torch's global settings of this training."""
-        with chosen_kernels(self.device, self.spec.train.deterministic), arithmetic(self.precision):
-            yield
+@contextmanager
+def settings(training: Training) -> Iterator[None]:
+    """Compute in the block with torch's global settings of this training."""
+    deterministic = training.spec.train.deterministic
+    with chosen_kernels(training.device, deterministic), arithmetic(training.precision):
+        yield
 
-    def compile(self) -> None:
-        """Compile what the experiment asks for: the module; on CUDA batches and evaluations, too.
 
-        Each is tried on a batch. What fails stays uncompiled, after a message.
-        """
-        with arithmetic(self.precision):
-            batches = self.training.batches(0)
-            self.compiled = compile_task(self.task, batches, self.autocast, self.on_message)
-            is_stored = isinstance(self.training.data.train.pixels, StoredPixels)
-            if not (self.compiled and self.device.type == "cuda") or is_stored:
-                return
-            compile_batches(self.task, self.training.batches(0), self.on_message)
-        # Evaluations are in fp32 and see batches of one shape.
-        evaluated: nn.Module = torch.compile(self.evaluated, dynamic=False)  # type: ignore[assignment]
-        images = self.data.test[: images_at_once(self.device)]
-        if _works(lambda: self.task.outputs(evaluated, images), "evaluating", self.on_message):
-            self.evaluated = evaluated
+def compile_training(training: Training, on_message: Callable[[str], None]) -> None:
+    """Compile what the experiment asks for: the module; on CUDA batches and evaluations, too.
+
+    Each is tried on a batch. What fails stays uncompiled, after a message.
+    """
+    task, data = training.task, training.data
+    with arithmetic(training.precision):
+        batches = training.batches(0)
+        training.compiled = compile_task(task, batches, training.autocast, on_message)
+        is_stored = isinstance(data.train.pixels, StoredPixels)
+        if not training.compiled or training.device.type != "cuda" or is_stored:
+            return
+        compile_batches(task, training.batches(0), on_message)
+    # Evaluations are in fp32 and see batches of one shape.
+    evaluated: nn.Module = torch.compile(training.evaluated, dynamic=False)  # type: ignore[assignment]
+    images = data.test[: images_at_once(training.device)]
+    if _works(lambda: task.outputs(evaluated, images), "evaluating", on_message):
+        training.evaluated = evaluated
 
 
 def synchronise(module: nn.Module, device: torch.device) -> None:

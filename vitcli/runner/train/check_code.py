@@ -12,6 +12,7 @@ from vitcli.core.models.own import CLOSE
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import FIELDS
 from vitcli.core.spec.task import DEFAULT_TASK
+from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
@@ -23,9 +24,10 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.build import build_training, settings
 from vitcli.runner.train.contract import own_parts, tolerance_on
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.prepare import Request
+from vitcli.runner.train.train import train
 
 SIZES = {"embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 2.0, "pool": "mean"}
 SMALL: dict[str, Any] = {
@@ -71,11 +73,11 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
         data = load_data(spec.data, on_message=ignore_message)
         spec = resolve(spec, data)
         with torch.random.fork_rng(devices=[]):
-            built = BuiltTraining(spec, new_module(spec), data.to(device), kernels="torch")
-        modules = [part for _, _, part in own_parts(built.task)]
+            training = build_training(spec, new_module(spec), data.to(device), kernels="torch")
+        modules = [part for _, _, part in own_parts(training.task)]
         parameters = sum(p.numel() for part in modules for p in part.parameters())
         for step in (_check_gradients, _check_alone, _check_resume):
-            step(built)
+            step(training)
     except UserError as error:
         problem = str(error)
     except BaseException as error:
@@ -85,30 +87,30 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
     return PartReport(part=name, field=field, parameters=parameters, problem=problem)
 
 
-def _check_gradients(built: BuiltTraining) -> None:
+def _check_gradients(training: Training) -> None:
     """Refuse a part with a parameter that the loss does not depend on."""
-    built.task.module.train()
-    with built.settings():
-        built.task.losses(next(iter(built.training.batches(0))))["loss"].backward()
-    for _, kind, part in own_parts(built.task):
+    training.module.train()
+    with settings(training):
+        training.task.losses(next(iter(training.batches(0))))["loss"].backward()
+    for _, kind, part in own_parts(training.task):
         for name, parameter in part.named_parameters():
             if parameter.grad is None or not parameter.grad.isfinite().all():
                 what = "no gradient" if parameter.grad is None else "a gradient of NaN or infinity"
                 raise OwnCodeError(f"{own_code.place_of(kind)}: {kind.__name__}.{name} has {what}")
-    built.task.module.zero_grad()
+    training.module.zero_grad()
 
 
 @torch.no_grad()
-def _check_alone(built: BuiltTraining) -> None:
+def _check_alone(training: Training) -> None:
     """Refuse a model whose output for an image depends on the other images of an evaluation."""
-    encoder = built.encoder
-    images = next(iter(built.training.batches(0)))["images"]
+    encoder = training.task.encoder(training.module)
+    images = next(iter(training.batches(0)))["images"]
     encoder.eval()
     if images.ndim != 4:  # views of images
         return
     whole, alone = encoder(images), torch.cat([encoder(image[None]) for image in images])
     if not torch.allclose(whole, alone, rtol=0, atol=CLOSE * float(whole.abs().max())):
-        files = ", ".join(sorted(built.spec.code))
+        files = ", ".join(sorted(training.spec.code))
         raise OwnCodeError(
             f"{files}: the output for an image depends on the other images of its batch, or on"
             " chance; in evaluation, a batch norm must use its stored statistics and a dropout must"
@@ -116,17 +118,18 @@ def _check_alone(built: BuiltTraining) -> None:
         )
 
 
-def _check_resume(built: BuiltTraining) -> None:
+def _check_resume(training: Training) -> None:
     """Refuse a part with which a resumed training ends with other numbers."""
-    spec, device = built.spec, str(built.device)
-    tolerance = tolerance_on(built.device)
+    spec = training.spec
+    device = str(training.device)
+    tolerance = tolerance_on(training.device)
     with TemporaryDirectory() as folder:
         calm, stopped = (Path(folder) / name for name in ("calm", "stopped"))
         experiment = Experiment("check", spec, Path("check"))
         try:
-            start(experiment, Request(output=calm, device=device))
-            start(experiment, Request(output=stopped, device=device, stop_after=1))
-            start(experiment, Request(output=stopped, device=device, resume=True))
+            train(experiment, Request(output=calm, device=device))
+            train(experiment, Request(output=stopped, device=device, stop_after=1))
+            train(experiment, Request(output=stopped, device=device, resume=True))
         except UserError as error:
             problem = re.sub(rf"{re.escape(folder)}/\w+", "a small training", str(error))
             raise OwnCodeError(problem) from error

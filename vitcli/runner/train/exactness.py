@@ -8,20 +8,22 @@ On CUDA, only a training with ``train.deterministic`` gives the same bits twice.
 can be continued there, but its result is never called exact.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from vitcli.core import ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import config_text
+from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
-from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.run.folder import CHANGED, CONFIG, METRICS, RESULT, STATUS, RunDir
-from vitcli.runner.run.record import UNREADABLE, RunRecord
+from vitcli.runner.run.checkpoint import Checkpoint
+from vitcli.runner.run.folder import CONFIG, METRICS, RESULT, STATUS
+from vitcli.runner.run.record import EDITED, UNREADABLE, RunRecord
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
@@ -39,8 +41,9 @@ CHANGEABLE = (
 these fields changes neither the meaning of a tensor in the checkpoint nor the numbers of steps."""
 
 
-def numerical_environment(device: torch.device, compiled: bool, ranks: int = 1) -> dict[str, Any]:
+def numerical_environment(training: Training) -> dict[str, Any]:
     """Return what the rounding depends on, besides configuration, precision and kernels."""
+    device = training.device
     on_gpu = device.type == "cuda"
     return {
         "vitcli": __version__,
@@ -49,9 +52,9 @@ def numerical_environment(device: torch.device, compiled: bool, ranks: int = 1) 
         "hardware": torch.cuda.get_device_name(device) if on_gpu else cpu_name(),
         "cpu_capability": None if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "threads": None if on_gpu else torch.get_num_threads(),
-        "compiled": compiled,
+        "compiled": training.compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled() if on_gpu else None,
-        "ranks": ranks,
+        "ranks": ranks.size(),
     }
 
 
@@ -61,13 +64,28 @@ def is_exact(record: RunRecord, device: torch.device) -> bool:
     return repeats and not record.inexact
 
 
-def environment_changes(
-    state: Mapping[str, Any], now: Mapping[str, Any], precision: str, model: str
-) -> dict[str, Change]:
-    """Return what differs from a checkpoint's environment: name -> (before, now).
+def checkpoint_state(training: Training) -> dict[str, Any]:
+    """Return what a checkpoint holds beside its tensors and the trainer's progress."""
+    return {
+        "scaler": training.scaler.state_dict() if training.scaler else None,
+        "precision": training.precision,
+        "kernels": training.kernels,
+        "weights": "ema" if training.ema else "model",
+        "circumstances": numerical_environment(training),
+        "model": model_hash(training.spec.model),
+    }
+
+
+def changes_since(checkpoint: Checkpoint, training: Training) -> dict[str, Change]:
+    """Return what has changed in the environment since a checkpoint: name -> (then, now).
 
     Checkpoints that name no number of ranks were trained in one process.
     """
+    state, precision = checkpoint.state, training.precision
+    if checkpoint.step > training.num_steps:
+        done = checkpoint.step // training.steps_per_epoch
+        raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
+    model = model_hash(training.spec.model)
     if state.get("model", model) != model:
         raise InputError("the checkpoint of this run belongs to another model")
     if "circumstances" not in state:
@@ -78,6 +96,7 @@ def environment_changes(
             f" continue it on its original kind of hardware, or train it again with"
             f" --precision {precision} --rerun"
         )
+    now = numerical_environment(training)
     before = {"ranks": 1} | state["circumstances"]
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
@@ -92,10 +111,9 @@ def describe_changes(changes: Mapping[str, Change]) -> str:
     return ", ".join(f"{name} {before} -> {now}" for name, (before, now) in changes.items())
 
 
-def describe_jump(
-    before: ExperimentSpec, now: ExperimentSpec, step: int, steps_per_epoch: int
-) -> str | None:
+def describe_jump(before: ExperimentSpec, training: Training) -> str | None:
     """Return that a changed schedule raises the learning rate where a run continues, or None."""
+    now, step, steps_per_epoch = training.spec, training.step, training.steps_per_epoch
     planned, last, following = (
         spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
         for spec, at in ((before, step), (before, step - 1), (now, step))
@@ -130,22 +148,6 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
     )
 
 
-def mark_inexact(
-    run: RunDir,
-    meta: dict[str, Any],
-    step: int,
-    changes: dict[str, Change],
-    on_message: Callable[[str], None],
-) -> None:
-    """Write into meta.json, before any other change, why the run's bits differ."""
-    if changes:
-        note = f"from step {step}: {describe_changes(changes)}"
-        on_message(f"the run is no longer exact and is marked: {note}")
-        meta["inexact"] = [*meta.get("inexact", []), note]
-        run.set_meta(meta)
-        run.delete_result()
-
-
 def refuse_damage(record: RunRecord) -> None:
     """Refuse to continue a run with damaged files, unless the training writes these anew."""
     for problem in record.problems:
@@ -157,16 +159,8 @@ def refuse_damage(record: RunRecord) -> None:
             raise InputError(f"{record.path}/{problem}; restore the file, or start over: --rerun")
 
 
-def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
-    """Return the entries of meta.json about a configuration: its values and its hash."""
-    return {
-        "config": spec.model_dump(mode="json"),
-        "config_sha256": sha256(config_text(spec).encode()),
-    }
-
-
 def edited_configuration(record: RunRecord) -> dict[str, Change]:
     """Return the hashes (then, now) of a config.yaml that is not that of the training."""
-    if f"{CONFIG}: {CHANGED}" not in record.problems:
+    if f"{CONFIG}: {EDITED}" not in record.problems:
         return {}
-    return {CONFIG: (str(record.config_sha256)[:8], record.folder.config_sha256()[:8])}
+    return {CONFIG: (str(record.meta["config_sha256"])[:8], record.folder.config_sha256()[:8])}

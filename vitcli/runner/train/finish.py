@@ -1,96 +1,88 @@
 """The end of a training: test set, predictions, TensorBoard and result.json."""
 
-import contextlib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from vitcli.core import ranks
+from vitcli.core.data.batches import Batch
 from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
-from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
-from vitcli.runner.evaluate.teacher import teacher_run
-from vitcli.runner.evaluate.weights import load_module, start_sha256
+from vitcli.core.train.training import Training
+from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.folder import RunDir, find_run, steps
+from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.record import RunRecord, read_record
 from vitcli.runner.text import quantity
+from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_forward_flops, flops_of_steps
-from vitcli.runner.train.trainer import NO_BEST, Trainer
+
+if TYPE_CHECKING:
+    from vitcli.runner.train.trainer import Trainer
 
 NUM_IMAGES = 8
+NO_BEST = (-1.0, 0)
+"""The best number and its step before the first evaluation."""
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 COSTS = ("train_flops", "train_seconds")
 
 
-def finish(trainer: Trainer) -> None:
-    """Measure the test set; write predictions.npz and, last of all, result.json.
+def finish(trainer: "Trainer") -> RunRecord:
+    """Measure the test images; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
+    A training that stopped after an epoch before its last one writes its numbers into status.json,
+    until the run continues. So no other file differs from those of a training that did not stop.
     """
-    run = trainer.run
-    outputs, measured = measure(trainer)
-    if not steps(run.checkpoints):  # without training there is no checkpoint yet
+    run, training = trainer.run, trainer.training
+    if ranks.own_rank():
+        return read_record(run)
+    is_whole = trainer.step == training.num_steps or trainer.stopped_at
+    outputs = trainer.test_outputs() if trainer.plan.measures_test else {}
+    measured = trainer.task.measure(outputs) if outputs else {}
+    if run.last_step() != trainer.step or not steps(run.checkpoints):  # or no step was taken
         trainer.save()
+    with settings(training):  # else compiled batches would be compiled again
+        batch = next(training.batches(0))
+    result = build_result(trainer, batch, outputs, measured)
+    if not is_whole:
+        epochs = trainer.spec.train.epochs
+        about = {name: read_record(run).meta.get(name) for name in ABOUT}
+        reached = about | result | {"epochs_planned": epochs}
+        reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
+        run.set_status("interrupted", trainer.step, reason, reached)
+        return read_record(run, trainer.spec)
     if trainer.spec.code:
         warn_of_lost_state(trainer)
     if outputs:
         save_outputs(run.path / "predictions.npz", outputs)
-    prepare_end(trainer)
-    with contextlib.closing(trainer.open_board()) as board:
-        shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
-        board.result(shown)
-        if trainer.first_images is not None:
-            board.images("images/augmented", trainer.first_images, 0)
+    for hook in trainer.hooks:
+        hook.on_result(trainer, measured, batch)
     warn_of_one_answer(trainer, outputs, measured)
-    result = build_result(trainer, outputs, measured)
     run.set_result(result)
     run.set_status("finished", trainer.step)
+    return read_record(run, trainer.spec)
 
 
-def warn_of_lost_state(trainer: Trainer) -> None:
+def warn_of_lost_state(trainer: "Trainer") -> None:
     """Warn if the saved weights alone are not the model that was measured."""
-    saved = load_module(trainer.run, trainer.spec).to(trainer.device)
+    saved = load_module(trainer.run, trainer.spec).to(trainer.training.device)
     trained, images = trainer.training.evaluated_module, trainer.data.train[:8]
     if not are_same(trainer.task, trained, saved, images):
         files = ", ".join(sorted(trainer.spec.code))
-        trainer.on_message(
+        trainer.request.on_message(
             f"warning: {files}: the saved weights alone are not the model that was trained, so"
             " vitcli eval will measure other numbers; keep state in parameters or buffers"
         )
 
 
-def finish_early(trainer: Trainer) -> None:
-    """Save a training that stopped after an epoch before its last.
-
-    Its test set is measured, also where ``train.eval_every`` does not. The numbers lie in
-    status.json until the run continues. So no other file differs from those of a training that did
-    not stop there.
-    """
-    run, epochs = trainer.run, trainer.spec.train.epochs
-    if run.last_step() != trainer.step:
-        trainer.save()
-    prepare_end(trainer)
-    result = build_result(trainer, *measure(trainer))
-    about = {name: trainer.record.meta.get(name) for name in ABOUT}
-    reached = about | result | {"epochs_planned": epochs}
-    reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
-    run.set_status("interrupted", trainer.step, reason, reached)
-
-
-def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
-    """Return the outputs for the test set and what they measure; neither without test images."""
-    outputs = trainer.test_outputs() if trainer.measures_test else {}
-    return outputs, trainer.task.measure(outputs) if outputs else {}
-
-
-def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
+def calibrate(trainer: "Trainer", outputs: Outputs) -> dict[str, float]:
     """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
 
     They are fitted to the validation images. Without them, without classes or before any training,
@@ -113,18 +105,18 @@ def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
     return fitted
 
 
-def prepare_end(trainer: Trainer) -> None:
-    """Count operations and draw a batch; own code may fail in it."""
-    spec = trainer.spec
-    with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
-        batch = next(trainer.training.batches(0))
-        trainer.first_images = batch["images"][:NUM_IMAGES].flatten(0, -4).clone()
-        with without_memory(spec):
-            trainer.forward_flops = count_forward_flops(spec)
-            trainer.flops_of = flops_of_steps(spec, batch, len(trainer.data.train))
+def count_flops(
+    training: Training, batch: Batch | None = None
+) -> tuple[int, Callable[[int], tuple[int, int]]]:
+    """Return the operations of an image's forward pass, and ``flops_of_steps``."""
+    spec = training.spec
+    with arithmetic(training.precision), without_memory(spec):
+        batch = batch or next(training.batches(0))
+        flops_of = flops_of_steps(spec, batch, len(training.data.train))
+        return count_forward_flops(spec), flops_of
 
 
-def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
+def warn_of_one_answer(trainer: "Trainer", outputs: Outputs, measured: Mapping[str, float]) -> None:
     """Warn if always answering the most frequent class would be as accurate as the model."""
     if not trainer.row.classifies or "accuracy" not in measured or "labels" not in outputs:
         return
@@ -132,10 +124,12 @@ def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str
     share = float(counts.max() / counts.sum())
     if measured["accuracy"] <= share:
         name = trainer.data.class_names[int(counts.argmax())]
-        trainer.on_message(describe_one_answer(measured["accuracy"], name, share))
+        trainer.request.on_message(describe_one_answer(measured["accuracy"], name, share))
 
 
-def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float]) -> dict[str, Any]:
+def build_result(
+    trainer: "Trainer", batch: Batch, outputs: Outputs, measured: dict[str, float]
+) -> dict[str, Any]:
     """Return the content of result.json.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
@@ -144,14 +138,15 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
     ``train.early_stopping``, ``epochs`` and ``steps`` are those of the kept weights, and
     ``stopped_at`` is the last step.
     """
-    row, spec = trainer.row, trainer.spec
+    row, spec, training = trainer.row, trainer.spec, trainer.training
     last = trainer.records[-1] if trainer.records else {}
     taken = trainer.stopped_at or trainer.step
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
-    flops, taught = trainer.flops_of(taken) if taken else (0, 0)
-    record = trainer.record
+    forward_flops, flops_of = count_flops(training, batch)
+    flops, taught = flops_of(taken) if taken else (0, 0)
+    record = read_record(trainer.run, spec)
     return {
         **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
@@ -159,40 +154,26 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
-        "parameters": trainer.built.parameters,
-        "forward_flops": trainer.forward_flops,
+        "parameters": training.parameters,
+        "forward_flops": forward_flops,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_cost(record.pretrained, "pretrain"),
         **describe_cost(record.teacher, "teacher_train"),
-        "epochs": trainer.step // trainer.training.steps_per_epoch,
+        "epochs": trainer.step // training.steps_per_epoch,
         "steps": trainer.step,
         **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
         "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
         "train_seconds": trainer.wall_seconds,
-        "precision": trainer.built.precision,
-        "kernels": trainer.built.kernels,
-        "exact": is_exact(record, trainer.device),
+        "precision": training.precision,
+        "kernels": training.kernels,
+        "exact": is_exact(record, training.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **({"lost_events": trainer.lost_events} if trainer.lost_events else {}),
     }
 
 
-def describe_sources(spec: ExperimentSpec, first: RunDir | Path | None) -> dict[str, Any]:
-    """Return the runs that a training starts from and is taught by, for meta.json."""
-    sources: dict[str, Any] = {}
-    if isinstance(first, RunDir):
-        if spec.pretrain:
-            sources["pretrained"] = _cost_of(first)
-        else:
-            sources["init_sha256"] = start_sha256(first)
-    if teacher := spec.task.taught_by:
-        sources["teacher"] = _cost_of(find_run(teacher_run(spec)))
-        sources["teacher_sha256"] = teacher.sha256
-    return sources
-
-
-def _cost_of(run: RunDir) -> dict[str, Any]:
+def describe_cost_of(run: RunDir) -> dict[str, Any]:
     result = read_record(run).result
     return {"run": run.name} | {name: result.get(name) for name in COSTS}
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,18 +11,17 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import SIZES, Experiment
-from vitcli.runner.files import make_output_folder
-from vitcli.runner.machine.device import environment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
-from vitcli.runner.run.record import run_metadata
-from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
-from vitcli.runner.train.exactness import configuration_record
-from vitcli.runner.train.finish import finish, prepare_end
-from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.finish import count_flops
+from vitcli.runner.train.hooks import TensorBoard
+from vitcli.runner.train.prepare import Plan, Request
+from vitcli.runner.train.train import open_run
 from vitcli.runner.train.trainer import Trainer
 
 Epoch = dict[str, float]
@@ -63,18 +61,19 @@ def fitting_model(model: nn.Module, data: DataSet) -> ImageModel:
     return model
 
 
-def epochs(built: BuiltTraining) -> Iterator[Epoch]:
+def epochs(training: Training) -> Iterator[Epoch]:
     """Train, and yield the numbers of each epoch; write no files."""
-    training, task, headline = built.training, built.task, built.spec.task.row.headline.name
-    for epoch in range(built.spec.train.epochs):
+    task = training.task
+    headline = training.spec.task.row.headline.name
+    for epoch in range(training.spec.train.epochs):
         task.module.train()
-        with built.settings():
+        with settings(training):
             for _ in training.run_epoch(epoch):
                 pass
         loss = training.take_means()["loss"]
         task.module.eval()
         try:
-            measured = task.measure(task.outputs(task.module, built.data.test))
+            measured = task.measure(task.outputs(task.module, training.data.test))
         except ValueError as error:
             raise DivergedError(
                 f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
@@ -83,74 +82,75 @@ def epochs(built: BuiltTraining) -> Iterator[Epoch]:
 
 
 def saved_epochs(
-    built: BuiltTraining, folder: Path, on_message: Callable[[str], None]
+    training: Training, folder: Path, on_message: Callable[[str], None]
 ) -> Iterator[Epoch]:
     """Train into a run folder, and yield the numbers of each epoch."""
-    run, spec, headline = RunDir(folder), built.spec, built.spec.task.row.headline.name
-    if isinstance(built.task.module, GivenModel):
+    run = RunDir(folder)
+    spec = training.spec
+    headline = spec.task.row.headline.name
+    if isinstance(training.task.module, GivenModel):
         raise ConfigError(
             "fit: save needs a model that can be built again; register its class with"
             " @vitcli.parts.model and take build_model(family=...)"
         )
-    refuse_changed(built)
-    if isinstance(built.data, FoldData) and built.data.seed != spec.seed:
-        seed = built.data.seed
+    refuse_changed(training)
+    if isinstance(training.data, FoldData) and training.data.seed != spec.seed:
+        seed = training.data.seed
         raise ConfigError(
             f"fit: the data has the test images of seed {seed}; a run with another seed would be"
             f" measured on other images: fit(seed={seed})"
         )
     if folder.exists() and not is_effectively_empty(folder):
         raise ConfigError(f"fit: {folder} is not empty; choose another folder")
-    make_output_folder(folder)
-    if built.data.spec is None:
+    if training.data.spec is None:
         on_message(
             f"note: {folder} has no images, so vitcli eval cannot measure it; to keep them, write"
             " them with numpy.savez and read them with load_data('npz:FILE')"
         )
-    trainer = Trainer(
-        built=built, run=run, resume_command=run.command("train --resume"), on_message=on_message
-    )
-    if spec.code:  # else its imports would delay the first step
-        prepare_end(trainer)
     experiment = Experiment(folder.name, spec, folder / "config.yaml")
-    facts: dict[str, Any] = {"precision": built.precision, "kernels": built.kernels}
-    facts |= {"compiled": False, **environment(built.device)}
-    meta = run_metadata(experiment, built.data, facts, {}, f"vitcli.fit(save={str(folder)!r})")
-    meta["inexact"] = ["from step 0: the initial weights are those of a model in Python"]
-    with run.lock():
-        run.create(spec)
-        run.set_meta(meta | configuration_record(spec))
-        run.set_status("running", 0)
-        epochs = trainer.train(StopFlag())
-        while True:
-            built.task.module.train()
-            with built.settings():
-                epoch = next(epochs, None)
-            built.task.module.eval()  # as the caller gets it
-            if epoch is None:
-                break
+    command = f"vitcli.fit(save={str(folder)!r})"
+    plan = Plan(
+        experiment=experiment,
+        spec=spec,
+        request=Request(command=command, on_message=on_message),
+        run=run,
+        data=training.data,
+        training=training,
+        inexact={"weights": ("those of a new model", "those of a model in Python")},
+    )
+    if spec.code:  # they may fail in it
+        count_flops(training)
+    with open_run(plan), Trainer(plan, run, (TensorBoard(),)) as trainer:
+        trainer.begin()
+        while trainer.epoch < trainer.last_epoch:
+            training.module.train()
+            with settings(training):
+                trainer.train_epoch()
+            training.module.eval()  # as the caller gets it
             record = trainer.records[-1]
             split = "test" if f"test_{headline}" in record else "val"
             names = ("epoch", "train_loss", f"{split}_{headline}")
             yield {name: record[name] for name in names}
-        with built.settings():
-            finish(trainer)
+        training.module.eval()
+        with settings(training):
+            trainer.finish()
 
 
-def refuse_changed(built: BuiltTraining) -> None:
+def refuse_changed(training: Training) -> None:
     """Refuse a model that is not what its configuration builds, because its run could not be read.
 
     Both are compared as text, which has the settings of the layers, and on a few images.
     """
-    model, new = built.task.module, new_module(built.spec).to(built.device)
+    model = training.task.module
+    new = new_module(training.spec).to(training.device)
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     has_hooks = any(getattr(part, name) for part in model.modules() for name in hooks)
     is_same = repr(model) == repr(new) and not has_hooks
     if is_same:
         try:
             new.load_state_dict(model.state_dict())
-            with built.settings():
-                is_same = are_same(built.task, model, new, built.data.test[:8])
+            with settings(training):
+                is_same = are_same(training.task, model, new, training.data.test[:8])
         except RuntimeError:  # of other shapes
             is_same = False
     if not is_same:

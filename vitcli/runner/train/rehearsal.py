@@ -15,7 +15,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.data.extras import EXTRAS
-from vitcli.runner.train.build import BuiltTraining
+from vitcli.runner.train.build import build_training, compile_training, settings
 
 GREY, SPREAD = 0.5, 0.25
 """Mean and standard deviation for random pixels, unless the experiment has its own."""
@@ -61,32 +61,32 @@ def measure_steps(
         before = torch.cuda.memory_allocated(device)
     began = time.perf_counter()
     data = random_data(spec, PROBED * count, device)
-    built = BuiltTraining(small, module, data, on_message)
-    with built.settings():
+    training = build_training(small, module, data, on_message)
+    with settings(training):
         if compile_too:
-            built.compile()
+            compile_training(training, on_message)
         compiling = time.perf_counter() - began
-        first, each = probe(built)
+        first, each = probe(training)
         whole = each * batch_size / count
-        if count < batch_size and not built.compiled and whole * PROBED < PROBE_SECONDS:
+        if count < batch_size and not training.compiled and whole * PROBED < PROBE_SECONDS:
             data = random_data(spec, PROBED * batch_size, device)
-            _, whole = probe(BuiltTraining(spec, module, data))
+            _, whole = probe(build_training(spec, module, data))
         if on_gpu:  # in fp32, this may need more memory than a step
-            built.task.outputs(built.evaluated, data.test)
+            training.task.outputs(training.evaluated, data.test)
     peak = None
     if on_gpu:
         used = torch.cuda.max_memory_allocated(device) - before
         peak = used - image_bytes(spec, len(data.train))
-    return Measurement(compiling + first, whole, built.compiled, peak)
+    return Measurement(compiling + first, whole, training.compiled, peak)
 
 
-def probe(built: BuiltTraining) -> tuple[float, float]:
+def probe(training: Training) -> tuple[float, float]:
     """Return the time of the first step on random images, and the shortest of a few others."""
-    scale_rates(built.training, 0.0)
+    scale_rates(training, 0.0)
     seconds = [time.perf_counter()]
-    for _ in itertools.islice(endless_steps(built.training), PROBED):
-        if built.device.type == "cuda":
-            torch.cuda.synchronize(built.device)
+    for _ in itertools.islice(endless_steps(training), PROBED):
+        if training.device.type == "cuda":
+            torch.cuda.synchronize(training.device)
         seconds.append(time.perf_counter())
     first, *others = [after - before for before, after in itertools.pairwise(seconds)]
     return first, min(others)

@@ -1,0 +1,150 @@
+"""A training from its request to its result, on one screen."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from vitcli.core import ranks
+from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedError
+from vitcli.runner.evaluate.teacher import teacher_run
+from vitcli.runner.evaluate.weights import start_sha256
+from vitcli.runner.experiment.config import Experiment, config_hash, config_text
+from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
+from vitcli.runner.files import make_output_folder, sha256
+from vitcli.runner.machine.arithmetic import chosen_kernels
+from vitcli.runner.machine.device import environment, pick_device
+from vitcli.runner.machine.resources import SMALLER, resource_errors
+from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.listing import delete_run_files
+from vitcli.runner.run.record import NO_TEST, RunRecord, read_record, run_metadata
+from vitcli.runner.text import quantity
+from vitcli.runner.train.exactness import describe_changes, edited_configuration
+from vitcli.runner.train.finish import describe_cost_of
+from vitcli.runner.train.hooks import Hook, hooks_of
+from vitcli.runner.train.prepare import Plan, Request, finished_run, prepare, pretraining_folder
+from vitcli.runner.train.ranks import device_of_rank
+from vitcli.runner.train.trainer import Trainer
+
+POLL_SECONDS = 1.0
+"""Time between two looks at a pre-training that another process trains."""
+
+
+def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()) -> RunRecord:
+    """Train an experiment to its end, or continue it; return its run.
+
+    ``hooks`` are told of the training beside those that the experiment and the request ask for.
+    """
+    if finished := finished_run(experiment, request):
+        return finished
+    device = pick_device(device_of_rank(request.device))
+    with resource_errors(SMALLER), chosen_kernels(device, experiment.spec.train.deterministic):
+        plan = prepare(experiment, request)
+        if plan.pretraining:
+            pretrain(plan.pretraining, plan)
+            plan = prepare(experiment, request)
+        with open_run(plan) as run, Trainer(plan, run, (*hooks_of(plan), *hooks)) as trainer:
+            trainer.resume()
+            trainer.fit()
+            return trainer.finish()
+
+
+@contextmanager
+def open_run(plan: Plan) -> Iterator[RunDir]:
+    """Lock the run folder, and write config.yaml, meta.json and status.json, in this order.
+
+    Of several ranks, rank 0 writes, and the others wait for it at the end.
+    """
+    run = plan.run
+    if ranks.own_rank():  # rank 0 writes
+        yield run
+        ranks.agree(0)
+        return
+    make_output_folder(run.path)
+    with run.lock():
+        refuse_other_writer(plan)
+        meta = describe(plan)
+        if plan.request.rerun:
+            delete_run_files(run.path)
+        if plan.inexact:
+            run.delete_result()
+        run.create(plan.spec)
+        run.set_meta(meta)
+        run.set_status("running", plan.checkpoint.step if plan.checkpoint else 0)
+        yield run
+        ranks.agree(0)  # the others wait for the result
+
+
+def refuse_other_writer(plan: Plan) -> None:
+    """Refuse a run that another process has trained or removed since the plan was made."""
+    before = plan.before
+    now = read_record(plan.run) if plan.run.exists and not plan.request.rerun else None
+    if (now and (now.status, now.step)) != (before and (before.status, before.step)):
+        raise InUseError(f"{plan.run.path}: another process has changed this run just now")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Return the content of meta.json."""
+    before, spec, training = plan.before, plan.spec, plan.training
+    arithmetic = {name: getattr(training, name) for name in ("precision", "kernels", "compiled")}
+    if ranks.size() > 1:
+        arithmetic["ranks"] = ranks.size()
+    known = dict(before.meta) if before else {}
+    facts = environment(training.device) | arithmetic
+    meta = run_metadata(plan.experiment, plan.data, facts, known, plan.request.command)
+    if before and (
+        edited_configuration(before)
+        or differences(before.spec, with_data_defaults(spec, before.spec, meta))
+    ):
+        meta["config_hash"] = config_hash(plan.experiment.spec)  # another than the one begun
+    meta["config_sha256"] = sha256(config_text(spec).encode())
+    meta["parameters"] = training.parameters
+    meta |= describe_sources(plan)
+    meta |= adjustments(plan.experiment.spec, spec)
+    if not plan.measures_test:
+        meta |= NO_TEST
+    if plan.inexact:
+        step = plan.checkpoint.step if plan.checkpoint else 0
+        note = f"from step {step}: {describe_changes(plan.inexact)}"
+        plan.request.on_message(f"the run is no longer exact and is marked: {note}")
+        meta["inexact"] = [*meta.get("inexact", []), note]
+    return meta
+
+
+def describe_sources(plan: Plan) -> dict[str, Any]:
+    """Return the runs that a training starts from and is taught by."""
+    sources: dict[str, Any] = {}
+    if isinstance(plan.first, RunDir):
+        if plan.spec.pretrain:
+            sources["pretrained"] = describe_cost_of(plan.first)
+        else:
+            sources["init_sha256"] = start_sha256(plan.first)
+    if teacher := plan.spec.task.taught_by:
+        sources["teacher"] = describe_cost_of(find_run(teacher_run(plan.spec)))
+        sources["teacher_sha256"] = teacher.sha256
+    return sources
+
+
+def pretrain(part: Experiment, plan: Plan) -> None:
+    """Train or continue the pre-training of a training. If another process trains it, wait."""
+    output = plan.first.path if isinstance(plan.first, RunDir) else pretraining_folder(part).path
+    request = replace(
+        plan.request, output=output, resume=True, rerun=False, stop_after=None, first=None
+    )
+    epochs = quantity(part.spec.train.epochs, "epoch")
+    request.on_message(f"pre-training with task {part.spec.task.name} for {epochs} in {output}")
+    while True:
+        try:
+            train(part, request)
+            return
+        except InUseError:
+            time.sleep(POLL_SECONDS)
+        except (ConfigError, InputError) as error:
+            hint = f"this run is the pre-training; remove it: {RunDir(output).command('runs rm')}"
+            raise type(error)(f"{error}\n{hint}") from error
+        except StoppedError as error:
+            raise StoppedError(
+                "stopped in the pre-training; a checkpoint was saved. The same command continues",
+                error.exit_code - 128,
+            ) from error
