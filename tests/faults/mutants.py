@@ -43,9 +43,9 @@ PLANTED = r"""
 +    commit(path / TENSORS, content)
 +    return path
 = prunes before it saves | vitcli/runner/train/trainer.py | crash_points
--        save_checkpoint(self.run.checkpoints, self.checkpoint())
+-        save_checkpoint(self.run.checkpoints, checkpoint)
 +        prune(self.run.checkpoints, ())
-+        save_checkpoint(self.run.checkpoints, self.checkpoint())
++        save_checkpoint(self.run.checkpoints, checkpoint)
 = does not check the tensors' hash | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
 -or sha256(content) != expected["sha256"]
 = does not check the manifest's hash | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
@@ -76,14 +76,14 @@ PLANTED = r"""
 +            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)
 +            self.step += 1
 = keeps the metrics of steps that were lost | vitcli/runner/train/trainer.py | kills
--[record for record in metrics if record["step"] <= self.step]
-+[*metrics]
+-[record for record in before.metrics if record["step"] <= self.step]
++[*before.metrics]
 = takes no lock | vitcli/runner/run/folder.py | races
 -        lock.acquire()
 +        pass
 = trains on after a NaN | vitcli/runner/train/trainer.py | tests/runner/train/test_resume.py -k divergence
--        if not all(map(math.isfinite, numbers)):
-+        if False:
+-        if all(map(math.isfinite, numbers)):
++        if True:
 = tries a diverged trial again | vitcli/runner/run/folder.py | tests/runner/study/test_run.py
 -RESULT_STATES: tuple[Status, ...] = ("finished", "diverged")
 +RESULT_STATES: tuple[Status, ...] = ("finished",)
@@ -93,22 +93,22 @@ PLANTED = r"""
 = reads pickles of strangers | vitcli/runner/weights/tensors.py | tests/cli/test_import.py -k hostile
 -map_location="cpu", weights_only=True
 +map_location="cpu", weights_only=False
-= continues on other hardware without a word | vitcli/runner/train/start.py | tests/runner/train/test_exactness.py
--        refuse_inexact(run.name, inexact)
+= continues on other hardware without a word | vitcli/runner/train/prepare.py | tests/runner/train/test_exactness.py
+-        refuse_inexact(plan.run.name, inexact)
 +        pass
 = starts over when every checkpoint is damaged | vitcli/runner/run/checkpoint.py | tests/runner/run/test_checkpoint.py
 -    if found:
 -        raise InputError
 +    if False:
 +        raise InputError
-= stops an evaluation too late | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
--        return waited >= patience or
-+        return waited > patience or
-= keeps the last weights, not the best | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
--        self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
-= does not compare with the probe | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
--                self._close_epoch({"step": 0, "epoch": 0})
-+                pass
+= stops an evaluation too late | vitcli/runner/train/hooks.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
+-values.index(best) >= self.patience
++values.index(best) > self.patience
+= keeps the last weights, not the best | vitcli/runner/train/hooks.py | tests/runner/train/test_early_stopping.py -k ends_with_the_best
+-        training.load(best, checkpoint.part, checkpoint.state["scaler"])
+= does not compare with the probe | vitcli/runner/train/hooks.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
+-            trainer.close_epoch({"step": 0, "epoch": 0})
++            pass
 = prefers an epoch that is as good as the probe | vitcli/runner/train/trainer.py | tests/runner/train/test_early_stopping.py -k no_epoch_beats
 -step > 0 and value == best
 +value == best
@@ -121,7 +121,7 @@ PLANTED = r"""
 = lets copies into two folds | vitcli/runner/data/folds.py | tests/runner/data/test_folds.py
 -first.setdefault(digest, row)
 +row
-= trains on test pictures without a word | vitcli/runner/train/images.py | tests/runner/train/test_own_pictures.py
+= trains on test pictures without a word | vitcli/runner/train/prepare.py | tests/runner/train/test_own_pictures.py
 -    if data.leaks and not spec.data.allow_leaks:
 +    if False:
 = does not scale the scores | vitcli/core/ops/backend.py | tests/core/nn/test_attention.py

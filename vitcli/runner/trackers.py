@@ -6,14 +6,11 @@ A thread calls the tracker's library. So a library that fails or hangs cannot st
 import hashlib
 import json
 import os
-import queue
 import shlex
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import flatten
@@ -22,19 +19,11 @@ from vitcli.runner.report.tables import to_csv
 from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.record import RunRecord, is_number, read_record
-from vitcli.runner.text import one_line, portable_fields, printable, without_folders
-from vitcli.runner.train.hooks import Hook
-
-if TYPE_CHECKING:
-    from vitcli.runner.train.trainer import Trainer
+from vitcli.runner.text import portable_fields, printable, without_folders
 
 Listener = Callable[[Any], None]
-END_SECONDS = 5.0
-"""Time that a tracker gets to send the last numbers, after the training has ended."""
 FIRST_COLUMNS = b"run,experiment,", b"run,step,"
 """How the two CSV files begin."""
-MAX_WAITING = 1000
-"""Number of epochs that may wait for a slow tracker."""
 
 
 def find_runs(texts: Sequence[str]) -> list[RunDir]:
@@ -250,48 +239,3 @@ def replay(name: str, run: RunDir, offline: bool, on_message: Listener) -> None:
         send(name, run, offline, read_record(run).metrics, on_message)
     except Exception as error:
         raise ResourceError(f"{name}: {run.name}: {type(error).__name__}: {error}") from error
-
-
-class LiveTracker(Hook):
-    """Feeds a tracker with the numbers of each epoch, from a thread that the training outruns."""
-
-    def __init__(self, name: str, offline: bool) -> None:
-        self.name = name
-        self.offline = offline
-        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
-        self._thread: threading.Thread | None = None
-        self._has_failed = False
-
-    def on_start(self, trainer: "Trainer") -> None:
-        self._thread = threading.Thread(target=self._work, args=[trainer], daemon=True)
-        self._thread.start()
-
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._fail(trainer, f"{MAX_WAITING} epochs wait to be sent")
-
-    def on_stop(self, trainer: "Trainer") -> None:
-        if self._thread is None:
-            return
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)
-        self._thread.join(END_SECONDS)
-        if self._thread.is_alive():
-            self._fail(trainer, f"it did not end within {END_SECONDS:g} s")
-
-    def _work(self, trainer: "Trainer") -> None:
-        records = iter(self._waiting.get, None)
-        try:
-            send(self.name, trainer.run, self.offline, records, trainer.request.on_message)
-        except Exception as error:
-            self._fail(trainer, one_line(f"{type(error).__name__}: {error}", 200))
-
-    def _fail(self, trainer: "Trainer", reason: str) -> None:
-        if not self._has_failed:
-            self._has_failed = True
-            trainer.request.on_message(
-                f"warning: {self.name} lacks numbers of this run ({reason}); metrics.jsonl has"
-                f" all; send them again: {trainer.run.command('runs export')} --format {self.name}"
-            )

@@ -40,7 +40,7 @@ DATA = DataSpec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
 def run(tiny: Path, folder: str, changes: dict | None = None, **options) -> RunDir:
-    return train(tiny, folder, changes, **options).run
+    return train(tiny, folder, changes, **options).folder
 
 
 def pictures_of(folder: Path) -> list[tuple[int, bytes]]:

@@ -1,7 +1,7 @@
 """The end of a training: test set, predictions, TensorBoard and result.json."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
@@ -9,10 +9,7 @@ from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_threshold
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec.metrics import METRICS
-from vitcli.core.train.training import Training
 from vitcli.runner.evaluate.weights import load_module
-from vitcli.runner.experiment.build import without_memory
-from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
@@ -20,20 +17,16 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_forward_flops, flops_of_steps
-
-if TYPE_CHECKING:
-    from vitcli.runner.train.trainer import Trainer
+from vitcli.runner.train.flops import count_flops
+from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 NUM_IMAGES = 8
-NO_BEST = (-1.0, 0)
-"""The best number and its step before the first evaluation."""
 ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
 """Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 COSTS = ("train_flops", "train_seconds")
 
 
-def finish(trainer: "Trainer") -> RunRecord:
+def finish(trainer: Trainer) -> RunRecord:
     """Measure the test images; write predictions.npz and, last of all, result.json.
 
     A training without test images keeps the numbers of its validation split, and no predictions.
@@ -70,7 +63,7 @@ def finish(trainer: "Trainer") -> RunRecord:
     return read_record(run, trainer.spec)
 
 
-def warn_of_lost_state(trainer: "Trainer") -> None:
+def warn_of_lost_state(trainer: Trainer) -> None:
     """Warn if the saved weights alone are not the model that was measured."""
     saved = load_module(trainer.run, trainer.spec).to(trainer.training.device)
     trained, images = trainer.training.evaluated_module, trainer.data.train[:8]
@@ -82,7 +75,7 @@ def warn_of_lost_state(trainer: "Trainer") -> None:
         )
 
 
-def calibrate(trainer: "Trainer", outputs: Outputs) -> dict[str, float]:
+def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
     """Return thresholds of prediction sets, the temperature, and the test set's numbers with it.
 
     They are fitted to the validation images. Without them, without classes or before any training,
@@ -105,18 +98,7 @@ def calibrate(trainer: "Trainer", outputs: Outputs) -> dict[str, float]:
     return fitted
 
 
-def count_flops(
-    training: Training, batch: Batch | None = None
-) -> tuple[int, Callable[[int], tuple[int, int]]]:
-    """Return the operations of an image's forward pass, and ``flops_of_steps``."""
-    spec = training.spec
-    with arithmetic(training.precision), without_memory(spec):
-        batch = batch or next(training.batches(0))
-        flops_of = flops_of_steps(spec, batch, len(training.data.train))
-        return count_forward_flops(spec), flops_of
-
-
-def warn_of_one_answer(trainer: "Trainer", outputs: Outputs, measured: Mapping[str, float]) -> None:
+def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
     """Warn if always answering the most frequent class would be as accurate as the model."""
     if not trainer.row.classifies or "accuracy" not in measured or "labels" not in outputs:
         return
@@ -128,7 +110,7 @@ def warn_of_one_answer(trainer: "Trainer", outputs: Outputs, measured: Mapping[s
 
 
 def build_result(
-    trainer: "Trainer", batch: Batch, outputs: Outputs, measured: dict[str, float]
+    trainer: Trainer, batch: Batch, outputs: Outputs, measured: dict[str, float]
 ) -> dict[str, Any]:
     """Return the content of result.json.
 

@@ -18,7 +18,8 @@ from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
-from vitcli.runner.train.finish import count_flops
+from vitcli.runner.train.finish import finish
+from vitcli.runner.train.flops import count_flops
 from vitcli.runner.train.hooks import TensorBoard
 from vitcli.runner.train.prepare import Plan, Request
 from vitcli.runner.train.train import open_run
@@ -133,7 +134,7 @@ def saved_epochs(
             yield {name: record[name] for name in names}
         training.module.eval()
         with settings(training):
-            trainer.finish()
+            finish(trainer)
 
 
 def refuse_changed(training: Training) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import num_batches
+from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module, without_memory
 from vitcli.runner.experiment.resolve import fitting_sizes
+from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
 OF_A_MODEL: dict[str, Any] = {"model": True, "task": True}
@@ -134,3 +136,14 @@ def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
             return spec
         spec = smaller
     return spec
+
+
+def count_flops(
+    training: Training, batch: Batch | None = None
+) -> tuple[int, Callable[[int], tuple[int, int]]]:
+    """Return the operations of an image's forward pass, and ``flops_of_steps``."""
+    spec = training.spec
+    with arithmetic(training.precision), without_memory(spec):
+        batch = batch or next(training.batches(0))
+        flops_of = flops_of_steps(spec, batch, len(training.data.train))
+        return count_forward_flops(spec), flops_of

@@ -9,7 +9,10 @@ To do something at each epoch, write a class such as this one, and give it to ``
     train(experiment, Request(), hooks=(Print(),))
 """
 
+import queue
+import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,61 +24,32 @@ from vitcli.runner.experiment import own_code
 from vitcli.runner.run.checkpoint import load_checkpoint, prune
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.record import headline_curve, read_record
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import one_line, printable, quantity
 from vitcli.runner.train.events import EpochDone, Progress, Started
+from vitcli.runner.train.prepare import Plan
 from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.trainer import Hook, Trainer
 
 if TYPE_CHECKING:
     from vitcli.runner.run.tensorboard import Board
-    from vitcli.runner.train.prepare import Plan
-    from vitcli.runner.train.trainer import Trainer
 
 REPORT_SECONDS = 0.5
 NUM_PICTURES = 10
 """Approximate number of times per run that the attention and the task's pictures are drawn."""
-
 NUM_IMAGES = 8
+END_SECONDS = 5.0
+"""Time that a tracker gets to send the last numbers, after the training has ended."""
+MAX_WAITING = 1000
+"""Number of epochs that may wait for a slow tracker."""
 
 
-class Hook:
-    """Is told what a training does. Override what you need.
-
-    ``trainer.run`` is the run folder, ``trainer.records`` the numbers of each epoch so far,
-    ``trainer.training`` the weights and optimisers, ``trainer.spec`` the configuration.
-    """
-
-    def on_start(self, trainer: "Trainer") -> None:
-        """Before the first step of this process; ``trainer.step`` is above 0 after a resume."""
-
-    def on_step(self, trainer: "Trainer", step: Step) -> None:
-        """After each step. Reading a number of ``step.scalars`` waits for the device."""
-
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
-        """After each epoch: its line of metrics.jsonl is written, and a checkpoint if it was due.
-
-        With ``trainer.last_epoch = record["epoch"]`` it was the last one.
-        """
-
-    def on_end(self, trainer: "Trainer") -> None:
-        """After the last epoch, before the result is measured."""
-
-    def on_result(self, trainer: "Trainer", measured: dict[str, float], batch: Batch) -> None:
-        """When the test images are measured, before the result is written."""
-
-    def on_stop(self, trainer: "Trainer") -> None:
-        """At the end, also after an error; ``trainer.run`` says how it ended."""
-
-
-def hooks_of(plan: "Plan") -> tuple[Hook, ...]:
+def hooks_of(plan: Plan) -> tuple[Hook, ...]:
     """Return the hooks that an experiment and a request ask for, in the order of their calls."""
     request, train = plan.request, plan.spec.train
     hooks: list[Hook] = []
     if ranks.own_rank() == 0:
         hooks += [TensorBoard(), Display()]
-        if request.track:
-            from vitcli.runner.trackers import LiveTracker
-
-            hooks += [LiveTracker(name, request.offline) for name in request.track]
+        hooks += [LiveTracker(name) for name in request.track]
     if train.early_stopping is not None:
         hooks.append(EarlyStopping(train.early_stopping))
     if request.stop_after:
@@ -86,7 +60,7 @@ def hooks_of(plan: "Plan") -> tuple[Hook, ...]:
 class Display(Hook):
     """Sends events to ``request.on_event``, about twice a second, and sees a divergence early."""
 
-    def on_start(self, trainer: "Trainer") -> None:
+    def on_start(self, trainer: Trainer) -> None:
         training, spec = trainer.training, trainer.spec
         self._seen = 0
         started = Started(
@@ -106,7 +80,7 @@ class Display(Hook):
         )
         trainer.request.on_event(started)
 
-    def on_step(self, trainer: "Trainer", step: Step) -> None:
+    def on_step(self, trainer: Trainer, step: Step) -> None:
         now = time.perf_counter()
         if self._seen == 0:  # it may also compile, capture a graph or ask a teacher
             self._first = self._reported = now
@@ -115,7 +89,7 @@ class Display(Hook):
             self._report(trainer, step)
         self._seen += 1
 
-    def _report(self, trainer: "Trainer", step: Step) -> None:
+    def _report(self, trainer: Trainer, step: Step) -> None:
         # Reading a number waits for the device, so the clock must be read afterwards.
         scalars = {name: step.scalars[name].item() for name in trainer.row.reports}
         seconds_per_step = (time.perf_counter() - self._first) / self._seen
@@ -134,7 +108,7 @@ class Display(Hook):
         )
         trainer.request.on_event(progress)
 
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         self._seen = 0
         trainer.request.on_event(EpochDone(record=record))
 
@@ -145,7 +119,7 @@ class TensorBoard(Hook):
     _board: "Board | None" = None
     _drawn: torch.Tensor | None = None
 
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if self._board is None:
             self._board = self._open(trainer, trainer.records[:-1])
         self._board.scalars(record)
@@ -153,28 +127,28 @@ class TensorBoard(Hook):
         if record["epoch"] == epochs or record["epoch"] % max(1, epochs // NUM_PICTURES) == 0:
             self._draw(trainer, self._board)
 
-    def on_end(self, trainer: "Trainer") -> None:
+    def on_end(self, trainer: Trainer) -> None:
         self._board = self._board or self._open(trainer, trainer.records)
 
-    def on_result(self, trainer: "Trainer", measured: dict[str, float], batch: Batch) -> None:
+    def on_result(self, trainer: Trainer, measured: dict[str, float], batch: Batch) -> None:
         if self._board:
             shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
             self._board.result(shown)
             images = batch["images"][:NUM_IMAGES].flatten(0, -4)
             self._board.images("images/augmented", images, 0)
 
-    def on_stop(self, trainer: "Trainer") -> None:
+    def on_stop(self, trainer: Trainer) -> None:
         if self._board:
             self._board.close()
 
-    def _open(self, trainer: "Trainer", records: list[dict[str, Any]]) -> "Board":
+    def _open(self, trainer: Trainer, records: list[dict[str, Any]]) -> "Board":
         # Imported here because the import takes 0.3 s, which would delay the first step.
         from vitcli.runner.run.tensorboard import Board
 
         settings = compared_settings(read_record(trainer.run, trainer.spec))
         return Board(trainer.run.path, records, trainer.note_lost_events, settings)
 
-    def _draw(self, trainer: "Trainer", board: "Board") -> None:
+    def _draw(self, trainer: Trainer, board: "Board") -> None:
         try:
             from vitcli.runner.attn_map.training_pictures import training_pictures
 
@@ -195,26 +169,26 @@ class EarlyStopping(Hook):
     def __init__(self, patience: int) -> None:
         self.patience = patience
 
-    def on_start(self, trainer: "Trainer") -> None:
+    def on_start(self, trainer: Trainer) -> None:
         train, is_new = trainer.spec.train, not (trainer.step or trainer.records)
         if is_new and train.init_head == "probe" and train.epochs:
             trainer.close_epoch({"step": 0, "epoch": 0})  # the probe may stay the best
         if self._has_waited(trainer):
             trainer.last_epoch = trainer.epoch
 
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         if record["epoch"] and self._has_waited(trainer):
             trainer.last_epoch = trainer.epoch
 
-    def _has_waited(self, trainer: "Trainer") -> bool:
+    def _has_waited(self, trainer: Trainer) -> bool:
         values = self._values(trainer)
         best = trainer.best[0]
         return best in values and len(values) - 1 - values.index(best) >= self.patience
 
-    def _values(self, trainer: "Trainer") -> list[float]:
+    def _values(self, trainer: Trainer) -> list[float]:
         return [value for _, value in headline_curve(trainer.records, trainer.spec)]
 
-    def on_end(self, trainer: "Trainer") -> None:
+    def on_end(self, trainer: Trainer) -> None:
         """Restore the weights of the best evaluation; keep no later checkpoint and record.
 
         So the files of the run end at one step. TensorBoard keeps the whole curve.
@@ -247,7 +221,7 @@ class StopAfter(Hook):
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def on_start(self, trainer: "Trainer") -> None:
+    def on_start(self, trainer: Trainer) -> None:
         trainer.last_epoch = min(self.epoch, trainer.last_epoch)
 
 
@@ -260,19 +234,66 @@ class Signals(Hook):
     def __init__(self) -> None:
         self._flag = StopFlag(again=ranks.size() == 1)
 
-    def on_start(self, trainer: "Trainer") -> None:
+    def on_start(self, trainer: Trainer) -> None:
         self._flag.__enter__()
 
-    def on_step(self, trainer: "Trainer", step: Step) -> None:
+    def on_step(self, trainer: Trainer, step: Step) -> None:
         self._stop_before(trainer, (trainer.epoch + 1) * trainer.training.steps_per_epoch)
 
-    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
         self._stop_before(trainer, trainer.training.num_steps)
 
-    def _stop_before(self, trainer: "Trainer", last_step: int) -> None:
+    def _stop_before(self, trainer: Trainer, last_step: int) -> None:
         number = ranks.agree(self._flag.number or 0)
         if number and trainer.step < last_step:
             trainer.interrupt(number)
 
-    def on_stop(self, trainer: "Trainer") -> None:
+    def on_stop(self, trainer: Trainer) -> None:
         self._flag.__exit__()
+
+
+class LiveTracker(Hook):
+    """Feeds a tracker with the numbers of each epoch, from a thread that the training outruns."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._has_failed = False
+
+    def on_start(self, trainer: Trainer) -> None:
+        self._thread = threading.Thread(target=self._work, args=[trainer], daemon=True)
+        self._thread.start()
+
+    def on_epoch(self, trainer: Trainer, record: dict[str, Any]) -> None:
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._fail(trainer, f"{MAX_WAITING} epochs wait to be sent")
+
+    def on_stop(self, trainer: Trainer) -> None:
+        if self._thread is None:
+            return
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            self._fail(trainer, f"it did not end within {END_SECONDS:g} s")
+
+    def _work(self, trainer: Trainer) -> None:
+        from vitcli.runner.trackers import send
+
+        request = trainer.request
+        records = iter(self._waiting.get, None)
+        try:
+            send(self.name, trainer.run, request.offline, records, request.on_message)
+        except Exception as error:
+            self._fail(trainer, one_line(f"{type(error).__name__}: {error}", 200))
+
+    def _fail(self, trainer: Trainer, reason: str) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            trainer.request.on_message(
+                f"warning: {self.name} lacks numbers of this run ({reason}); metrics.jsonl has"
+                f" all; send them again: {trainer.run.command('runs export')} --format {self.name}"
+            )

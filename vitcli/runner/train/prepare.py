@@ -171,6 +171,10 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         )
         if not is_waiting:
             compile_training(training, request.on_message)
+    if spec.code:  # it may fail where its operations are counted
+        from vitcli.runner.train.flops import count_flops
+
+        count_flops(training)
     if ranks.size() > 1:
         refuse_other_ranks(numerical_environment(training) | {"data": data.data_hash})
         ranks.check_weights(module.state_dict())

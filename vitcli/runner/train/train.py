@@ -21,11 +21,11 @@ from vitcli.runner.run.listing import delete_run_files
 from vitcli.runner.run.record import NO_TEST, RunRecord, read_record, run_metadata
 from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import describe_changes, edited_configuration
-from vitcli.runner.train.finish import describe_cost_of
-from vitcli.runner.train.hooks import Hook, hooks_of
+from vitcli.runner.train.finish import describe_cost_of, finish
+from vitcli.runner.train.hooks import hooks_of
 from vitcli.runner.train.prepare import Plan, Request, finished_run, prepare, pretraining_folder
 from vitcli.runner.train.ranks import device_of_rank
-from vitcli.runner.train.trainer import Trainer
+from vitcli.runner.train.trainer import Hook, Trainer
 
 POLL_SECONDS = 1.0
 """Time between two looks at a pre-training that another process trains."""
@@ -47,7 +47,7 @@ def train(experiment: Experiment, request: Request, hooks: tuple[Hook, ...] = ()
         with open_run(plan) as run, Trainer(plan, run, (*hooks_of(plan), *hooks)) as trainer:
             trainer.resume()
             trainer.fit()
-            return trainer.finish()
+            return finish(trainer)
 
 
 @contextmanager

@@ -6,25 +6,54 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from vitcli.core import ranks
+from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.torch_use import to_host
-from vitcli.core.train.training import SKIPPED
+from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.record import RunRecord
 from vitcli.runner.train.exactness import checkpoint_state, describe_jump
-from vitcli.runner.train.finish import NO_BEST, finish
-from vitcli.runner.train.hooks import Hook
 from vitcli.runner.train.prepare import Plan
 
 KEEP = 2
 """Number of newest checkpoints that are kept."""
 SAVE_SHARE = 0.03
 """Largest share of the training time that checkpoints after epochs may take."""
+NO_BEST = (-1.0, 0)
+"""The best number and its step before the first evaluation."""
+
+
+class Hook:
+    """Is told what a training does. Override what you need.
+
+    ``trainer.run`` is the run folder, ``trainer.records`` the numbers of each epoch so far,
+    ``trainer.training`` the weights and optimisers, ``trainer.spec`` the configuration.
+    """
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Before the first step of this process; ``trainer.step`` is above 0 after a resume."""
+
+    def on_step(self, trainer: "Trainer", step: Step) -> None:
+        """After each step. Reading a number of ``step.scalars`` waits for the device."""
+
+    def on_epoch(self, trainer: "Trainer", record: dict[str, Any]) -> None:
+        """After each epoch: its line of metrics.jsonl is written, and a checkpoint if it was due.
+
+        With ``trainer.last_epoch = record["epoch"]`` it was the last one.
+        """
+
+    def on_end(self, trainer: "Trainer") -> None:
+        """After the last epoch, before the result is measured."""
+
+    def on_result(self, trainer: "Trainer", measured: dict[str, float], batch: Batch) -> None:
+        """When the test images are measured, before the result is written."""
+
+    def on_stop(self, trainer: "Trainer") -> None:
+        """At the end, also after an error; ``trainer.run`` says how it ended."""
 
 
 class Trainer:
@@ -71,13 +100,15 @@ class Trainer:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Write why a training failed. A divergence and a signal are written where they happen."""
-        if error and not isinstance(error, UserError) and not ranks.own_rank():
-            reason = own_code.blame(error)
-            if reason or isinstance(error, Exception):  # else Ctrl-C
-                reason = reason or own_code.describe_error(error)
-                self.run.set_status("failed", self.run.last_step(), reason)
-        for hook in self.hooks:
-            hook.on_stop(self)
+        try:
+            if error and not isinstance(error, UserError) and not ranks.own_rank():
+                reason = own_code.blame(error)
+                if reason or isinstance(error, Exception):  # else Ctrl-C
+                    reason = reason or own_code.describe_error(error)
+                    self.run.set_status("failed", self.run.last_step(), reason)
+        finally:
+            for hook in self.hooks:
+                hook.on_stop(self)
 
     def resume(self) -> None:
         """Restore the state of the plan's checkpoint, if there is one, and the curve up to it.
@@ -208,10 +239,6 @@ class Trainer:
         self._next_save = now + (now - began) / SAVE_SHARE
         newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
-
-    def finish(self) -> RunRecord:
-        """Measure the test images, write the result, and return the run."""
-        return finish(self)
 
     def interrupt(self, number: int) -> None:
         """Save a checkpoint and stop, because of a signal."""
