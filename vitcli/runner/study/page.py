@@ -52,6 +52,17 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
         if source and path.exists() and path.samefile(source):
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
     refuse_foreign_files(folder, doc.figures)
+    if (folder / RESULTS).exists():
+        before = read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
+        sources = [each.origin.file if each.origin else each.name for each in (before, doc)]
+        if sources[0] != sources[1]:
+            problem = f"the results of {sources[0]}; choose another folder"
+            raise ConfigError(f"{folder / RESULTS}: {problem}")
+        for name, form in FILES.items():
+            known = [f"{render(each, form)}\n".encode() for each in (before, doc)]
+            if (folder / name).exists() and read_bounded(folder / name, MAX_JSON) not in known:
+                problem = "somebody or another version of vitcli changed it; choose another folder"
+                raise ConfigError(f"{folder / name}: {problem}")
     make_output_folder(folder)
     return publish(doc, folder)
 
