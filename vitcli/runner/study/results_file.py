@@ -166,8 +166,9 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + f" Pairs: {quantity(folds or 0, 'fold')} of one cross-validation; predictions are not"
-        " read." * bool(folds) + " Scores with predictions are the means of these." * bool(images),
+        + f" Pairs: {quantity(folds or 0, 'fold')} of one cross-validation, without predictions."
+        * bool(folds)
+        + " Scores with predictions are the means of these." * bool(images),
     )
     results = _results(f"test_{metric.name}", scores, images, files)
 
@@ -221,15 +222,14 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     for use in USES:
         if uses.count(use) > 1 or (use in REQUIRED and use not in uses):
             wanted = getattr(choices, use, None) or use
-            option = f"type --{'pairs' if use == 'seed' else use} with one of"
-            names = header
-            if use not in REQUIRED:
-                option = "keep only one of"
-                names = [x for x, known in zip(header, uses, strict=True) if known == use]
-            raise InputError(
-                f"{name} has {uses.count(use)} columns {wanted!r}; write one trial a row, or"
-                f" {option} {', '.join(map(repr, names))}"
-            )
+            names = [x for x, known in zip(header, uses, strict=True) if known == use]
+            advice = f"keep one of {', '.join(map(repr, names))}"
+            if use in REQUIRED:
+                advice = (
+                    f"write one trial a row, or type --{'pairs' if use == 'seed' else use} with one"
+                    f" of {', '.join(map(repr, header))}"
+                )
+            raise InputError(f"{name} has {uses.count(use)} columns {wanted!r}; {advice}")
     return uses
 
 
