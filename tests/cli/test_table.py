@@ -57,6 +57,21 @@ def test_output_replaces_neither_its_input_nor_a_file_of_a_person(results, file)
     assert before == {path: path.read_bytes() for path in results.parent.iterdir()}
 
 
+@pytest.mark.parametrize("file", ["table.md", "report.html", "figures/forest.svg", "other.csv"])
+def test_output_replaces_neither_what_a_person_changed_nor_other_results(results, file):
+    printed("table", "results.csv", "-o", ".")
+    Path(file).touch()
+    Path(file).write_text(Path(file).read_text() + (HEAD + ROWS if file == "other.csv" else " "))
+    before = {path: path.read_bytes() for path in results.parent.rglob("*.*") if path.is_file()}
+    said(2, "table", file if file == "other.csv" else "results.csv", "-o", ".")
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_an_unknown_form_names_the_known_ones(results):
+    with pytest.raises(UserError, match="text, md, latex, csv, json, html"):
+        api.table("results.csv").render("markdown")
+
+
 @pytest.mark.parametrize("file", ["table.tex", "report.html"])
 def test_a_document_alone_does_not_show_that_the_other_files_are_ours(results, file):
     Path("results.json").write_text(printed("table", "results.csv", "--json"))

@@ -139,17 +139,37 @@ def turned(columns):
     return {name: column[::-1] for name, column in columns.items()}
 
 
-@pytest.mark.parametrize("kind", ["npz", "npy", "csv", "flags"])
+@pytest.mark.parametrize("kind", ["npz", "npy", "csv", "TSV", "flags"])
 def test_predictions_add_the_chance_of_the_images(trials, tmp_path, kind):
     doc = trials(kind)
     assert compare(doc)[1].with_images
+    assert doc.rows[0].trials[0].number("test_score") == 0.875, "the file has it rounded"
     assert (doc.num_test, doc.headline.unit) == (40, "%")
     assert len(doc.rows[1].contrast.by_class) == (0 if kind in ("npy", "flags") else 4)
-    with pytest.raises(InputError, match=r"line 7: the score is 0\.99"):
-        trials(kind, score=0.99)
+    for score in ("0.99", "0"):
+        with pytest.raises(InputError, match=f"line 7: the score is {score}"):
+            trials(kind, score=score)
     (tmp_path / f"5.{'csv' if kind == 'flags' else kind}").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"5\..*"):
         document(f"variant,seed,score,predictions\na,0,0.4,5.{kind}", tmp_path / "t.csv")
+
+
+def test_errors_of_images_are_in_their_own_unit(tmp_path):
+    np.save(tmp_path / "x.npy", [0.25, 0.75])
+    doc = document("variant,seed,mse,predictions\na,0,0.5,x.npy", tmp_path / "t.csv")
+    assert (doc.headline.unit, doc.rows[0].trials[0].number("test_mse")) == ("", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("ids", "last", "message"),
+    [
+        (np.array(["x.png"] * 40, object), dict, r"'id' .*\.astype\(str\)"),
+        (None, lambda columns: {"y_true": LABELS, "y_pred": LABELS}, "only y_true, y_pred"),
+    ],
+)
+def test_predictions_that_cannot_be_used_are_named(trials, ids, last, message):
+    with pytest.raises(InputError, match=message):
+        trials("npz", last, ids=ids)
 
 
 @pytest.mark.parametrize("kind", ["npz", "csv", "flags"])
@@ -194,12 +214,15 @@ def test_missing_and_diverged_trials_are_those_of_a_study():
         ("acc (%)", [0.5] * 6, {"lower_is_better": False}, 0.005, "0.50"),
         ("err_pct", [0.5] * 6, {"lower_is_better": True}, 0.005, "0.50"),
         ("wer", [0.5] * 6, {"lower_is_better": True}, 0.5, "50.00"),
+        ("score (fraction)", [0.5] * 6, {"lower_is_better": False}, 0.5, "50.00"),
+        ("ejection_fraction_mae", [0.5] * 6, {"lower_is_better": True}, 0.5, "0.50"),
     ],
 )
 def test_the_unit_holds_for_the_whole_file(column, scores, choices, stored, shown):
     doc = document(text_of(scores, f"variant,seed,{column}"), **choices)
     assert doc.rows[0].trials[1].number(f"test_{doc.headline.name}") == stored
     assert cell(doc, "a", doc.headline.title).split()[0] == shown
+    assert doc.headline.title.count("%") <= 1
 
 
 def test_scores_that_a_table_would_round_away_are_refused():
@@ -243,6 +266,11 @@ WITH_STATE = PLAIN.replace("\n", ",finished\n").replace("y,finished", "y,state")
     [
         (f"sep=;\n{PLAIN.replace(',', ';').replace('.', ',')}", {}),
         (f"# made, by a script\n\n{PLAIN}", {}),
+        (f"SEP=;\n{PLAIN.replace(',', ';')}", {}),
+        (
+            WITH_STATE.replace(",", "\t").replace("state", "note (a, b, c, d, e)"),
+            {"score": "accuracy"},
+        ),
         (PLAIN.replace("0.8", "8").replace("\n", " %\n").replace("y %", "y"), {}),
         (PLAIN.replace("\n", "\r\n , ,\r\n"), {}),
         (WITH_INDEX.replace("variant", "Unnamed: 0,variant"), {}),
@@ -281,7 +309,10 @@ def test_a_table_as_another_program_writes_it_gives_the_same_numbers(text, choic
         ("variant,seed,accuracy\na,0,0.8\nb,0,80\n", {}, "line 2: .*--unit percent"),
         ("variant,seed,score,state\na,0,1,finishd\n", {}, "line 2: state 'finishd'.*'finished'"),
         ("variant,seed,score\n,0,1\n", {}, "line 2: variant ''"),
+        ("variant,seed,score,State,status\na,0,1,ok,ok\n", {}, "one of 'State', 'status'"),
         ('{\n  "rows": "x"\n}', {}, "not JSON"),
+        ("", {}, "no text"),
+        ("variant,seed,score\n", {}, "only a header"),
         ("variant,seed,score\na,0,1\na,1,2\na,mean (8),1.5\n", {}, "no whole number"),
         ("variant,epoch,score\na,0,1\na,1,2\n", {"seed": "epoch"}, "no independent training"),
         ("variant,seed,score,predictions\na,0,1,no.npz\n", {}, "no.npz"),
@@ -309,7 +340,7 @@ def with_column(name, cells):
 def test_a_number_of_the_study_may_be_written_in_some_rows_or_as_pandas_does(cells):
     assert document(with_column("planned_seeds", cells)).plan.seeds == 5
     assert document(with_column("comparisons", cells)).num_comparisons == 5
-    assert document(with_column("planned_seeds", cells), plan=5).plan.seeds == 5
+    assert document(with_column("planned_seeds", cells), plan=np.int64(5)).plan.seeds == 5
 
 
 def test_a_name_is_the_same_in_both_forms_of_unicode():
@@ -326,6 +357,12 @@ def test_seeds_that_are_names_are_counted_in_their_own_order():
 def test_a_byte_order_mark_is_read(tmp_path):
     (tmp_path / "r.csv").write_text("\ufeff" + text_of(range(6)))
     assert len(document(csv_text(tmp_path / "r.csv")).rows) == 2
+
+
+def test_a_workbook_is_no_csv_file(tmp_path):
+    np.savez(tmp_path / "book.xlsx.npz", 1)  # both are archives
+    with pytest.raises(InputError, match="export"):
+        csv_text(tmp_path / "book.xlsx.npz")
 
 
 def test_the_folder_of_a_study_takes_no_other_results(tmp_path):
@@ -356,6 +393,18 @@ def test_a_sign_between_thousands_is_not_taken_for_a_decimal_one(scores, delimit
     [
         ("kfold", "{}", None),
         ("OuterFold", "{}", None),
+        ("foldId", "{}", None),
+        ("FoldNo", "{}", None),
+        ("foldnum", "{}", None),
+        ("cvIdx", "{}", None),
+        ("cvidx", "{}", None),
+        ("nestedCV", "{}", None),
+        ("LOSO", "{}", None),
+        ("fold", "{}.0", None),
+        ("run", "fold {} of 5", None),
+        ("cv", "5-fold/{}", None),
+        ("run", "{}/5 fold", None),
+        ("holdout", "{}", "independent"),
         ("run", "fold_{}", None),
         ("cross_validation", "{}", None),
         ("run", "xval{}", None),
@@ -379,9 +428,19 @@ def test_folds_and_steps_are_known_by_any_name(column, seed, message):
         assert document(rows, seed=column).rows[0].images is None, "folds have other images"
 
 
-@pytest.mark.parametrize("column", ["folder", "openfolder", "site"])
-def test_names_that_only_contain_such_a_word_are_no_folds(column):
-    names = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")
+NAMES = ("OpenFold", "Split-CIFAR", "cvlab1", "ImageNet", "CV")
+ONE_FOLD = [f"seed{i}_fold0" for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        *((name, NAMES) for name in ("folder", "openfolder", "site", "cvpr")),
+        *((name, NAMES) for name in ("scaffoldId", "Manifold", "unfold")),
+        ("seed", ONE_FOLD),
+    ],
+)
+def test_names_that_only_contain_such_a_word_are_no_folds(column, names):
     lines = [f"{variant},{name},{i % 3}" for variant in "ab" for i, name in enumerate(names)]
     text = "\n".join([f"variant,{column},reward", *lines])
     assert document(text, seed=column).base_config == {}

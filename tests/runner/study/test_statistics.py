@@ -129,16 +129,24 @@ def test_predictions_that_do_not_fit_together_give_no_scores():
         assert join({0: PerImage(good, labels), 1: other}, ACCURACY).by_seed == {}
 
 
-def test_a_contrast_names_the_lost_images_and_the_classes():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_contrast_names_the_lost_images_and_the_classes(sign):
     labels = np.array([0, 0, 1, 1])
-    base = ImageScores({0: np.array([100.0, 100, 100, 0]), 1: np.array([100.0, 100, 0, 0])}, labels)
-    ours = ImageScores({0: np.array([0.0, 100, 100, 100]), 1: np.array([0.0, 0, 0, 100])}, labels)
-    found = contrast(ours, base, ACCURACY)
+    headline = dataclasses.replace(ACCURACY, higher_is_better=sign > 0)
+    worst = 0 if sign > 0 else 100
+    base, ours = (
+        ImageScores({seed: abs(worst - np.array(row)) for seed, row in enumerate(rows)}, labels)
+        for rows in (
+            [[100.0, 100, 100, 0], [100.0, 100, 100, 0]],
+            [[0.0, 100, 0, 100], [0.0, 0, 0, 100]],
+        )
+    )
+    found = contrast(ours, base, headline)
     assert found is not None
-    assert (found.only_baseline, found.only_variant) == (1, 1)
-    assert found.examples == (0, 1)
-    assert found.by_class == (-75.0, 50.0)
-    assert found.crossed.mean == -12.5
+    assert (found.only_baseline, found.only_variant) == (2, 1)
+    assert found.examples == (0, 2, 1)
+    assert found.by_class == (-75.0 * sign, 0)
+    assert found.crossed.mean == -37.5 * sign
     assert contrast(ours, ImageScores(base.by_seed, labels[::-1]), ACCURACY) is None
     assert contrast(ImageScores({0: ours.by_seed[0]}, labels), base, ACCURACY) is None
 

@@ -45,7 +45,8 @@ class Metric:
     @property
     def title(self) -> str:
         """Return the label with the unit, such as ``accuracy, %``."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
+        has_unit = not self.unit or self.unit in self.label
+        return self.label if has_unit else f"{self.label}, {self.unit}"
 
     @property
     def difference_unit(self) -> str:

@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 28
 DELIMITERS = ",;\t"
 UNNAMED = re.compile(r"(Unnamed: \d+.*)?")
 """Header of a column without a name, such as the index of a data frame of pandas."""
-PREAMBLE = re.compile(r"sep=|# ")
+PREAMBLE = re.compile(r"sep=|# ", re.IGNORECASE)
 """How lines before the header begin that say nothing of the cells."""
 FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
 """How text begins that a spreadsheet would compute, perhaps behind the signs that prevent it."""
@@ -194,7 +194,10 @@ def csv_text(path: Path) -> str:
     """Return the text of a CSV file."""
     name = printable(path)
     try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8-sig")
+        content = read_bounded(path, MAX_BYTES)
+        if content.startswith(b"PK\3\4"):
+            raise InputError(f"{name} is a workbook or an archive; export the sheet as CSV")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not UTF-8 text; save it as UTF-8") from error
     except (OSError, ValueError) as error:
@@ -203,8 +206,12 @@ def csv_text(path: Path) -> str:
 
 
 def delimiter_of(text: str) -> str:
+    """Return what separates the cells: the sign that the header has, and the line below it."""
     lines = (match[0] for match in re.finditer(r"[^\r\n]+", text))
-    return max(DELIMITERS, key=next((x for x in lines if not PREAMBLE.match(x)), "").count)
+    cells = (line for line in lines if line.strip() and not PREAMBLE.match(line))
+    first = next(cells, "")
+    second = next(cells, first)
+    return max(DELIMITERS, key=lambda x: (min(first.count(x), second.count(x)), first.count(x)))
 
 
 def read_csv(

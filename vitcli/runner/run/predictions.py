@@ -37,6 +37,7 @@ MAX_BYTES = 1 << 30
 MAX_CLASSES = 1 << 20
 """A label above it is damage; a table by class takes memory for every label below it."""
 FOREIGN = "not the predictions of this task"
+OBJECTS = "an array of Python objects; save it with .astype(str)"
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -89,16 +90,23 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
             if sum(member.file_size for member in members) > MAX_BYTES:
                 raise ValueError
             names = [item.filename.removeprefix(prefix).removesuffix(".npy") for item in members]
-            return {n: read_array(archive.read(m)) for n, m in zip(names, members, strict=True)}
+            arrays: Arrays = {}
+            for name, member in zip(names, members, strict=True):
+                arrays[name] = read_array(archive.read(member))
+            return arrays
     except BROKEN_ARCHIVE as error:  # numpy's own message advises to allow pickles
-        raise ValueError("not an archive of predictions") from error
+        has_objects = str(error) == OBJECTS
+        problem = f"{name!r} is {OBJECTS}" if has_objects else "not an archive of predictions"
+        raise ValueError(problem) from error
 
 
 def read_array(content: bytes) -> NDArray[np.generic]:
     """Return the array of a .npy file, whose header may not claim another size than it has."""
     start = content.index(b"\n", SHORTEST_HEADER) + 1
     shape, is_fortran, dtype = _parse_header(content[:start])
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
+    if dtype.hasobject:
+        raise ValueError(OBJECTS)
+    if math.prod(shape) * dtype.itemsize != len(content) - start:
         raise ValueError
     array: NDArray[np.generic] = np.frombuffer(content, dtype, offset=start)
     return array.reshape(shape, order="F" if is_fortran else "C")

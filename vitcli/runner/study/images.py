@@ -88,8 +88,9 @@ def contrast(
     crossed = _cross(mine - other)
     if crossed is None:
         return None
-    best = headline.scale
-    loss = (other - mine).mean(0) * (1 if headline.higher_is_better else -1)
+    right, wrong = (headline.scale, 0) if headline.higher_is_better else (0, headline.scale)
+    difference = (mine - other).mean(0)
+    loss = -difference if headline.higher_is_better else difference
     worst = np.argsort(-loss, kind="stable")[:MAX_EXAMPLES]
     return Contrast(
         crossed=crossed,
@@ -97,9 +98,9 @@ def contrast(
             cross((mine - other)[:pairs])
             for pairs in range(MIN_PAIRS, min(len(seeds), MIN_PAIRS + EXACT_LOOKS))
         ),
-        by_class=_by_class(-loss, ours.labels),
-        only_baseline=int(((other == best).all(0) & (mine == 0).all(0)).sum()),
-        only_variant=int(((mine == best).all(0) & (other == 0).all(0)).sum()),
+        by_class=_by_class(difference, ours.labels),
+        only_baseline=int(((other == right).all(0) & (mine == wrong).all(0)).sum()),
+        only_variant=int(((mine == right).all(0) & (other == wrong).all(0)).sum()),
         examples=tuple(int(i) for i in worst if loss[i] > 0),
     )
 

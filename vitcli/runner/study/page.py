@@ -52,8 +52,28 @@ def publish_outside(doc: StudyResult, folder: Path, source: Path | None = None) 
         if source and path.exists() and path.samefile(source):
             raise ConfigError(f"{path}: the results were read from it; choose another folder")
     refuse_foreign_files(folder, doc.figures)
+    if (folder / RESULTS).exists():
+        before = read_document(read_bounded(folder / RESULTS, MAX_JSON).decode())
+        _refuse_changed_files(folder, before, doc)
     make_output_folder(folder)
     return publish(doc, folder)
+
+
+def _refuse_changed_files(folder: Path, before: StudyResult, doc: StudyResult) -> None:
+    """Refuse a folder whose files ``publish`` did not write from this source, or not so."""
+    sources = [each.origin.file if each.origin else each.name for each in (before, doc)]
+    if sources[0] != sources[1]:
+        problem = f"the results of {sources[0]}; choose another folder"
+        raise ConfigError(f"{folder / RESULTS}: {problem}")
+    pages = [_texts(each, folder) for each in (before, doc)]  # a killed call has written some
+    figures = {f"{name}.svg": folder / "figures" / f"{name}.svg" for name in before.figures}
+    if all(path.is_file() for path in figures.values()):
+        for page, each in zip(pages, (before, doc), strict=True):
+            page[folder / "report.html"] = html(each, figures).encode()
+    for path in pages[0]:
+        if path.exists() and path.read_bytes() not in [page[path] for page in pages]:
+            problem = "changed by a person or another version of vitcli"
+            raise ConfigError(f"{path}: {problem}; move it away or choose another folder")
 
 
 def refuse_foreign_files(folder: Path, figures: Iterable[str] = tuple(CAPTIONS)) -> None:
@@ -85,7 +105,7 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
     Nothing is written if all files exist and the document has not changed.
     """
     results = root / RESULTS
-    content = {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
+    content = _texts(doc, root)
     expected = _files(root, doc.figures)
     if all(path.is_file() for path in expected) and results.read_bytes() == content[results]:
         return expected
@@ -97,6 +117,10 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
     for path, text in content.items():
         commit(path, text)  # the document comes last and marks all as written
     return expected
+
+
+def _texts(doc: StudyResult, root: Path) -> dict[Path, bytes]:
+    return {root / name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import compress, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -27,19 +28,23 @@ from vitcli.runner.run.record import RunRecord, State
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import MIN_PAIRS, Origin, Plan, StudyResult, sort_seeds
 from vitcli.runner.study.statistics import num_tests
-from vitcli.runner.text import composed, natural_key, printable, shorten
+from vitcli.runner.text import composed, natural_key, printable, quantity, shorten
 
 REQUIRED = ("variant", "seed", "score")
 OTHER_NAMES = {"group": "variant", "status": "state"}
 """What W&B and MLflow call columns."""
 NOT_SEEDS = re.compile(
-    r"(?<!scaf)(?<!mani)(fold(?=s?\d*\b)|\bcv(?=\d*\b)|cross.?val|xval"
-    r"|epoch|step|iteration|\biter\b|split|bootstrap|resampl)"
+    r"(?P<fold>(?<!scaf)(?<!mani)(?<!blind)(?<!\bun)(?<!\bre)fold(?!er|ed|ing|able)"
+    r"|(?<![a-z])cv(?=(s|idx?|index|no?|num|number|run|rep)?\d*\b)|cross.?val|xval"
+    r"|leave.?one|\bloo(cv)?\b|\bloso\b)"
+    r"|(epoch|step|iteration|\biter\b|split|bootstrap|resampl|\bhold.?out)"
 )
 """Words of names of columns, or of seeds, whose rows are no independent trainings."""
+NEW_WORD = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])")
+"""Where a word of such a name begins."""
 UNIT_WORDS: dict[Literal["percent", "fraction"], re.Pattern[str]] = {
     "percent": re.compile(r"%|(?<![a-z])(percent|pct|percentage)(?![a-z])", re.IGNORECASE),
-    "fraction": re.compile(r"(?<![a-z])(fraction|proportion)(?![a-z])", re.IGNORECASE),
+    "fraction": re.compile(r"(?<![a-z])(fraction|proportion)\W*$", re.IGNORECASE),
 }
 """Words by which the name of a column says its unit."""
 STATES = {
@@ -79,7 +84,8 @@ class Choices(Spec):
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        return cast(Self, _checked(cls, given))
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
+        return cast(Self, _checked(cls, plain))
 
 
 class Row(BaseModel):
@@ -117,10 +123,7 @@ def read_text(
     text: str, name: str, choices: Choices, command: str
 ) -> tuple[StudyResult, list[str]]:
     """Return the document of the text of a CSV file, and the columns that were not used."""
-    table = [] if text.lstrip().startswith(("{", "[")) else [*read_csv(text, name)]
-    if len(table) < 2:
-        raise InputError(f"{name} must be CSV, not JSON, with a header and a row for each trial")
-    (_, header), *body = table
+    (_, header), *body = _cells(text, name)
     uses = _uses(header, name, choices)
     column, pairs = (header[uses.index(use)] for use in ("score", "seed"))
     rows = []
@@ -149,10 +152,11 @@ def read_text(
         better = "Type --higher-is-better or --lower-is-better (lower_is_better in Python)"
         raise ConfigError(f"is a higher or a lower {printable(column)} better? {better}")
     texts = {row.place: row.score for row in finished}
-    is_share = bool(metric.unit or files)
+    images = _images(Path(name).parent, files)
+    are_right = [np.isin(image.scores, (0, 1)).all() for image in images.values()]
+    is_share = bool(metric.unit) or (bool(are_right) and all(are_right))
     asked = choices.unit or next((u for u, word in UNIT_WORDS.items() if word.search(column)), None)
     scores, unit, digits = _scores(texts, asked, delimiter_of(text), is_share=is_share)
-    images = _images(Path(name).parent, files, scores)
     better = "higher" if metric.higher_is_better else "lower"
     origin = Origin(
         file=Path(name).name,
@@ -162,12 +166,11 @@ def read_text(
         digits=digits,
         higher_is_better=metric.higher_is_better,
         reading=f"The column {column} is read {UNITS[unit]}; {better} is better."
-        + f" The {folds} folds are of one cross-validation; predictions are not read."
-        * bool(folds),
+        + f" Pairs: {quantity(folds or 0, 'fold')} of one cross-validation, without predictions."
+        * bool(folds)
+        + " Scores with predictions are the means of these." * bool(images),
     )
-    results = {place: {f"test_{metric.name}": float(score)} for place, score in scores.items()}
-    for place, image in images.items():
-        results[place]["num_test"] = len(image.scores)
+    results = _results(f"test_{metric.name}", scores, images, files)
 
     def record(variant: str, seed: int) -> RunRecord:
         row = trials.get((variant, seed))
@@ -193,6 +196,16 @@ def read_text(
     return document, [each for each, use in zip(header, uses, strict=True) if use not in USES]
 
 
+def _cells(text: str, name: str) -> list[tuple[str, list[str]]]:
+    if text.lstrip().startswith(("{", "[")):
+        raise InputError(f"{name} must be CSV, not JSON")
+    table = [*read_csv(text, name)]
+    if len(table) < 2:
+        held = "only a header" if table else "no text"
+        raise InputError(f"{name} has {held}; write a header and a row for each trial")
+    return table
+
+
 def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     """Return what each column is: a field of ``Row``, or its own name."""
     plain = [PREFIX.sub("", column).casefold() for column in header]
@@ -209,10 +222,14 @@ def _uses(header: Sequence[str], name: str, choices: Choices) -> list[str]:
     for use in USES:
         if uses.count(use) > 1 or (use in REQUIRED and use not in uses):
             wanted = getattr(choices, use, None) or use
-            raise InputError(
-                f"{name} has {uses.count(use)} columns {wanted!r}; write one trial a row, or type"
-                f" --{'pairs' if use == 'seed' else use} with one of {', '.join(map(repr, header))}"
-            )
+            names = [x for x, known in zip(header, uses, strict=True) if known == use]
+            advice = f"keep one of {', '.join(map(repr, names))}"
+            if use in REQUIRED:
+                advice = (
+                    f"write one trial a row, or type --{'pairs' if use == 'seed' else use} with one"
+                    f" of {', '.join(map(repr, header))}"
+                )
+            raise InputError(f"{name} has {uses.count(use)} columns {wanted!r}; {advice}")
     return uses
 
 
@@ -232,16 +249,22 @@ def _seeds(rows: Sequence[Row]) -> dict[str, int]:
 
 def _folds(name: str, pairs: str, seeds: Mapping[str, int]) -> int | None:
     """Return the number of folds that pair the trials; None if seeds do. Refuse anything else."""
-    matches = [NOT_SEEDS.search(text.replace("_", " ").casefold()) for text in (pairs, *seeds)]
+    # Of numbers in a seed, those that differ count: "fold 1 of 5" is a fold, "seed1_fold0" is none.
+    parts = [re.findall(r"\D*\d+|\D+", seed) for seed in seeds]
+    columns = [*zip_longest(*parts, fillvalue="")]
+    varying = [x for x in columns if len({*x}) > 1 or not re.search(r"\d", x[0])]
+    texts = ["".join(x) for x in zip(*varying, strict=True)] or [pairs]
+    matches = [NOT_SEEDS.search(NEW_WORD.sub(" ", text).casefold()) for text in (pairs, *texts)]
     not_seeds = matches[0] or (matches[1] if all(matches[1:]) else None)
     if not_seeds is None:  # one name among others says nothing, such as that of a data set
         return None
-    if not re.match("fold|cv|cross|xval", not_seeds[1]):
+    if not not_seeds["fold"]:
         raise ConfigError(
             f"{name}: each {printable(pairs)} is no independent training; keep one row a training,"
             " and pair them by --pairs seed or --pairs fold"
         )
-    if repeated := next((seed for seed in seeds if len(re.findall(r"\d+", seed)) > 1), ""):
+    is_repeated = (len(re.findall(r"\d+", text)) > 1 for text in texts)
+    if repeated := next(compress(seeds, is_repeated), ""):
         raise ConfigError(
             f"{name}: {printable(repeated)} is a fold of a repeated cross-validation; keep one"
             " repetition, or one row a repetition with the mean of its folds"
@@ -300,9 +323,27 @@ def _scores(
     return scores, unit, min(4, places + 1) if unit == "none" else 2
 
 
-def _images(
-    folder: Path, files: Mapping[str, str], scores: Mapping[str, Decimal]
-) -> dict[str, PerImage]:
+def _results(
+    name: str,
+    scores: Mapping[str, Decimal],
+    images: Mapping[str, PerImage],
+    files: Mapping[str, str],
+) -> dict[str, dict[str, float]]:
+    """Return the numbers of each trial. Its score is the mean of its predictions, if known."""
+    results = {place: {name: float(score)} for place, score in scores.items()}
+    for place, image in images.items():
+        score, mean = scores[place], image.mean
+        last_digit = 10.0 ** int(score.as_tuple().exponent)
+        if abs(float(score) - mean) > min(last_digit / 2, max(0.005, abs(mean) / 100)) + 1e-6:
+            raise InputError(
+                f"{place}: the score is {score}, but {files[place]} gives {mean:.6g}; correct the"
+                " score, or write more of its digits"
+            )
+        results[place] = {name: mean, "num_test": len(image.scores)}
+    return results
+
+
+def _images(folder: Path, files: Mapping[str, str]) -> dict[str, PerImage]:
     """Return what each file says of the images, by place, in the order of the first file."""
     images: dict[str, PerImage] = {}
     names: list[tuple[str, ...]] = []
@@ -317,10 +358,6 @@ def _images(
                 f"{place}: {path} cannot be read as predictions; write 'correct', or 'label' and"
                 f" 'prediction', one number for each image: {error}"
             ) from error
-        written = 10.0 ** int(scores[place].as_tuple().exponent)
-        if abs(float(scores[place]) - image.mean) > written / 2 + 1e-6:
-            both = f"the score is {scores[place]}, but {path} gives {image.mean:.6g}"
-            raise InputError(f"{place}: {both}")
         names = names if images else own
         rows = {name: row for row, name in enumerate(own)}
         if rows and len(rows) == len(own) == len(names) and rows.keys() == {*names}:
@@ -339,9 +376,10 @@ def _images(
 
 
 def _arrays(path: Path, inside: str) -> Arrays:
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         return {"correct": read_array(read_bounded(path, MAX_BYTES))}
-    if path.suffix != ".csv":
+    if suffix not in (".csv", ".tsv"):
         return read_outputs(read_bounded(path, MAX_BYTES), inside)
     table = read_csv(csv_text(path), str(path), exact=True)
     columns = zip(*([cell.strip() for cell in row] for _, row in table), strict=True)
@@ -356,13 +394,15 @@ def _per_image(arrays: Arrays) -> tuple[PerImage, list[tuple[str, ...]]]:
     labels = np.asarray(known.get("label", ()), np.int64)
     scores = known.get("correct")
     if scores is None:
+        if "label" not in known or not {"prediction", "logits"} & known.keys():
+            raise ValueError(f"it has only {', '.join(arrays)}")
         scores, labels = correct(known | {"labels": labels})
     image = PerImage(scores, labels)
     if not image.is_sound:
         raise ValueError("no numbers, or not one for each image")
     naming = {"id"} & known.keys() or known.keys() - OF_IMAGES
-    others = [known[name].astype(str) for name in sorted(naming)]
-    return image, [*zip(*(x.tolist() for x in others if x.shape == scores.shape), strict=True)]
+    others = [known[name] for name in sorted(naming) if known[name].shape == scores.shape]
+    return image, [*zip(*(array.astype(str).tolist() for array in others), strict=True)]
 
 
 def trials_csv(doc: StudyResult, states: Mapping[str, RunRecord]) -> str:

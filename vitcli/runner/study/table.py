@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.report.tables import (
     DASH,
@@ -70,6 +70,8 @@ def render(
     Lines of text are as long as the columns need, unless there is a ``width``. ``details`` adds a
     second table; csv and json always hold its numbers.
     """
+    if form not in FORMATS:
+        raise ConfigError(f"no form {form!r} of a table; choose one of {', '.join(FORMATS)}")
     if form == "csv":
         return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
