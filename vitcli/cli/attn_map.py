@@ -11,7 +11,16 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf, output_option
+from vitcli.cli.options import (
+    Device,
+    FitOption,
+    Json,
+    Offline,
+    Pictures,
+    RunOf,
+    output_option,
+    with_code,
+)
 from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
@@ -71,6 +80,7 @@ Live = Annotated[
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 
 
+@with_code
 def attn_map(
     run: RunOf = None,
     pictures: Pictures = None,

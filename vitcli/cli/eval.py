@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import DataDir, Device, Format, LimitBatches, Offline, Run, exclude
+from vitcli.cli.options import (
+    DataDir,
+    Device,
+    Format,
+    LimitBatches,
+    Offline,
+    Run,
+    exclude,
+    with_code,
+)
 from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
@@ -63,6 +72,7 @@ ClassNames = Annotated[
 ]
 
 
+@with_code
 def evaluate(
     run: Run,
     split: Annotated[

@@ -32,6 +32,7 @@ from vitcli.cli.options import (
     output_option,
     refuse_empty,
     run_folder,
+    with_code,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
@@ -122,6 +123,7 @@ StopAfter = Annotated[
 ]
 
 
+@with_code
 def train(
     experiment: Name = None,
     data: Data = None,
