@@ -111,7 +111,7 @@ def info(
     refuse_unused_folder(name, data_dir)
     status = data_status(name, data_dir)
     places = on_command_line({"data.skip_bad": skip_bad}, {"data.skip_bad": "--skip-bad"})
-    spec = experiment.check({"data": {"name": name, "skip_bad": skip_bad}}, places)
+    spec = experiment.parse_experiment({"data": {"name": name, "skip_bad": skip_bad}}, places)
     data = load_data(spec.data, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
         write_contact_sheet(data, picture)
