@@ -194,9 +194,8 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
-    from vitcli.runner.data.find import check_name
-    from vitcli.runner.data.listing import own_path
-    from vitcli.runner.data.load import list_pictures
+    from vitcli.runner.data.find import check_name, own_path
+    from vitcli.runner.data.own_pictures import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
@@ -222,7 +221,7 @@ def check(
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
     """Return the command that trains without the problems, or first writes the copies down."""
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment import own_code
     from vitcli.runner.experiment.config import typed_changes
 

@@ -264,7 +264,7 @@ def run(
 ) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.ranks import leading

@@ -116,7 +116,7 @@ def visualize(
 def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     """Return the runs that ``--data-dir`` concerns: of named data sets, or else of own pictures."""
     from vitcli.runner.data.catalogue import CATALOGUE
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.run.record import read_record
 
     names = {run: read_record(run).data or "" for run in runs}

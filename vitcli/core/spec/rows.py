@@ -99,15 +99,13 @@ def as_written(name: str) -> str | dict[str, Any]:
     return {"name": str(name), **options} if options else str(name)
 
 
+@cache
 def load_target(target: Target | None) -> Any:
     """Return the class or function of a target; import it if the target is text."""
     if target is None:
         raise ValueError("this row builds nothing")
-    return _import_target(target) if isinstance(target, str) else target
-
-
-@cache
-def _import_target(target: str) -> Any:
+    if not isinstance(target, str):
+        return target
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 

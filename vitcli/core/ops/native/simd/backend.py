@@ -19,12 +19,12 @@ SOURCE = "branches"
 
 
 def simd_backend(kernels: Kernels) -> Backend:
-    """Return the backend with the branches of these kernels."""
+    """Return the backend with the branches of these kernels, whose library is opened here."""
+    kernels.compiled(SOURCE)
     return Backend(
         name="native",
         attention_branch=partial(attention_branch, kernels),
         ffn_branch=partial(ffn_branch, kernels),
-        prepare=partial(open_library, kernels),
     )
 
 
@@ -90,9 +90,3 @@ def norm_tensors(norm: nn.Module) -> tuple[Tensor | None, Tensor | None, float]:
     return (
         (norm.weight, norm.bias, norm.eps) if isinstance(norm, nn.LayerNorm) else (None, None, 0.0)
     )
-
-
-def open_library(kernels: Kernels, op: str, *sizes: int) -> None:
-    """Compile and open the library, which has no fixed sizes."""
-    if op in ("attention_branch", "ffn_branch"):
-        kernels.compiled(SOURCE)
