@@ -21,8 +21,8 @@ from vitcli.core.models.layers import build_norm
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.pos_embed import Rope2d
 from vitcli.core.ops.backend import Backend, attention, merge_heads
+from vitcli.runner.machine.device import cpu_kind
 from vitcli.runner.machine.kernels import BACKENDS
-from vitcli.runner.machine.processor import cpu_kind
 
 JUDGE = Judge("onnx", "Apache-2.0", "layers and native kernels", "onnx")
 pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("here")]

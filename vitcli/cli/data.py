@@ -103,7 +103,7 @@ def info(
     from vitcli.runner.data.load import data_status, load_data
     from vitcli.runner.experiment import config as experiment
     from vitcli.runner.experiment import own_code
-    from vitcli.runner.experiment.places import on_command_line
+    from vitcli.runner.experiment.yaml_text import on_command_line
 
     if picture is not None:
         require_png(picture)

@@ -81,7 +81,7 @@ def load_command(name: str) -> Any:
         app.add_typer(command, name=name)
     else:
         app.command(name)(command)
-    loaded = typer.main.get_group(app).commands[name]
+    loaded: Any = typer.main.get_group(app).commands[name]
     for row in COMMANDS:
         if row.startswith(f"{name} "):
             loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)

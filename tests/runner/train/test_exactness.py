@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.runner.train.conftest import continue_run, files, stops_after, train
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.machine.arithmetic import chosen_kernels
+from vitcli.runner.machine.device import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord, read_record

@@ -4,11 +4,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from vitcli.core.spec.base import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.data import AugmentSpec, DataSpec
 from vitcli.core.spec.families import FAMILY, VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
+from vitcli.core.spec.rows import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 

@@ -14,8 +14,8 @@ from typing import Literal
 import platformdirs
 
 from vitcli.core.spec import DATA_READERS, DATA_SETS
+from vitcli.core.spec.data import list_own, split_name
 from vitcli.core.spec.own import NEEDS_CODE
-from vitcli.core.spec.readers import list_own, split_name
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.text import did_you_mean, printable, quoted

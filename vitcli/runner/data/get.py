@@ -5,7 +5,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from vitcli.core.spec.readers import split_name
+from vitcli.core.spec.data import split_name
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (

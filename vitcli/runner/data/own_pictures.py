@@ -9,7 +9,7 @@ import numpy as np
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DATA_READERS, DataSpec
-from vitcli.core.spec.readers import DataReader
+from vitcli.core.spec.data import DataReader
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.arrays import pixel_digests
 from vitcli.runner.data.cache import Decoded, array_file, load_or_build

@@ -26,11 +26,20 @@ from vitcli.runner.experiment.family import (
     is_option,
     switch_family,
 )
-from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
-from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in, value_at, without_unknown_teacher
-from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    FILE_FIELDS,
+    Document,
+    Place,
+    dump,
+    format_value,
+    in_files,
+    is_typed,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
 

@@ -9,8 +9,14 @@ from pydantic.json_schema import GenerateJsonSchema
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import find_experiment, merge_with_bases, parse_experiment
-from vitcli.runner.experiment.purpose import Purpose, read_purpose, without_results
-from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Document,
+    Purpose,
+    dump,
+    read_mapping,
+    read_purpose,
+    without_results,
+)
 from vitcli.runner.files import commit
 
 

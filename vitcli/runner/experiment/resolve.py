@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TrainSpec
-from vitcli.core.spec.base import MAX_SIDE
+from vitcli.core.spec.rows import MAX_SIDE
 from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import SIZES, STATISTICS, Experiment, load_experiment

@@ -25,7 +25,7 @@ from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder
-from vitcli.runner.machine.processor import cpu_kind, this_processor
+from vitcli.runner.machine.device import cpu_kind, this_processor
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent

@@ -18,8 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from pydantic.dataclasses import dataclass
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.spec.rows import as_tuple
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text

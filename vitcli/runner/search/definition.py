@@ -23,11 +23,16 @@ from vitcli.runner.experiment.config import (
     override,
     parse_experiment,
 )
-from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
-from vitcli.runner.experiment.purpose import Purpose, read_purpose
 from vitcli.runner.experiment.seeds import MAX_SEED
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Places,
+    Purpose,
+    in_files,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.files import sha256
 from vitcli.runner.text import did_you_mean
 

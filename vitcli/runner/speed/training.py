@@ -12,8 +12,7 @@ import torch
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.machine.device import pick_precision
+from vitcli.runner.machine.device import arithmetic, pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload

@@ -33,11 +33,16 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.family import switch_family
-from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import describe
-from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.seeds import Seeds
-from vitcli.runner.experiment.yaml_text import Document, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Document,
+    Places,
+    in_files,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 

@@ -17,8 +17,8 @@ from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import Experiment, override, parse_experiment
-from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.experiment.yaml_text import Places
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir

@@ -13,7 +13,7 @@ from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import load_module, start_sha256
 from vitcli.runner.experiment.build import without_memory
-from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.run.folder import RunDir, find_run, steps
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import read_record

@@ -12,8 +12,7 @@ from vitcli.core.train.training import Step
 from vitcli.runner.errors import ConfigError, DivergedError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import filled_module
-from vitcli.runner.machine.arithmetic import chosen_kernels
-from vitcli.runner.machine.device import pick_device
+from vitcli.runner.machine.device import chosen_kernels, pick_device
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir

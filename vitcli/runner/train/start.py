@@ -20,8 +20,7 @@ from vitcli.runner.evaluate.teacher import with_known_teacher
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
-from vitcli.runner.machine.arithmetic import chosen_kernels
-from vitcli.runner.machine.device import environment, pick_device
+from vitcli.runner.machine.device import chosen_kernels, environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, resumable_checkpoint
 from vitcli.runner.run.folder import REPLACED, RUNS, RunDir, default_path, find_run

@@ -17,7 +17,7 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, Stopped
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
-from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.compare import compared_settings
 from vitcli.runner.run.folder import RunDir, steps
