@@ -149,12 +149,13 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.experiment.family import PREFIX
-    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.folder import RunDir, find_run
 
     if run is not None and run.startswith(PREFIX):
-        from vitcli.runner.weights.timm_start import timm_predictor
+        from vitcli.runner.weights.timm_start import published_model
 
-        return timm_predictor(run.removeprefix(PREFIX), device, offline, say)
+        name = run.removeprefix(PREFIX)
+        return Predictor(RunDir(Path(name)), device, published_model(name, offline, say))
     predictor = Predictor(find_run(run) if run is not None else default_run(), device)
     say(describe_model(predictor.run, predictor.spec))
     return predictor

@@ -26,19 +26,15 @@ from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.record import read_record, whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
-from vitcli.runner.train.flops import (
-    QUICK_FLOPS,
-    count_forward_flops,
-    flops_of_steps,
-    image_flops,
-    quick_spec,
-    random_batch,
-    teacher_cost,
-)
+from vitcli.runner.train.flops import count_forward_flops, flops_of_steps, teacher_cost
 from vitcli.runner.train.rehearsal import (
+    QUICK_FLOPS,
     Measurement,
     image_bytes,
+    image_flops,
     measure_steps,
+    quick_spec,
+    random_batch,
     random_data,
     with_statistics,
 )

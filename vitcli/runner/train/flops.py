@@ -1,11 +1,10 @@
-"""The operations of a training step, and a training whose steps are quick enough to measure."""
+"""The operations of a training step and of a forward pass."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitcli.core.data.batches import num_batches
 from vitcli.core.inspect.cost import forward_flops, step_flops
@@ -13,19 +12,13 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.resolve import fitting_sizes
-from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
+from vitcli.runner.experiment.build import abstract_module, encoder_of
 
 OF_A_MODEL: dict[str, Any] = {"model": True, "task": True}
 OF_A_STEP = OF_A_MODEL | {"train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"}}
 """Fields on which the operations of a step depend."""
 _COUNTED: dict[tuple[object, ...], int] = {}
 """Such fields as text, and the shapes of a batch -> operations."""
-QUICK_FLOPS = 2e10
-"""Operations of a step that two CPU cores take in about a second."""
-PROBE_PATCHES = 8
-"""Smallest side of the grid of patches in a measurement."""
 
 
 def _once(
@@ -103,34 +96,3 @@ def flops_of_steps(
         return num_steps * of_step + taught, taught
 
     return count
-
-
-def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
-    spec, device = with_statistics(spec), next(module.parameters()).device
-    data = random_data(spec, spec.train.batch_size, device)
-    return next(task_class(spec)(spec, module).batches(data, 0))
-
-
-def image_flops(spec: ExperimentSpec) -> float:
-    small = with_small_batch(spec, max(2, spec.model.min_batch))
-    flops = count_step_flops(small, random_batch(small, new_module(small)))
-    return flops / small.train.batch_size
-
-
-def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return the spec, with smaller images if a step of two images is slow on a CPU.
-
-    The sides are halved, to whole patches, until the step is quick or the model refuses the size.
-    """
-    while 2 * image_flops(spec) > QUICK_FLOPS:
-        height, width = spec.model.img_size or (0, 0)
-        sides = fitting_sizes(spec.model, (height // 2, width // 2))[0]
-        if min(sides) < PROBE_PATCHES * spec.model.patch_side:
-            return spec
-        try:
-            smaller = spec.replace(model=spec.model.replace(img_size=sides))
-            abstract_module(smaller)
-        except (ValidationError, ConfigError):
-            return spec
-        spec = smaller
-    return spec
