@@ -5,7 +5,8 @@
 It trains ``quickstart`` for two steps, as ``vitcli train quickstart --epochs 1 --limit-batches 2``
 does, in a temporary folder. The functions are counted with ``sys.setprofile``, in this thread. What
 the first step calls belongs to "between". Beside each count stands the one that counts the bodies
-of classes, too: they run once, when their module is imported.
+of classes, too: they run once, when their module is imported. Run it twice: the first run may draw
+the data set and compile kernels.
 """
 
 import argparse

@@ -178,6 +178,20 @@ def _count_or_share(value: float) -> float:
     return int(value) if value % 1 == 0 else value
 
 
+def _check_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+def _check_std(std: tuple[float, ...]) -> tuple[float, ...]:
+    if min(std) <= 0:
+        raise ValueError(f"standard deviations must be positive, got {list(std)}")
+    return std
+
+
 class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
@@ -204,7 +218,7 @@ class DataSpec(Spec):
     mean: Channels | None = None
     """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set. With
     three values (and three of ``std``), grey images are read in colour."""
-    std: Channels | None = None
+    std: Annotated[Channels, AfterValidator(_check_std)] | None = None
     """Standard deviation of each channel for pixels in [0, 1]; unset uses the values of the
     training set."""
     class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
@@ -216,7 +230,7 @@ class DataSpec(Spec):
     corrections: str | None = None
     """CSV file with the columns file and label: pictures of a folder that belong to another class,
     or, with an empty label, that are left out. Unset changes none."""
-    group: str | None = None
+    group: Annotated[str, AfterValidator(_check_pattern)] | None = None
     """Regular expression. Your own pictures whose names have the same match, such as the frames of
     one video, belong to one group, which is never divided between splits. Unset uses the column
     ``group`` of the data, if there is one."""
@@ -229,22 +243,6 @@ class DataSpec(Spec):
         if name not in DATA_SETS and not split_name(name):
             raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, {list_own()}")
         return name
-
-    @field_validator("group")
-    @classmethod
-    def _check_group(cls, group: str | None) -> str | None:
-        try:
-            re.compile(group or "")
-        except re.error as error:
-            raise ValueError(f"{group!r} is not a regular expression: {error}") from error
-        return group
-
-    @field_validator("std")
-    @classmethod
-    def _check_std(cls, std: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if std and min(std) <= 0:
-            raise ValueError(f"standard deviations must be positive, got {list(std)}")
-        return std
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:

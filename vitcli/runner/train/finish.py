@@ -20,7 +20,7 @@ from vitcli.runner.run.record import read_record
 from vitcli.runner.text import quantity
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_forward_flops, flops_of_steps
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 NUM_IMAGES = 8
@@ -120,8 +120,7 @@ def prepare_end(trainer: Trainer) -> None:
         batch = next(trainer.training.batches(0))
         trainer.first_images = batch["images"][:NUM_IMAGES].flatten(0, -4).clone()
         with without_memory(spec):
-            trainer.forward_flops = count_forward_flops(spec)
-            trainer.flops_of = flops_of_steps(spec, batch, len(trainer.data.train))
+            trainer.operations = count_operations(spec, batch, trainer.task.module)
 
 
 def warn_of_one_answer(trainer: Trainer, outputs: Outputs, measured: Mapping[str, float]) -> None:
@@ -150,7 +149,7 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
-    flops, taught = trainer.flops_of(taken) if taken else (0, 0)
+    flops, taught = trainer.operations.of_steps(taken, len(trainer.data.train))
     record = trainer.record
     return {
         **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
@@ -160,7 +159,7 @@ def build_result(trainer: Trainer, outputs: Outputs, measured: dict[str, float])
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
         "parameters": trainer.built.parameters,
-        "forward_flops": trainer.forward_flops,
+        "forward_flops": trainer.operations.forward,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_cost(record.pretrained, "pretrain"),

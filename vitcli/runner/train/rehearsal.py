@@ -20,7 +20,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, new_module
 from vitcli.runner.experiment.resolve import fitting_sizes
 from vitcli.runner.train.build import BuiltTraining
-from vitcli.runner.train.flops import count_step_flops
+from vitcli.runner.train.flops import count_operations
 
 QUICK_FLOPS = 2e10
 """Operations of a step that two CPU cores take in about a second."""
@@ -171,8 +171,8 @@ def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
 
 def image_flops(spec: ExperimentSpec) -> float:
     small = with_small_batch(spec, max(2, spec.model.min_batch))
-    flops = count_step_flops(small, random_batch(small, new_module(small)))
-    return flops / small.train.batch_size
+    operations = count_operations(small, random_batch(small, new_module(small)))
+    return operations.step / small.train.batch_size
 
 
 def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:

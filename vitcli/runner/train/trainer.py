@@ -26,6 +26,7 @@ from vitcli.runner.text import ignore_message, printable, quantity
 from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import describe_jump, environment_changes, numerical_environment
+from vitcli.runner.train.flops import Operations
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ class Trainer:
         self._outputs: tuple[int, Outputs] | None = None
         self.first_images: torch.Tensor | None = None
         """The first images of the training as the model reads them, (B, C, H, W)."""
-        self.forward_flops = 0
-        """Operations of an image's forward pass."""
-        self.flops_of: Callable[[int], tuple[int, int]]
-        """Number of steps -> their operations, and those of the teacher in them."""
+        self.operations: Operations
         self.record: RunRecord
         """What the folder said at the beginning of this training."""
         self._settings: dict[str, Any] = {}
