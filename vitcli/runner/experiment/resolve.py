@@ -91,9 +91,10 @@ def small_batch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
 
 def steps_per_epoch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
     """Return the number of full batches in an epoch, without ``train.limit_batches``."""
-    size, fitting = spec.train.batch_size, small_batch(spec, num_train, ranks)
+    size = spec.train.batch_size
     if num_train >= size:
         return num_train // size
+    fitting = small_batch(spec, num_train, ranks)
     hint = f"try -s train.batch_size={fitting}"
     if fitting > num_train:
         hint = f"with this model, train.accumulate and number of processes, it takes {fitting}"
