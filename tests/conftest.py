@@ -93,7 +93,7 @@ def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
 def native_machine(here, tmp_path_factory, monkeypatch) -> None:
     """A machine with the native backend: a CPU with AMX, or one on which AMX is emulated."""
     from tests.core.ops import emulation
-    from vitcli.runner.machine.processor import has_amx
+    from vitcli.runner.machine.device import has_amx
 
     if has_amx():
         return

@@ -22,9 +22,9 @@ from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import check
-from vitcli.runner.experiment.places import Places
+from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.resolve import resolve_by_name
+from vitcli.runner.experiment.yaml_text import Places
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.report.tables import csv_text
 from vitcli.runner.run.listing import list_records, select_runs
@@ -440,4 +440,4 @@ def table(
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
-    return check(plain(fields, function), Places((), function), is_stored=True)
+    return parse_experiment(plain(fields, function), Places((), function), is_stored=True)

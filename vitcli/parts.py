@@ -40,7 +40,7 @@ from vitcli.core.objectives.classify import Classify
 from vitcli.core.objectives.objective import Task as Objective
 from vitcli.core.objectives.own import OwnTaskSpec, task_of
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ModelSpec, OptimSpec, Spec
-from vitcli.core.spec.data import POLICIES, PolicyRow
+from vitcli.core.spec.data import DATA_READERS, POLICIES, DataReader, PolicyRow
 from vitcli.core.spec.families import FamilyRow
 from vitcli.core.spec.metrics import ACCURACY, METRICS, Metric
 from vitcli.core.spec.optim import OptimizerRow
@@ -52,7 +52,6 @@ from vitcli.core.spec.own import (
     parameters_of,
     source_of,
 )
-from vitcli.core.spec.readers import DATA_READERS, DataReader
 from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import (
     ATTENTIONS,

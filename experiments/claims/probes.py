@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from vitcli.core.data.source import Images
-from vitcli.core.generated.data_sets import GENERATED_SETS
+from vitcli.core.generated.data_sets import generated_set
 
 NUM_CLASSES = 10
 RATE = 3e-3
@@ -243,7 +243,7 @@ def main() -> None:
         "| data set | probe | accuracy | pairs | within pairs |\n|---|---|---|---|---|\n"
     )
     for name in ("scenes", "shapes"):
-        for line in table_rows(name, GENERATED_SETS[name].draw(10_000, 2_000)):
+        for line in table_rows(name, generated_set(name).draw(10_000, 2_000)):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 

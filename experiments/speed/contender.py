@@ -201,7 +201,7 @@ def answer_requests(job: Job) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = job["compile_cache"]
     import torch
 
-    from vitcli.runner.machine.arithmetic import keep_freed_memory
+    from vitcli.runner.machine.device import keep_freed_memory
 
     if job["allocator"]:
         keep_freed_memory()

@@ -16,8 +16,7 @@ from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec
 from vitcli.core.train.training import Step, Training
-from vitcli.runner.machine.device import cpu_name
-from vitcli.runner.machine.processor import computes_bf16, this_processor
+from vitcli.runner.machine.device import computes_bf16, cpu_name, this_processor
 from vitcli.runner.train.rehearsal import endless_steps, random_data, with_statistics
 
 ROUNDS, STEPS, BATCH = 7, 4, 128

@@ -13,8 +13,7 @@ from ratios import AUGMENT, SIZES
 
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
 from vitcli.runner.experiment.config import Experiment, load_experiment
-from vitcli.runner.machine.device import hardware
-from vitcli.runner.machine.processor import computes_bf16, cpu_kind, this_processor
+from vitcli.runner.machine.device import computes_bf16, cpu_kind, hardware, this_processor
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import make_workload
 

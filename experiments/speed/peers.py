@@ -46,8 +46,7 @@ from contender import load_set
 
 from vitcli.cli.main import SPIN_COUNT
 from vitcli.runner.errors import UserError
-from vitcli.runner.machine.device import hardware, pick_device, source_commit
-from vitcli.runner.machine.processor import cpu_kind, cpu_limits
+from vitcli.runner.machine.device import cpu_kind, cpu_limits, hardware, pick_device, source_commit
 
 SIZES = {
     "tiny": (64, 5, 4, 64, 4, 256),

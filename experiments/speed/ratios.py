@@ -25,8 +25,7 @@ from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, V
 from vitcli.runner.errors import CheckError, InputError, UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.machine.device import hardware, pick_device
-from vitcli.runner.machine.processor import cpu_kind
+from vitcli.runner.machine.device import cpu_kind, hardware, pick_device
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
 from vitcli.runner.text import ignore_message

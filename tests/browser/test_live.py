@@ -18,7 +18,7 @@ from tests.browser.chromium import Page
 from tests.browser.explorer import SHIP, bundled, live_page, middle, state, text, values
 from tests.core.specs import build
 from vitcli.core.data.augment import normalize
-from vitcli.core.inspect.rollout import rollouts
+from vitcli.core.inspect.maps import rollouts
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.slots import SLOTS
 from vitcli.runner.attn_map.explain import Explainer

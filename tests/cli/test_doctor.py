@@ -14,7 +14,7 @@ from tests.cli import commands
 from tests.cli.commands import document
 from tests.runner.machine.processors import AVX2, ZEN4, products
 from vitcli.runner import limits
-from vitcli.runner.machine import processor
+from vitcli.runner.machine import device
 from vitcli.runner.machine import products as measured
 from vitcli.runner.machine.doctor import PACKAGES, THREAD_VARIABLES
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("here")
 def _measured(monkeypatch) -> None:
     """A machine of two cores in whose way is nothing, and which needs no measurement."""
     monkeypatch.setattr(measured, "measure_products", products)
-    monkeypatch.setattr(processor, "this_processor", lambda: ZEN4)
+    monkeypatch.setattr(device, "this_processor", lambda: ZEN4)
     monkeypatch.setattr(limits, "allowed_cores", lambda: [0, 1])
     monkeypatch.setattr(limits, "cpu_quota", lambda: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -57,7 +57,7 @@ def test_what_slows_a_training_down_is_a_note(monkeypatch, threads, quota, bf16,
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
     monkeypatch.setattr(limits, "cpu_quota", lambda: quota)
     monkeypatch.setattr(measured, "measure_products", lambda: products(bf16=bf16))
-    monkeypatch.setattr(processor, "this_processor", lambda: cpu)
+    monkeypatch.setattr(device, "this_processor", lambda: cpu)
     found = document("doctor")
     assert found["bf16_8320x96_by_96x96_flops_per_second"] == 1e9 * bf16
     notes = [note for note in found["notes"] if "data" not in note and "compiler" not in note]

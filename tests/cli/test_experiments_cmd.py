@@ -11,7 +11,7 @@ from tests.cli.commands import document, said
 from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.listing import describe_experiment
-from vitcli.runner.experiment.purpose import FILE_FIELDS
+from vitcli.runner.experiment.yaml_text import FILE_FIELDS
 from vitcli.runner.study.definition import StudyFields, load_study
 
 vitcli = partial(commands.vitcli, "experiments")

@@ -12,8 +12,9 @@ import filelock
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.commands import said
+from tests.cli.commands import printed, said
 from tests.fabricated import make_run
+from vitcli.cli import main
 from vitcli.cli.main import app
 from vitcli.runner.data import cache
 from vitcli.runner.run import listing
@@ -92,3 +93,11 @@ def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
     code = SWALLOW.format(*project["scripts"]["vitcli"].split(":"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"stopped immediately\n")
+
+
+def test_a_command_is_one_row_and_is_imported_when_it_is_called(monkeypatch):
+    monkeypatch.setitem(main.COMMANDS, "gone", "vitcli.cli.no_such_module:gone")
+    monkeypatch.setitem(main.COMMANDS, "check-up", "vitcli.cli.doctor:doctor")
+    main.load_command.cache_clear()
+    assert "Check versions" in printed("check-up", "--help")
+    assert isinstance(CliRunner().invoke(app, ["gone"]).exception, ImportError)

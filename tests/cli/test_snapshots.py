@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import root, vitcli
-from vitcli.cli.main import ORDER
+from vitcli.cli.main import LazyCommands
 from vitcli.runner.experiment.config import load_experiment
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -53,7 +53,7 @@ def files(here: Path) -> set[Path]:
     return {path for path in here.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-@pytest.mark.parametrize("command", ["vitcli", *ORDER])
+@pytest.mark.parametrize("command", ["vitcli", *LazyCommands()])
 def test_a_command_prints_what_its_snapshot_shows(stage, command):
     path = FOLDER / f"{command}.txt"
     text = path.read_text() if path.exists() else ""

@@ -136,7 +136,7 @@ PLANTED = r"""
 = counts equal captions as found | vitcli/core/metrics/retrieval.py | tests/core/test_metrics.py -k retrieve_nothing
 -((similar >= best) & ~is_own)
 +((similar > best) & ~is_own)
-= takes negative gradients | vitcli/core/inspect/rollout.py | tests/core/inspect/test_maps.py
+= takes negative gradients | vitcli/core/inspect/maps.py | tests/core/inspect/test_maps.py
 -.clamp(min=0).mean(1) @ relevance
 +.mean(1) @ relevance
 = trains a student on the labels alone | vitcli/core/objectives/distil/distil.py | tests/core/objectives/distil

@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.pictures import can_read_heic, decode, quiet_pillow
 from vitcli.runner.errors import UserError
-from vitcli.runner.experiment.config import check, config_text
+from vitcli.runner.experiment.config import config_text, parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
@@ -47,9 +47,9 @@ def yaml(data: bytes) -> None:
     """Check that an accepted experiment is unchanged after writing and reading."""
     document = Document(data.decode(errors="replace"), "fuzz.yaml")
     if isinstance(document.data, dict):
-        spec = check(document.data, document)
+        spec = parse_experiment(document.data, document)
         again = Document(config_text(spec), "again.yaml")
-        assert check(again.data, again) == spec
+        assert parse_experiment(again.data, again) == spec
 
 
 @may_refuse

@@ -17,12 +17,12 @@ from torch.nn.functional import pad
 from tests.core.ops.test_simd import FEATURES, NEEDS, as_linear, with_tensors
 from tests.core.specs import changed
 from tests.judges.conftest import Judge
-from vitcli.core.models.layers import build_norm
+from vitcli.core.models.layers import make_part
 from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.pos_embed import Rope2d
 from vitcli.core.ops.backend import Backend, attention, merge_heads
+from vitcli.runner.machine.device import cpu_kind
 from vitcli.runner.machine.kernels import BACKENDS
-from vitcli.runner.machine.processor import cpu_kind
 
 JUDGE = Judge("onnx", "Apache-2.0", "layers and native kernels", "onnx")
 pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("here")]
@@ -165,7 +165,7 @@ def test_rms_norm(agree):
     for options, (x, weight, wanted) in cases("RMSNormalization", "axis", "epsilon"):
         if weight.ndim == 1:
             spec = changed(norm="rms_norm", norm_eps=options.get("epsilon", 1e-5))
-            norm = build_norm(spec, len(weight))
+            norm = make_part(spec, "norm", len(weight))
             norm.weight.data = weight
             pairs.append((norm(x), wanted))
     agree(f"RMSNormalization, {len(pairs)} cases", flat(pairs, 0), flat(pairs, 1), within=1e-6)

@@ -27,6 +27,7 @@ from vitcli.cli.options import (
     exclude,
     output_option,
     refuse_caption,
+    with_code,
 )
 from vitcli.cli.study_output import announce_saved, refuse_gaps, show_plan, show_status
 from vitcli.runner.text import quantity
@@ -105,6 +106,7 @@ class Request:
 
 
 @takes_options
+@with_code
 def ablate(
     study: Name = STUDY,
     only: Only = None,

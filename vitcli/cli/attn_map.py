@@ -11,7 +11,16 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import Device, FitOption, Json, Offline, Pictures, RunOf, output_option
+from vitcli.cli.options import (
+    Device,
+    FitOption,
+    Json,
+    Offline,
+    Pictures,
+    RunOf,
+    output_option,
+    with_code,
+)
 from vitcli.runner.report.report import DataTable, Report
 
 if TYPE_CHECKING:
@@ -71,6 +80,7 @@ Live = Annotated[
 Output = Annotated[Path | None, output_option("FILE|FOLDER", "File or folder to write.", ".")]
 
 
+@with_code
 def attn_map(
     run: RunOf = None,
     pictures: Pictures = None,
@@ -139,12 +149,13 @@ def choose_model(run: str | None, device: str, offline: bool) -> "Predictor":
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.experiment.family import PREFIX
-    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.folder import RunDir, find_run
 
     if run is not None and run.startswith(PREFIX):
-        from vitcli.runner.weights.timm_start import timm_predictor
+        from vitcli.runner.weights.timm_start import published_model
 
-        return timm_predictor(run.removeprefix(PREFIX), device, offline, say)
+        name = run.removeprefix(PREFIX)
+        return Predictor(RunDir(Path(name)), device, published_model(name, offline, say))
     predictor = Predictor(find_run(run) if run is not None else default_run(), device)
     say(describe_model(predictor.run, predictor.spec))
     return predictor

@@ -16,7 +16,7 @@ from vitcli.runner.report.report import STREAM, TERA, DataTable, Fact, Field, Re
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
 
-bench_app = group(
+commands = group(
     help="Measure speed and memory, without a data set.\n\nAll measurements run on random pixels.",
     example="vitcli bench train cifar10-tiny",
 )
@@ -35,7 +35,7 @@ Lengths = Annotated[
 ]
 
 
-@bench_app.command()
+@commands.command()
 @with_code
 def train(
     experiment: Name = None,
@@ -69,7 +69,7 @@ def train(
     emit_report(report_of(result, [output] if trace else []), form)
 
 
-@bench_app.command()
+@commands.command()
 @with_code
 def data(
     experiment: Name = None,
@@ -99,7 +99,7 @@ def data(
     emit_report(report_of(result, [output] if trace else []), form)
 
 
-@bench_app.command()
+@commands.command()
 @with_code
 def inference(
     experiment: Name = None,
@@ -123,7 +123,7 @@ def inference(
     emit_report(report_of(result), form)
 
 
-@bench_app.command()
+@commands.command()
 @with_code
 def attention(
     device: Device = "auto",

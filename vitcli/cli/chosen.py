@@ -106,9 +106,12 @@ def load_changed(
     ``options`` maps a field to the option that set it, if that is not ``--set``.
     """
     from vitcli.runner.experiment.config import load_experiment
+    from vitcli.runner.run.folder import CONFIG
     from vitcli.runner.run.record import named_as_run
 
-    experiment = named_as_run(load_experiment(name, changes, options))
+    experiment = load_experiment(name, changes, options)
+    if experiment.path.name == CONFIG:
+        experiment = named_as_run(experiment)
     if experiment.note:
         say(f"note: {experiment.note}")
     return experiment

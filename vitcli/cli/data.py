@@ -103,7 +103,7 @@ def info(
     from vitcli.runner.data.load import data_status, load_data
     from vitcli.runner.experiment import config as experiment
     from vitcli.runner.experiment import own_code
-    from vitcli.runner.experiment.places import on_command_line
+    from vitcli.runner.experiment.yaml_text import on_command_line
 
     if picture is not None:
         require_png(picture)
@@ -111,7 +111,7 @@ def info(
     refuse_unused_folder(name, data_dir)
     status = data_status(name, data_dir)
     places = on_command_line({"data.skip_bad": skip_bad}, {"data.skip_bad": "--skip-bad"})
-    spec = experiment.check({"data": {"name": name, "skip_bad": skip_bad}}, places)
+    spec = experiment.parse_experiment({"data": {"name": name, "skip_bad": skip_bad}}, places)
     data = load_data(spec.data, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
         write_contact_sheet(data, picture)
@@ -194,9 +194,8 @@ def check(
     """
     from vitcli.runner import files
     from vitcli.runner.data import check as checked
-    from vitcli.runner.data.find import check_name
-    from vitcli.runner.data.listing import own_path
-    from vitcli.runner.data.load import list_pictures
+    from vitcli.runner.data.find import check_name, own_path
+    from vitcli.runner.data.own_pictures import list_pictures
     from vitcli.runner.errors import CheckError
 
     for path in filter(None, (page, leave_out)):
@@ -222,7 +221,7 @@ def check(
 
 def command_after(folder: str, found: "FolderCheck", leave_out: Path | None) -> str:
     """Return the command that trains without the problems, or first writes the copies down."""
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment import own_code
     from vitcli.runner.experiment.config import typed_changes
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import DataDir, Device, Format, LimitBatches, Offline, Run, exclude
+from vitcli.cli.options import (
+    DataDir,
+    Device,
+    Format,
+    LimitBatches,
+    Offline,
+    Run,
+    exclude,
+    with_code,
+)
 from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
@@ -63,6 +72,7 @@ ClassNames = Annotated[
 ]
 
 
+@with_code
 def evaluate(
     run: Run,
     split: Annotated[
@@ -157,7 +167,8 @@ def evaluate(
 def review_report(run: str, common: dict[str, Any]) -> "tuple[Report, float]":
     """Write the page of a review, and return what is on it and the accuracy."""
     from vitcli.cli.live import stages
-    from vitcli.runner.data.listing import own_path, split_of
+    from vitcli.runner.data.find import own_path
+    from vitcli.runner.data.listing import split_of
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.review import review_run
     from vitcli.runner.visualize.review_page import write_review

@@ -165,7 +165,7 @@ def check(device: Device = "cpu", form: Format = "text") -> None:
     Example:
       vitcli experiments check --code part.py
     """
-    from vitcli.core.spec.readers import DATA_READERS
+    from vitcli.core.spec.data import DATA_READERS
     from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.experiment import own_code
     from vitcli.runner.train.check_code import check_code

@@ -7,7 +7,7 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import Json, RunOf, exclude, output_option
+from vitcli.cli.options import Json, RunOf, exclude, output_option, with_code
 from vitcli.runner.report.report import Report, facts_of
 from vitcli.runner.report.tables import make_table, plain
 
@@ -38,6 +38,7 @@ FormatOption = Annotated[
 Output = Annotated[Path | None, output_option("FILE", "File to write.", "explain.html for html")]
 
 
+@with_code
 def explain(
     topic: Topic = None,
     run: RunOf = None,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from vitcli.cli.console import emit_report
-from vitcli.cli.options import Json, Run, output_option, refuse_empty
+from vitcli.cli.options import Json, Run, output_option, refuse_empty, with_code
 from vitcli.runner.report.report import Fact, Report
 
 FormatOption = Annotated[
@@ -26,6 +26,7 @@ Check = Annotated[
 ]
 
 
+@with_code
 def export(
     run: Run,
     form: FormatOption = "safetensors",

@@ -1,37 +1,20 @@
 """The Typer application: its commands, and the exit codes of errors."""
 
 import errno
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
-from vitcli.cli import (
-    ablate,
-    attn_map,
-    bench,
-    data,
-    doctor,
-    eval,
-    experiments,
-    explain,
-    export,
-    import_cmd,
-    predict,
-    runs,
-    runs_export,
-    runs_watch,
-    search,
-    table,
-    train,
-    visualize,
-)
 from vitcli.cli.console import say, silence_stdout
-from vitcli.cli.options import Quiet, Verbose, group, set_talk, with_code
+from vitcli.cli.options import Quiet, Verbose, group, set_talk
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__, source_commit
 
@@ -41,12 +24,29 @@ SPIN_COUNT = "20000"
 """Number of iterations for which a waiting thread of libgomp spins. libgomp's default of 300,000 is
 faster on idle cores, but much slower if another program runs. 1,000 is slower on idle cores, but
 faster if another program runs."""
-ORDER = (
-    *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("table", "explain", "search", "runs", "experiments", "data", "bench"),
-    *("import", "export", "doctor"),
-)
-"""The commands in the order of the help: first those that people use every day."""
+COMMANDS = {
+    "train": "vitcli.cli.train:train",
+    "eval": "vitcli.cli.eval:evaluate",
+    "predict": "vitcli.cli.predict:predict",
+    "attn-map": "vitcli.cli.attn_map:attn_map",
+    "ablate": "vitcli.cli.ablate:ablate",
+    "visualize": "vitcli.cli.visualize:visualize",
+    "table": "vitcli.cli.table:table",
+    "explain": "vitcli.cli.explain:explain",
+    "search": "vitcli.cli.search:search",
+    "runs": "vitcli.cli.runs:commands",
+    "runs page": "vitcli.cli.runs_export:page",
+    "runs watch": "vitcli.cli.runs_watch:watch",
+    "runs export": "vitcli.cli.runs_export:export",
+    "experiments": "vitcli.cli.experiments:commands",
+    "data": "vitcli.cli.data:commands",
+    "bench": "vitcli.cli.bench:commands",
+    "import": "vitcli.cli.import_cmd:import_",
+    "export": "vitcli.cli.export:export",
+    "doctor": "vitcli.cli.doctor:doctor",
+}
+"""Command -> the function or group that is imported when the command is called or listed, in the
+order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESOURCES = (
     *FULL,
@@ -57,14 +57,49 @@ RESOURCES = (
 """Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
 
 
+class LazyCommands(Mapping[str, Any]):
+    """The rows of COMMANDS by name."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return load_command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in COMMANDS if " " not in name)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@cache
+def load_command(name: str) -> Any:
+    module, _, function = COMMANDS[name].partition(":")
+    command = getattr(importlib.import_module(module), function)
+    app = group()
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+    loaded: Any = typer.main.get_group(app).commands[name]
+    for row in COMMANDS:
+        if row.startswith(f"{name} "):
+            loaded.commands[row.removeprefix(f"{name} ")] = load_command(row)
+    return loaded
+
+
 class Commands(TyperGroup):
     """The command group that turns a user's mistake into a message and an exit code.
 
     The traceback of a bug is printed.
     """
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = cast(Any, LazyCommands())
+
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        return list(self.commands)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -172,27 +207,6 @@ def vitcli(
       vitcli train
     """
     set_talk(quiet=quiet, verbose=verbose)
-
-
-app.command()(with_code(ablate.ablate))
-app.command("attn-map")(with_code(attn_map.attn_map))
-app.add_typer(bench.bench_app, name="bench")
-app.add_typer(data.commands, name="data")
-app.command()(doctor.doctor)
-app.command("eval")(with_code(eval.evaluate))
-app.add_typer(experiments.commands, name="experiments")
-app.command()(with_code(explain.explain))
-app.command()(with_code(export.export))
-app.command("import")(import_cmd.import_)
-app.command()(with_code(predict.predict))
-runs.commands.command()(runs_export.page)
-runs.commands.command()(runs_watch.watch)
-runs.commands.command()(runs_export.export)
-app.add_typer(runs.commands, name="runs")
-app.command()(with_code(search.search))
-app.command()(table.table)
-app.command()(with_code(train.train))
-app.command()(with_code(visualize.visualize))
 
 
 def main() -> None:

@@ -260,7 +260,8 @@ def with_code(command: Callable[..., Any]) -> Callable[..., Any]:
         own_code.state.is_command, own_code.state.trusts_copies = True, trust_code
         own_code.state.typed = typed_files(options)
         with only_results():
-            own_code.load(code or [])
+            if code:
+                own_code.load(code)
             return command(*args, **options)
 
     return _add_options(call, code=(Code, None), trust_code=(TrustCode, False))

@@ -7,7 +7,16 @@ import typer
 
 from vitcli.cli.chosen import run_and_pictures
 from vitcli.cli.console import emit_report, say
-from vitcli.cli.options import TOP_HELP, Device, FitOption, Format, Pictures, RunOf, exclude
+from vitcli.cli.options import (
+    TOP_HELP,
+    Device,
+    FitOption,
+    Format,
+    Pictures,
+    RunOf,
+    exclude,
+    with_code,
+)
 
 Top = Annotated[
     int | None,
@@ -32,6 +41,7 @@ Coverage = Annotated[
 ]
 
 
+@with_code
 def predict(
     run: RunOf = None,
     pictures: Pictures = None,

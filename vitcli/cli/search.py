@@ -9,7 +9,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
-from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option
+from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option, with_code
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
 from vitcli.runner.text import quantity
 
@@ -34,6 +34,7 @@ Output = Annotated[Path | None, output_option("FOLDER", "Folder of the search.",
 
 
 @takes_options
+@with_code
 def search(
     name: Name,
     sets: Sets = None,

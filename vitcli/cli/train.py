@@ -32,6 +32,7 @@ from vitcli.cli.options import (
     output_option,
     refuse_empty,
     run_folder,
+    with_code,
 )
 from vitcli.runner.machine.launch import read_launch
 from vitcli.runner.report.report import Fact, Report, hidden
@@ -122,6 +123,7 @@ StopAfter = Annotated[
 ]
 
 
+@with_code
 def train(
     experiment: Name = None,
     data: Data = None,
@@ -244,7 +246,7 @@ def choose_experiment(
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result. Of several ranks, rank 0 prints."""
     from vitcli.cli.live import view
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.prepare import finished_run

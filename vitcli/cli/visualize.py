@@ -7,7 +7,15 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_report, line_width, say
-from vitcli.cli.options import DataDir, Device, Json, Offline, output_option, refuse_empty
+from vitcli.cli.options import (
+    DataDir,
+    Device,
+    Json,
+    Offline,
+    output_option,
+    refuse_empty,
+    with_code,
+)
 from vitcli.runner.report.report import DataTable, Report
 from vitcli.runner.report.tables import ascii_signs, plain
 
@@ -37,6 +45,7 @@ Output = Annotated[Path, output_option("FOLDER", "Folder to write.")]
 NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
 
 
+@with_code
 def visualize(
     runs: Runs,
     what: What = None,
@@ -107,7 +116,7 @@ def visualize(
 def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
     """Return the runs that ``--data-dir`` concerns: of named data sets, or else of own pictures."""
     from vitcli.runner.data.catalogue import CATALOGUE
-    from vitcli.runner.data.listing import own_path
+    from vitcli.runner.data.find import own_path
     from vitcli.runner.run.record import read_record
 
     names = {run: read_record(run).data or "" for run in runs}

@@ -12,7 +12,7 @@ from vitcli.core.data import mel
 from vitcli.core.data.keys import BANK, content_keys, noise, scramble, uniform
 from vitcli.core.data.mel import NUM_SAMPLES
 from vitcli.core.generated import gratings, scenes, shapes, sound
-from vitcli.core.generated.data_sets import GENERATED_SETS
+from vitcli.core.generated.data_sets import generated_set
 from vitcli.core.generated.drawing import SIDE
 
 DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes, "gratings": gratings.gratings}
@@ -36,7 +36,7 @@ def test_splits_and_seeds_differ_and_classes_are_balanced(name):
     other, _ = DRAW[name](120, 60, seed=1)
     assert train.pixels.shape == (120, 3, SIDE, SIDE)
     assert train.pixels.dtype == torch.uint8
-    classes = len(GENERATED_SETS[name].class_names)
+    classes = len(generated_set(name).class_names)
     assert train.labels.bincount().tolist() == [120 // classes] * classes
     assert test.labels.bincount().tolist() == [60 // classes] * classes
     assert not torch.equal(train.pixels, other.pixels)

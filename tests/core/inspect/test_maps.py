@@ -12,8 +12,15 @@ from vitcli.core.inspect.heads import (
     logits_by_layer,
     logits_without_heads,
 )
-from vitcli.core.inspect.maps import METHODS, MapRequest, check_layers, head_maps, raw_weights
-from vitcli.core.inspect.rollout import grad_rollout, rollout
+from vitcli.core.inspect.maps import (
+    METHODS,
+    MapRequest,
+    check_layers,
+    grad_rollout,
+    head_maps,
+    raw_weights,
+    rollout,
+)
 from vitcli.core.nn.attention import AttentionRule
 
 SHAPES = [

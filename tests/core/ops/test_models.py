@@ -15,8 +15,8 @@ from tests.core.specs import REQUIRED, changed, noisy
 from vitcli.core.models.image_model import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import Backend, UsesBackend, use_backend
+from vitcli.runner.machine.device import this_processor
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
-from vitcli.runner.machine.processor import this_processor
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE: dict[str, Any] = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}

@@ -14,7 +14,7 @@ import torchvision.datasets
 from PIL import Image
 
 from tests.runner.data.conftest import ARCHIVE, CIFAR, md5, write_archive, write_batches
-from vitcli.runner.data import find, load
+from vitcli.runner.data import find, readers
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, load_data
@@ -150,7 +150,7 @@ def mine(server, tmp_path) -> Path:
 
 def test_class_folders_are_copied_and_decoded_once(mine, monkeypatch):
     assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-    monkeypatch.setattr(load, "read_labelled", None)
+    monkeypatch.setattr(readers, "read_labelled", None)
     assert len(load_data(CIFAR, offline=True).train) == 10
 
 

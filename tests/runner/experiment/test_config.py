@@ -11,11 +11,11 @@ from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import yaml_text
 from vitcli.runner.experiment.config import (
-    check,
     config_hash,
     experiment_files,
     find_experiment,
     load_experiment,
+    parse_experiment,
     parse_set,
     parse_sets,
     typed_changes,
@@ -242,11 +242,13 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     """Its gradients would differ from those of the whole batch."""
     document = Document(f"model: {model}\ntrain:\n  accumulate: 2", "x.yaml")
     with pytest.raises(ConfigError, match=r"x\.yaml:3: train\.accumulate: batch norm would see"):
-        check(document.data, document)
-    stored = check(document.data, document, is_stored=True)
+        parse_experiment(document.data, document)
+    stored = parse_experiment(document.data, document, is_stored=True)
     assert stored.train.accumulate == 2, "an old run can be read"
     document = Document("train: {accumulate: 2}", "x.yaml")
-    assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
+    assert parse_experiment(document.data, document).train.accumulate == 2, (
+        "a layer norm sees each image"
+    )
 
 
 def test_a_mean_for_another_number_of_channels_is_refused():

@@ -15,11 +15,11 @@ import pytest
 from tests.core.specs import REQUIRED
 from vitcli.core.spec import FAMILIES, ExperimentSpec, PretrainSpec, model_spec
 from vitcli.runner.experiment.config import (
-    check,
     config_hash,
     config_text,
     load_experiment,
     model_hash,
+    parse_experiment,
 )
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import Document
@@ -94,7 +94,7 @@ def test_the_changed_fields_make_the_experiment_again(family):
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in changed_fields(spec).items()}
     assert plain.get("model.family", "vit") == family
     model = {name.partition(".")[2]: value for name, value in plain.items()}
-    assert check({"model": model}, Document("", "x")) == spec
+    assert parse_experiment({"model": model}, Document("", "x")) == spec
 
 
 def test_a_part_that_only_one_has_differs_in_its_own_fields():

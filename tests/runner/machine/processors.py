@@ -1,6 +1,6 @@
 """Processors as torch and Linux describe them, for tests on any machine."""
 
-from vitcli.runner.machine.processor import Processor
+from vitcli.runner.machine.device import Processor
 from vitcli.runner.machine.products import LARGE, THIN, Products
 
 

@@ -11,9 +11,14 @@ from tests.runner.train.conftest import train
 from tests.same_run import assert_same_run
 from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.machine import arithmetic as module
-from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, set_cuda_defaults
-from vitcli.runner.machine.device import name_precision, pick_precision
+from vitcli.runner.machine import device as module
+from vitcli.runner.machine.device import (
+    arithmetic,
+    chosen_kernels,
+    name_precision,
+    pick_precision,
+    set_cuda_defaults,
+)
 from vitcli.runner.machine.resources import SMALLER, as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import read_record

@@ -17,8 +17,7 @@ from tests.runner.machine.processors import (
 )
 from vitcli.runner.limits import cpu_quota, divide_cores, usable_cores
 from vitcli.runner.machine import device, products
-from vitcli.runner.machine.device import pick_precision
-from vitcli.runner.machine.processor import computes_bf16, cpu_kind, prefers_bf16
+from vitcli.runner.machine.device import computes_bf16, cpu_kind, pick_precision, prefers_bf16
 from vitcli.runner.machine.products import warn_if_emulated
 
 

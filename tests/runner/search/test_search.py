@@ -16,7 +16,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.drivers import read_plan
 from vitcli.runner.engines.local import Setup
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import check
+from vitcli.runner.experiment.config import parse_experiment
 from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import commit, commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
@@ -60,7 +60,7 @@ def score(spec: ExperimentSpec) -> float:
 
 def write_run(folder: Path, entry: dict[str, Any], *, state: str, epochs: int = 2) -> None:
     """Write the files of a run that a search reads."""
-    run, spec = RunDir(folder), check(entry["config"], Document("", "plan"))
+    run, spec = RunDir(folder), parse_experiment(entry["config"], Document("", "plan"))
     make_folder(folder)
     commit(folder / "config.yaml", dump(entry["config"]).encode())
     run.set_metrics(
@@ -94,7 +94,7 @@ class Engine:
             folder = self.waiting.popleft()
             plan = read_plan(self.root)
             assert plan["without_test"] is True
-            spec = check(plan["trials"][folder]["config"], Document("", "plan"))
+            spec = parse_experiment(plan["trials"][folder]["config"], Document("", "plan"))
             Engine.trained.append(folder)
             state = Engine.behave(spec)
             for epoch in (1, 2):

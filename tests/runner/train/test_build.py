@@ -17,7 +17,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir
-from vitcli.runner.train import build, flops, initial, rehearsal
+from vitcli.runner.train import build, initial, rehearsal
 from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.events import (
@@ -145,12 +145,12 @@ def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeyp
     changes = {"model__patch_size": 2, "train__limit_batches": 5, "train__epochs": 1}
     probed.each = 1.0
     plain = estimate(**changes)
-    monkeypatch.setattr(flops, "QUICK_FLOPS", 0.0)
+    monkeypatch.setattr(rehearsal, "QUICK_FLOPS", 0.0)
     monkeypatch.setattr("vitcli.runner.train.estimate.QUICK_FLOPS", 0.0)
     found = estimate(**changes)
     assert probed.counts[-1] == 2
     assert "16x16" in found.measured_on
-    ratio = flops.image_flops(found.spec) / flops.image_flops(
+    ratio = rehearsal.image_flops(found.spec) / rehearsal.image_flops(
         found.spec.replace(model=found.spec.model.replace(img_size=16))
     )
     assert found.train_seconds == pytest.approx(ratio * plain.train_seconds)

@@ -10,7 +10,7 @@ from torch import nn
 from tests.runner.train.conftest import continue_run, files, stops_after, train, trains
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.machine.arithmetic import chosen_kernels
+from vitcli.runner.machine.device import chosen_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import RunRecord, read_record

@@ -15,7 +15,7 @@ from torch import nn
 from tests.core.specs import build, changed
 from tests.core.trainings import new_task
 from tests.explorer_page import attention, parse
-from vitcli.core.inspect.rollout import rollout
+from vitcli.core.inspect.maps import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import VitSpec, model_spec
 from vitcli.runner.attn_map.explain import Explainer

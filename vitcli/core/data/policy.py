@@ -8,6 +8,7 @@ Axes: N images of the data set, B batch, C channels, H W pixels, k operations pe
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -103,14 +104,10 @@ def draw_matrices(op: Tensor, strength: Tensor, size: Size) -> Tensor:
     return matrix
 
 
-def geometric(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a row of ``MATRICES`` as an operation on images."""
-
-    def apply(images: Tensor, strength: Tensor) -> Tensor:
-        height, width = images.shape[-2:]
-        return warp(images, MATRICES[name](strength, (height, width)))
-
-    return apply
+def move(name: str, images: Tensor, strength: Tensor) -> Tensor:
+    """Apply a row of ``MATRICES`` to images."""
+    height, width = images.shape[-2:]
+    return warp(images, MATRICES[name](strength, (height, width)))
 
 
 def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
@@ -213,11 +210,11 @@ class Op(NamedTuple):
 # The largest translation is 150 / 331 of the side in RandAugment and 32 pixels in TrivialAugment.
 OPS: dict[str, Op] = {
     "identity": Op(identity),
-    "shear_x": Op(geometric("shear_x"), 0, 0.3, 0.99),
-    "shear_y": Op(geometric("shear_y"), 0, 0.3, 0.99),
-    "translate_x": Op(geometric("translate_x"), 0, 150 / 331, 32),
-    "translate_y": Op(geometric("translate_y"), 0, 150 / 331, 32),
-    "rotate": Op(geometric("rotate"), 0, 30, 135),
+    "shear_x": Op(partial(move, "shear_x"), 0, 0.3, 0.99),
+    "shear_y": Op(partial(move, "shear_y"), 0, 0.3, 0.99),
+    "translate_x": Op(partial(move, "translate_x"), 0, 150 / 331, 32),
+    "translate_y": Op(partial(move, "translate_y"), 0, 150 / 331, 32),
+    "rotate": Op(partial(move, "rotate"), 0, 30, 135),
     "brightness": Op(brightness, 1, 0.9, 0.99),
     "color": Op(color, 1, 0.9, 0.99),
     "contrast": Op(contrast, 1, 0.9, 0.99),

@@ -1,11 +1,12 @@
-"""The data sets that vitcli draws itself, by name."""
+"""The data sets that vitcli draws itself: each name of ``GENERATED`` is a module of this folder."""
 
+import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
 from vitcli.core.data.source import Images
-from vitcli.core.generated import drawing, gratings, scenes, shapes
+from vitcli.core.generated import drawing
 
 
 class GeneratedSet(NamedTuple):
@@ -16,8 +17,6 @@ class GeneratedSet(NamedTuple):
     code: tuple[ModuleType, ...]
 
 
-GENERATED_SETS = {
-    "scenes": GeneratedSet(scenes.CLASS_NAMES, scenes.scenes, (scenes, drawing)),
-    "shapes": GeneratedSet(shapes.CLASS_NAMES, shapes.shapes, (shapes, drawing)),
-    "gratings": GeneratedSet(gratings.CLASS_NAMES, gratings.gratings, (gratings, drawing)),
-}
+def generated_set(name: str) -> GeneratedSet:
+    module = importlib.import_module(f"{__package__}.{name}")
+    return GeneratedSet(module.CLASS_NAMES, getattr(module, name), (module, drawing))

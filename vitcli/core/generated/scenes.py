@@ -70,14 +70,6 @@ Place = tuple[float, float]
 Placed = tuple[Part, Place]
 
 
-def quarter(x: int, y: int) -> Arc:
-    return Arc(4.9, 1.15, (x, y))
-
-
-def half(x: int) -> Arc:
-    return Arc(3.0, 1.3, (x, 0))
-
-
 BOX = Bar(2.2, 2.2)
 TALL, TALL_BACK = Bar(1.25, 6.8, 0.35), Bar(1.25, 6.8, -0.35)
 SHORT, SHORT_BACK = Bar(1.15, 3.3, 0.85), Bar(1.15, 3.3, -0.85)
@@ -98,14 +90,14 @@ PAIRS: dict[tuple[str, str], tuple[tuple[Part, Place, Place], ...]] = {
         (BOX, (7.6, -7.6), (7.6, 7.6)),
     ),
     ("mushroom", "anchor"): (
-        (quarter(-1, -1), (-4.8, -4.8), (4.8, -4.8)),
-        (quarter(1, -1), (4.8, -4.8), (-4.8, -4.8)),
-        (quarter(1, 1), (-4.8, 4.8), (4.8, 4.8)),
-        (quarter(-1, 1), (4.8, 4.8), (-4.8, 4.8)),
+        (Arc(4.9, 1.15, (-1, -1)), (-4.8, -4.8), (4.8, -4.8)),
+        (Arc(4.9, 1.15, (1, -1)), (4.8, -4.8), (-4.8, -4.8)),
+        (Arc(4.9, 1.15, (1, 1)), (-4.8, 4.8), (4.8, 4.8)),
+        (Arc(4.9, 1.15, (-1, 1)), (4.8, 4.8), (-4.8, 4.8)),
     ),
     ("snake", "swan"): (
-        (half(-1), (-3.2, -6), (-3.2, 6)),
-        (half(1), (3.2, 6), (3.2, -6)),
+        (Arc(3.0, 1.3, (-1, 0)), (-3.2, -6), (-3.2, 6)),
+        (Arc(3.0, 1.3, (1, 0)), (3.2, 6), (3.2, -6)),
     ),
 }
 """Names of a pair -> its parts, each with its places in the first and in the second class."""

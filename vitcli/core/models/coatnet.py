@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from vitcli.core.models.layers import (
     build_attention,
     build_block,
-    build_join,
-    build_norm,
     build_position,
+    make_part,
 )
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
 from vitcli.core.nn.attention import SelfAttention, TokenShape
@@ -22,6 +21,8 @@ from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
 from vitcli.core.nn.patch_embed import channels_last
 from vitcli.core.ops.backend import Gelu
 from vitcli.core.spec import CoatnetSpec
+from vitcli.core.spec.rows import load_target
+from vitcli.core.spec.slots import RESIDUALS
 
 
 class Stem(nn.Module):
@@ -44,7 +45,7 @@ class DownsamplingBranch(Branch):
     """An attention branch that changes grid and width: Proj(Pool(x)) + Attn(Pool(Norm(x)))."""
 
     def __init__(self, branch: Branch, stage: StageSpec) -> None:
-        norm = build_norm(stage.spec, stage.before.embed_dim)
+        norm = make_part(stage.spec, "norm", stage.before.embed_dim)
         super().__init__(norm, branch.inner, branch.join, branch.after)
         changes = stage.before.grid_size != stage.shape.grid_size
         self.downsample = Downsample(stage.before) if changes else nn.Identity()
@@ -97,7 +98,7 @@ def build_stage_shortcut(stage: StageSpec) -> nn.Sequential:
 
 
 def build_conv_block(stage: StageSpec, rate: float) -> MBConv:
-    shortcut, join = build_stage_shortcut(stage), build_join(stage.spec)
+    shortcut, join = build_stage_shortcut(stage), load_target(RESIDUALS[stage.spec.residual].build)
     return MBConv(stage.before, stage.shape, shortcut, join, rate)
 
 

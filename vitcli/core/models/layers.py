@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from vitcli.core.nn.attention import Position, SelfAttention, Softmax, TokenShape
-from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale, PreNormBranch
+from vitcli.core.nn.block import Block, Branch, DropPath, LayerScale, PreNormBranch
 from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
 from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
@@ -44,12 +44,6 @@ def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
     if spec.patch_post_norm:
         layers.append(nn.LayerNorm(spec.embed_dim))
     return nn.Sequential(*layers)
-
-
-def build_norm(spec: TokenSpec, dim: int) -> nn.Module:
-    """Return the norm layer of the spec for tokens of width ``dim``."""
-    norm: nn.Module = make_part(spec, "norm", dim)
-    return norm
 
 
 def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
@@ -93,12 +87,6 @@ def build_attention(
     )
 
 
-def build_join(spec: TokenSpec) -> Join:
-    """Return the function that combines the input of a branch with its output."""
-    join: Join = load_target(RESIDUALS[spec.residual].build)
-    return join
-
-
 def build_block(
     spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
 ) -> Block:
@@ -116,8 +104,8 @@ def build_block(
         dim = shape.embed_dim
         scale = [LayerScale(dim, spec.layer_scale_init)] if spec.layer_scale_init else []
         after = nn.Sequential(*scale, DropPath(drop_path))
-        parts = build_norm(spec, dim), inner, build_join(spec), after
-        built: Branch = make_part(spec, "norm_position", *parts)
+        norm, join = make_part(spec, "norm", dim), load_target(RESIDUALS[spec.residual].build)
+        built: Branch = make_part(spec, "norm_position", norm, inner, join, after)
         return built
 
     return Block(*map(branch, inners))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from vitcli.core.models.layers import build_attention, build_block, build_norm, build_position
+from vitcli.core.models.layers import build_attention, build_block, build_position, make_part
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
@@ -29,7 +29,7 @@ class Swin(StagedModel):
         spec, before = stage.spec, stage.before
         down: nn.Module = nn.Identity()
         if stage.index:
-            down = PatchMerging(before, build_norm(spec, 4 * before.embed_dim))
+            down = PatchMerging(before, make_part(spec, "norm", 4 * before.embed_dim))
         blocks: list[nn.Module] = []
         for i, rate in enumerate(stage.rates):
             attention = build_window_attention(stage, shifted=i % 2 == 1)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from vitcli.core.models.image_model import ImageModel, chosen_layers, refuse_bytes
 from vitcli.core.models.layers import (
     build_block,
-    build_norm,
     build_patch_embed,
     build_table,
     make_part,
@@ -74,7 +73,8 @@ class TokenModel(UsesBackend, ImageModel):
     def add_head(self, shape: TokenShape) -> None:
         """Build the last norm, the pooling and the head for tokens of this shape."""
         spec = self.spec
-        self.norm = build_norm(spec, shape.embed_dim) if spec.has_final_norm else nn.Identity()
+        has_norm = spec.has_final_norm
+        self.norm = make_part(spec, "norm", shape.embed_dim) if has_norm else nn.Identity()
         self.pool = make_part(spec, "pool", shape)
         self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
@@ -167,7 +167,7 @@ class VisionTransformer(TokenModel):
 
     def __init__(self, spec: VitSpec) -> None:
         super().__init__(spec)
-        self.norm_pre = build_norm(spec, spec.embed_dim) if spec.pre_norm else None
+        self.norm_pre = make_part(spec, "norm", spec.embed_dim) if spec.pre_norm else None
         shape = self.token_shape
         rates = drop_path_rates(spec.drop_path, spec.depth)
         self.blocks = nn.Sequential(*[build_block(spec, shape, rate) for rate in rates])

@@ -190,10 +190,6 @@ def never_postpone(x: Tensor) -> bool:
     return False
 
 
-def prepare_nothing(op: str, *sizes: int) -> None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """One function for each op. Each function computes the same result as the op's plain function.
@@ -215,9 +211,9 @@ class Backend:
     """fc2(gelu(fc1(norm(x)))) of (x, norm, fc1, fc2, adds), like ``attention_branch``."""
     postpones_sums: Callable[[Tensor], bool] = never_postpone
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
-    prepare: Callable[..., None] = prepare_nothing
-    """Prepare calls of an op. The arguments are the op's name and its sizes, as in
-    ``UsesBackend.op_sizes``."""
+    prepare: Callable[..., None] | None = None
+    """Prepare calls of an op, if it needs that. The arguments are the op's name and its sizes, as
+    in ``UsesBackend.op_sizes``."""
 
     def norm(self, x: Tokens, norm: nn.Module) -> Tensor:
         """Return ``norm`` of the tokens, which may be a stream: (B, N, D)."""
@@ -247,9 +243,10 @@ def use_backend(model: nn.Module, backend: Backend) -> None:
     The backend is prepared for all layers first. If that fails, the model is unchanged.
     """
     layers = [module for module in model.modules() if isinstance(module, UsesBackend)]
-    for layer in layers:
-        for op, sizes in layer.op_sizes().items():
-            backend.prepare(op, *sizes)
+    if prepare := backend.prepare:
+        for layer in layers:
+            for op, sizes in layer.op_sizes().items():
+                prepare(op, *sizes)
     for layer in layers:
         layer.backend = backend
 

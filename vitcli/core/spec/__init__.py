@@ -1,7 +1,6 @@
 """Frozen, validated specs of an experiment. They import neither torch nor yaml."""
 
-from vitcli.core.spec.base import Size, Spec
-from vitcli.core.spec.data import DATA_SETS, GENERATED, AugmentSpec, DataSpec
+from vitcli.core.spec.data import DATA_READERS, DATA_SETS, GENERATED, AugmentSpec, DataSpec
 from vitcli.core.spec.experiment import ExperimentSpec, PretrainSpec
 from vitcli.core.spec.families import (
     FAMILIES,
@@ -16,7 +15,7 @@ from vitcli.core.spec.families import (
 )
 from vitcli.core.spec.model import AttentionSpec, ModelSpec, PatchSpec, StagedSpec, TokenSpec
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
-from vitcli.core.spec.readers import DATA_READERS
+from vitcli.core.spec.rows import Size, Spec
 from vitcli.core.spec.task import TASKS, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 

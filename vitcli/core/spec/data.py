@@ -1,4 +1,7 @@
-"""The data set of an experiment and the augmentation of its training images."""
+"""The data set of an experiment, the formats of own pictures, and the augmentation of images.
+
+Own pictures are ``PREFIX:PATH``, with one row of ``DATA_READERS`` for each prefix.
+"""
 
 import re
 from dataclasses import dataclass
@@ -6,9 +9,90 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
-from vitcli.core.spec.readers import list_own, split_name
-from vitcli.core.spec.rows import Row, RowOf, Rows
+from vitcli.core.spec.rows import (
+    AcceptsList,
+    Channels,
+    Probability,
+    Row,
+    RowOf,
+    Rows,
+    Size,
+    Spec,
+    Target,
+)
+
+FORMATS = "vitcli.runner.data.formats"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReader(Row):
+    """A format of pictures with labels.
+
+    ``build`` takes the text after the prefix. It returns a ``PictureFolder``, or arrays by name, as
+    in a file of ``npz``. It raises InputError if it cannot.
+    """
+
+    example: str
+    """What to type after ``--data``."""
+    is_path: bool = True
+    """Whether the text after the prefix is the path of a file or folder."""
+    fetch: Target | None = None
+    """What downloads it for ``vitcli data get``, if it is not on this machine: takes the text after
+    the prefix, whether downloads are forbidden, and a function for messages."""
+    kept: Target | None = None
+    """What returns the folders of the cache that hold a copy of its files: takes what ``build``
+    takes."""
+    packages: tuple[str, ...] = ()
+    """Packages that it needs. They belong to the extra ``hub``."""
+
+
+DATA_READERS = Rows[DataReader]()
+DATA_READERS |= {
+    "imagefolder": DataReader(
+        about="a folder with train/<class>/*, test/<class>/* and val/<class>/*, or with <class>/*",
+        build="vitcli.runner.data.folder:list_folder",
+        example="imagefolder:pictures",
+    ),
+    "csv": DataReader(
+        about="a table with the columns path and label, and perhaps split and group",
+        build=f"{FORMATS}.csv_file:list_csv",
+        example="csv:labels.csv",
+    ),
+    "npz": DataReader(
+        about="NumPy arrays: images and labels, or train_images, train_labels, test_images ...",
+        build=f"{FORMATS}.npz:open_npz",
+        example="npz:bloodmnist.npz",
+    ),
+    "parquet": DataReader(
+        about="a folder of train-*.parquet and test-*.parquet with the columns image and label",
+        build=f"{FORMATS}.parquet:list_parquet",
+        example="parquet:beans/data",
+        kept=f"{FORMATS}.parquet:unpacked_folders",
+        packages=("pyarrow",),
+    ),
+    "hf": DataReader(
+        about="a data set of the Hugging Face Hub, after vitcli data get hf:NAME",
+        build=f"{FORMATS}.parquet:list_hub",
+        example="hf:beans",
+        is_path=False,
+        fetch=f"{FORMATS}.parquet:fetch_hub",
+        kept=f"{FORMATS}.parquet:hub_folders",
+        packages=("datasets", "pyarrow"),
+    ),
+}
+
+
+def split_name(name: str) -> tuple[DataReader, str] | None:
+    """Return the row and the text after the prefix; None for a named data set, or without a row."""
+    prefix, _, text = name.partition(":")
+    return (DATA_READERS[prefix], text) if prefix in DATA_READERS and text else None
+
+
+def list_own() -> str:
+    """Return the forms of a name of the user's own pictures, for messages."""
+    return ", ".join(
+        f"{name}:{'PATH' if row.is_path else 'NAME'}" for name, row in DATA_READERS.items()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +178,20 @@ def _count_or_share(value: float) -> float:
     return int(value) if value % 1 == 0 else value
 
 
+def _check_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+def _check_std(std: tuple[float, ...]) -> tuple[float, ...]:
+    if min(std) <= 0:
+        raise ValueError(f"standard deviations must be positive, got {list(std)}")
+    return std
+
+
 class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
@@ -120,7 +218,7 @@ class DataSpec(Spec):
     mean: Channels | None = None
     """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set. With
     three values (and three of ``std``), grey images are read in colour."""
-    std: Channels | None = None
+    std: Annotated[Channels, AfterValidator(_check_std)] | None = None
     """Standard deviation of each channel for pixels in [0, 1]; unset uses the values of the
     training set."""
     class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
@@ -132,7 +230,7 @@ class DataSpec(Spec):
     corrections: str | None = None
     """CSV file with the columns file and label: pictures of a folder that belong to another class,
     or, with an empty label, that are left out. Unset changes none."""
-    group: str | None = None
+    group: Annotated[str, AfterValidator(_check_pattern)] | None = None
     """Regular expression. Your own pictures whose names have the same match, such as the frames of
     one video, belong to one group, which is never divided between splits. Unset uses the column
     ``group`` of the data, if there is one."""
@@ -145,22 +243,6 @@ class DataSpec(Spec):
         if name not in DATA_SETS and not split_name(name):
             raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, {list_own()}")
         return name
-
-    @field_validator("group")
-    @classmethod
-    def _check_group(cls, group: str | None) -> str | None:
-        try:
-            re.compile(group or "")
-        except re.error as error:
-            raise ValueError(f"{group!r} is not a regular expression: {error}") from error
-        return group
-
-    @field_validator("std")
-    @classmethod
-    def _check_std(cls, std: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if std and min(std) <= 0:
-            raise ValueError(f"standard deviations must be positive, got {list(std)}")
-        return std
 
     @model_validator(mode="after")
     def _check_own_pictures(self) -> Self:

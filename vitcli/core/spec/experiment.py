@@ -4,11 +4,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from vitcli.core.spec.base import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.data import AugmentSpec, DataSpec
 from vitcli.core.spec.families import FAMILY, VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
+from vitcli.core.spec.rows import Frozen, FrozenMapping, Spec
 from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
@@ -98,8 +98,8 @@ class ExperimentSpec(Spec):
             return f"train.batch_size: task {self.task.name!r} compares the images of a batch"
         if self.train.label_smoothing and not self.task.row.learns_classes:
             return f"train.label_smoothing: task {self.task.name!r} has no labels to smooth"
-        before = self.pretraining.refusal if self.pretraining else None
-        return f"pretrain.{before}" if before else None
+        first = self.pretraining if self.pretrain else None
+        return f"pretrain.{first.refusal}" if first and first.refusal else None
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:
@@ -122,7 +122,8 @@ class ExperimentSpec(Spec):
             raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
         self.task.check(model, self.data, self.train)
         self._check_fine_tuning()
-        self._check_pretraining()
+        if self.pretrain:
+            self._check_pretraining()
         return self
 
     def _check_fine_tuning(self) -> None:
@@ -148,7 +149,7 @@ class ExperimentSpec(Spec):
             raise ValueError("train.early_stopping: set data.val_split, the images that decide")
 
     def _check_pretraining(self) -> None:
-        if self.pretrain and self.train.init:
+        if self.train.init:
             raise ValueError("train.init: the training starts from 'pretrain'; remove one of them")
         try:
             _ = self.pretraining

@@ -7,9 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from vitcli.core.spec.base import AcceptsList, Width
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
-from vitcli.core.spec.rows import Rows, SpecOf, SpecRow
+from vitcli.core.spec.rows import AcceptsList, Rows, SpecOf, SpecRow, Width
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"

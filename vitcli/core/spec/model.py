@@ -4,8 +4,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.spec.base import AcceptsList, Depth, Rate, Size, Spec
-from vitcli.core.spec.rows import RowOf
+from vitcli.core.spec.rows import AcceptsList, Depth, Rate, RowOf, Size, Spec
 from vitcli.core.spec.slots import (
     ATTENTIONS,
     ATTN_SCALES,

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vitcli.core.spec.base import AcceptsList, Rate, Spec
-from vitcli.core.spec.rows import Row, RowOf, Rows
+from vitcli.core.spec.rows import AcceptsList, Rate, Row, RowOf, Rows, Spec
 
 TRAIN = "vitcli.core.train"
 

@@ -12,12 +12,11 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import GetCoreSchemaHandler, PydanticUserError, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, core_schema, to_json
 
-from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import POLICIES
 from vitcli.core.spec.families import FAMILIES
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES
-from vitcli.core.spec.rows import Row, Rows
+from vitcli.core.spec.rows import Row, Rows, Spec
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POOLS, POS_EMBEDS
 from vitcli.core.spec.task import TASKS
 

@@ -1,4 +1,4 @@
-"""Tables of named rows, and annotations for fields of a spec that hold the name of a row.
+"""Specs, tables of named rows, and annotations for fields that hold the name of a row.
 
 A table is a plain dictionary. A spec looks up the name when it is validated, so a row can be added
 at run time. The schema lists the rows that the table has when the schema is generated.
@@ -8,11 +8,75 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticKnownError, core_schema
+
+
+class Spec(BaseModel):
+    """A frozen record that rejects unknown names, wrong types, NaN and infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    is_own: ClassVar[bool] = False
+    """Whether own code states the fields, so that a name of another spec has another meaning."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a validated copy with some fields changed."""
+        return type(self)(**(self.model_dump() | changes))
+
+
+def _to_pair(value: Any) -> Any:
+    if type(value) is int:
+        return (value, value)
+    return as_tuple(value)
+
+
+def _shorten_pair(value: tuple[int, int]) -> int | list[int]:
+    return value[0] if value[0] == value[1] else list(value)
+
+
+def as_tuple(value: Any) -> Any:
+    """Return a list as a tuple, and any other value unchanged. YAML has lists only."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+AcceptsList = BeforeValidator(as_tuple)
+
+
+class Frozen(dict[str, str]):
+    """A mapping that is never changed, so that a spec with it has a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+FrozenMapping = Annotated[dict[str, str], AfterValidator(Frozen)]
+MAX_SIDE = 1024
+"""Largest side of an image in pixels."""
+Pixels = Annotated[int, Field(ge=1, le=MAX_SIDE)]
+Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_to_pair), PlainSerializer(_shorten_pair)]
+"""(height, width) in pixels. One integer means a square."""
+Probability = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Depth = Annotated[int, Field(ge=1, le=256)]
+Width = Annotated[int, Field(ge=1, le=8192)]
+Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), AcceptsList]
+
 
 Target = str | Callable[..., Any]
 """A class or function that a row builds with, or the text "module:name" to import it from."""
@@ -99,15 +163,13 @@ def as_written(name: str) -> str | dict[str, Any]:
     return {"name": str(name), **options} if options else str(name)
 
 
+@cache
 def load_target(target: Target | None) -> Any:
     """Return the class or function of a target; import it if the target is text."""
     if target is None:
         raise ValueError("this row builds nothing")
-    return _import_target(target) if isinstance(target, str) else target
-
-
-@cache
-def _import_target(target: str) -> Any:
+    if not isinstance(target, str):
+        return target
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 

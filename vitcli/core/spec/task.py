@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.base import AcceptsList, Channels, Frozen, FrozenMapping, Spec
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.metrics import (
@@ -20,7 +19,16 @@ from vitcli.core.spec.metrics import (
     Metric,
 )
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import Rows, SpecOf, SpecRow
+from vitcli.core.spec.rows import (
+    AcceptsList,
+    Channels,
+    Frozen,
+    FrozenMapping,
+    Rows,
+    Spec,
+    SpecOf,
+    SpecRow,
+)
 from vitcli.core.spec.train import TrainSpec
 
 

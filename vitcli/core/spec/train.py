@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.spec.base import Rate, Spec
+from vitcli.core.spec.rows import Rate, Spec
 
 MAX_EPOCHS = 100_000
 

@@ -14,10 +14,9 @@ from typing import Literal
 import platformdirs
 
 from vitcli.core.spec import DATA_READERS, DATA_SETS
+from vitcli.core.spec.data import list_own, split_name
 from vitcli.core.spec.own import NEEDS_CODE
-from vitcli.core.spec.readers import list_own
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
-from vitcli.runner.data.listing import own_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.text import did_you_mean, printable, quoted
 
@@ -78,6 +77,17 @@ def is_offline(offline: bool) -> bool:
 
 def is_switched_on(variable: str) -> bool:
     return os.environ.get(variable, "").lower() not in ("", "0", "false", "no")
+
+
+def own_path(name: str, data_dir: Path | None = None) -> Path | None:
+    """Return the file or folder of the user's own pictures; None for a named data set."""
+    if (named := split_name(name)) is None:
+        return None
+    row, text = named
+    path = Path(os.path.expanduser(text)) if row.is_path else Path(text)
+    if data_dir is None or not row.is_path:
+        return path
+    return data_dir / path.name if (data_dir / path.name).is_file() else data_dir
 
 
 def check_name(name: str, where: str = "", *, takes_code: bool = False) -> None:

@@ -5,7 +5,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from vitcli.core.spec.readers import split_name
+from vitcli.core.spec.data import split_name
 from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.data.find import (
@@ -22,7 +22,8 @@ from vitcli.runner.data.find import (
     original_files,
 )
 from vitcli.runner.data.folder import list_folder
-from vitcli.runner.data.load import decode_named, require_packages
+from vitcli.runner.data.own_pictures import require_packages
+from vitcli.runner.data.readers import decode_named
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
 from vitcli.runner.text import ignore_message, printable

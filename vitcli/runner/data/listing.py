@@ -12,7 +12,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.spec.readers import split_name
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.labels import same_group
 from vitcli.runner.errors import InputError
@@ -98,17 +97,6 @@ def file_version(path: str | Path) -> tuple[int, ...]:
     except OSError:  # the error comes when the file is read
         return ()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def own_path(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the file or folder of the user's own pictures; None for a named data set."""
-    if (named := split_name(name)) is None:
-        return None
-    row, text = named
-    path = Path(os.path.expanduser(text)) if row.is_path else Path(text)
-    if data_dir is None or not row.is_path:
-        return path
-    return data_dir / path.name if (data_dir / path.name).is_file() else data_dir
 
 
 def group_of(folder: PictureFolder, pattern: str | None) -> Mapping[str, str]:

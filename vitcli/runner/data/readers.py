@@ -19,8 +19,19 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import Images
+from vitcli.runner.data.arrays import Size, arranged, require_memory
+from vitcli.runner.data.cache import Decoded, array_file, load_or_build
 from vitcli.runner.data.catalogue import CatalogueRow
-from vitcli.runner.data.find import Source, cache_root, explain_write_errors
+from vitcli.runner.data.find import (
+    Listener,
+    Source,
+    cache_root,
+    explain_write_errors,
+    original_files,
+)
+from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.listing import PictureFolder, file_version
+from vitcli.runner.data.picture_reader import read_labelled, refuse_unreadable
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import printable
@@ -115,3 +126,46 @@ def _read(row: CatalogueRow, root: Path, train: bool) -> Images:
         pixels = pixels.permute(0, 3, 1, 2)
     labels = data.targets if hasattr(data, "targets") else data.labels
     return Images(pixels.contiguous(), torch.as_tensor(labels, dtype=torch.int64))
+
+
+def decode_named(
+    row: CatalogueRow,
+    source: Source,
+    size: Size | None,
+    on_message: Listener,
+    *,
+    decoded: Decoded | None = None,
+) -> Decoded:
+    """Return a data set of the catalogue.
+
+    ``decoded`` is what an equal copy of the files holds; then they are not read.
+    """
+    info, folder = row.info, None
+    if source.kind == "folders":
+        folder = list_folder(source.path, info.class_names).without_val()
+
+    def build() -> Decoded:
+        if decoded:
+            return decoded
+        on_message(f"reading {info.name} from {printable(source.path)}")
+        require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
+        splits = _read_classes(row, folder, on_message) if folder else read_original(row, source)
+        return Decoded(arranged(info.class_names, *splits, size))
+
+    files = original_files(row, source)
+    stamp = folder.stamp if folder else [(file.name, file_version(file)) for file in files]
+    return load_or_build(array_file(info.name, size), (source.kind, stamp), build, on_message)
+
+
+def _read_classes(
+    row: CatalogueRow, folder: PictureFolder, on_message: Listener
+) -> tuple[Images, Images]:
+    info, cut = row.info, folder.num_train
+    if (cut, folder.num_test) != (info.num_train, info.num_test):
+        on_message(
+            f"note: {printable(folder.root)} has {cut:,} + {folder.num_test:,} pictures,"
+            f" {info.name} has {info.num_train:,} + {info.num_test:,}"
+        )
+    images, failures = read_labelled(folder, info.img_size, info.in_chans, on_message)
+    refuse_unreadable(folder, [*failures.values()], "Replace them")
+    return images[:cut], images[cut:]

@@ -31,7 +31,7 @@ from vitcli.runner.errors import (
     UserError,
 )
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import Experiment, check
+from vitcli.runner.experiment.config import Experiment, parse_experiment
 from vitcli.runner.experiment.stand_in import value_at
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir
@@ -78,7 +78,7 @@ def run_trial(
     code = {**entry["config"]["code"], **teacher}  # the driver has named it
     missing = [name for name in own_code.missing_code(code) if name.endswith(".py")]
     own_code.load_copies({name: code[name] for name in missing}, root / own_code.FOLDER)
-    spec = check(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
+    spec = parse_experiment(entry["config"], Document("", PLAN), copies=root / own_code.FOLDER)
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
     try:
         how = read_request(plan, root / folder)

@@ -1,7 +1,9 @@
 """The module that an experiment trains, with or without memory for its weights."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch import nn
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.objective import task_class
+from vitcli.core.ops.backend import PLAIN, UsesBackend
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, OwnCodeError
 from vitcli.runner.experiment import own_code
@@ -48,6 +51,18 @@ def abstract_module(spec: ExperimentSpec) -> nn.Module:
     """Return everything that is trained on the device ``meta``: shapes without memory."""
     with without_memory(spec), torch.device("meta"):
         return new_module(spec)
+
+
+def abstract_copy(module: nn.Module) -> nn.Module:
+    """Return a copy of a module like ``abstract_module``, which computes with plain functions."""
+    copies: dict[int, Any] = {
+        id(parameter): nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        for parameter in module.parameters()
+    }
+    copies |= {id(buffer): buffer.to("meta") for buffer in module.buffers()}
+    layers = (layer for layer in module.modules() if isinstance(layer, UsesBackend))
+    copies |= {id(layer.backend): PLAIN for layer in layers}
+    return copy.deepcopy(module, copies)
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec, TimmSpec
 from vitcli.core.spec.families import FAMILY
+from vitcli.core.spec.own import FIELDS, PARTS
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.family import FIELD as MODEL_FAMILY
 from vitcli.runner.experiment.family import (
     choice_below,
     fit_to_timm,
@@ -24,11 +26,20 @@ from vitcli.runner.experiment.family import (
     is_option,
     switch_family,
 )
-from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
-from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.stand_in import stand_in, value_at, without_unknown_teacher
-from vitcli.runner.experiment.yaml_text import Document, dump, format_value, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    FILE_FIELDS,
+    Document,
+    Place,
+    dump,
+    format_value,
+    in_files,
+    is_typed,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.text import did_you_mean, is_utf8, portable, printable, quoted
 from vitcli.version import PACKAGE
 
@@ -142,25 +153,30 @@ def load_experiment(
     ``options`` names the option that changes a field; ``--set`` if absent.
     """
     path = find_experiment(name)
-    documents = with_bases(read_mapping(path), path)
-    raw = with_code(documents)
+    raw, documents = merge_with_bases(path)
+    raw |= load_own_code(documents) if "code" in raw else {}
     for field, kind, command in (("variants", "study", "ablate"), ("search", "search", "search")):
         if field in raw:
             file = shlex.quote(path.stem if typed_name(path) == path.stem else str(path))
             raise ConfigError(f"{path}: this is a {kind}; run it with 'vitcli {command} {file}'")
     read_purpose(documents[0])
-    spec = check(raw, in_files(documents), is_stored=bool(changes))
+    spec = parse_experiment(raw, in_files(documents), is_stored=bool(changes))
     if not changes:
         return Experiment(path.stem, spec, path)
-    raw, note = switch_family(raw, changes)
-    changed = check(override(raw, changes), on_command_line(changes, options or {}))
+    raw, note = apply_command_line(raw, changes)
+    changed = parse_experiment(raw, on_command_line(changes, options or {}))
     is_changed = changed.replace(seed=spec.seed) != spec
     return Experiment(path.stem, changed, path, is_changed, note=note, typed=frozenset(changes))
 
 
-def with_bases(document: Document, path: Path) -> list[Document]:
-    """Return a file, the experiment in its ``base:``, that one's base and so on."""
-    documents, seen = [document], {path.resolve()}
+def merge_with_bases(
+    path: Path, document: Document | None = None
+) -> tuple[dict[str, Any], list[Document]]:
+    """Return the fields of a file laid over those of its bases, and the file and its bases.
+
+    A base is the experiment in ``base:``. The file is ``path``; ``document`` may stand for it.
+    """
+    documents, seen = [document or read_mapping(path)], {path.resolve()}
     while (base := documents[-1].data.get("base")) is not None:
         where = documents[-1].where(("base",))
         if not isinstance(base, str):
@@ -173,35 +189,37 @@ def with_bases(document: Document, path: Path) -> list[Document]:
             raise ConfigError(f"{where}: base: {path} again; bases must not form a circle")
         seen.add(path.resolve())
         documents.append(read_mapping(path))
-    return documents
+    merged: dict[str, Any] = {}
+    for file in reversed(documents):
+        if "variants" in file.data:  # a study's own variants replace those of its base
+            merged = {key: value for key, value in merged.items() if key not in ROWS}
+        fields = {key: value for key, value in file.data.items() if key not in FILE_FIELDS}
+        merged = merge(merged, fields) if merged else fields
+    return merged, documents
 
 
-def lay(documents: Sequence[Document]) -> dict[str, Any]:
-    """Return the fields of a file laid over those of its bases; ``documents[0]`` is the file."""
-    laid: dict[str, Any] = {}
-    for document in reversed(documents):
-        if "variants" in document.data:  # a study's own variants replace those of its base
-            laid = {key: value for key, value in laid.items() if key not in ROWS}
-        fields = {key: value for key, value in document.data.items() if key not in FILE_FIELDS}
-        laid = merge(laid, fields)
-    return laid
+def load_own_code(documents: Sequence[Document], typed: str | None = None) -> dict[str, Any]:
+    """Load the own code that files name; return the field ``code`` with the hash of each file.
 
-
-def with_code(documents: Sequence[Document], typed: str | None = None) -> dict[str, Any]:
-    """Return ``lay``; own code that the files name is loaded if the user typed the first."""
-    laid = lay(documents)
+    Only the first file, or the file ``typed``, may name code, and only if the user typed it.
+    """
     code: dict[str, str] = {}
     is_typed = (typed or documents[0].origin) in own_code.state.typed
     for document in reversed(documents):
         code |= own_code.name_code(
             document.data.get("code"), Path(document.origin), is_typed=is_typed
         )
-    return laid | ({"code": code} if code else {})
+    return {"code": code} if code else {}
 
 
-def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
-    """Return a file's fields laid over those of the experiment in ``base:``, if any."""
-    return lay(with_bases(document, path))
+def apply_command_line(
+    raw: Mapping[str, Any], changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Return the fields with dotted changes, and a note if they name another model family."""
+    note = ""
+    if MODEL_FAMILY in changes:
+        raw, note = switch_family(raw, changes)
+    return override(raw, changes), note
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any], place: str = "") -> dict[str, Any]:
@@ -274,43 +292,53 @@ def parse_sets(texts: Sequence[str] | None) -> dict[str, Any]:
     return {field: value for text in texts or () for field, value in parse_set(text).items()}
 
 
-def check(
+def parse_experiment(
     raw: Mapping[str, Any], place: Place, *, is_stored: bool = False, copies: Path | None = None
 ) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
     Own code in ``code`` must be loaded; the spec keeps what it uses.
     """
-    raw = without_unknown_teacher(with_pretraining(raw, place))
+    if raw.get("pretrain"):
+        raw = merge_with_pretraining(raw, place)
+    if isinstance(task := raw.get("task"), Mapping) and task.get("teacher"):
+        raw = without_unknown_teacher(raw)
     code = raw.get("code")
     if isinstance(code, Mapping) and (copies is None or own_code.state.trusts_copies):
         own_code.require(code, copies)
-    for field, value in flatten(raw).items():
-        if isinstance(value, str) and not is_utf8(value):
-            problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
-            raise ConfigError(blame(place, tuple(field.split(".")), problem))
+    require_text(raw, place)
     try:
-        with stand_in(raw, copies) if copies else nullcontext(False) as is_opaque:
+        with stand_in(raw, copies) if copies and code else nullcontext(False) as is_opaque:
             is_known = isinstance(code, Mapping) and not is_opaque
             spec = ExperimentSpec.model_validate({**raw, "code": {}} if is_known else raw)
     except ValidationError as error:
         if error.errors()[0]["type"] == "literal_error" and own_code.load_packages():
-            return check(raw, place, is_stored=is_stored, copies=copies)
+            return parse_experiment(raw, place, is_stored=is_stored, copies=copies)
         first = error.errors()[0]
         in_file = not is_typed(place.where(first["loc"]))
         problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
         raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))
-    if not is_opaque and (used := own_code.code_of(spec)):
+    has_own = bool(PARTS) or any(table.unlisted for table in FIELDS.values())
+    if has_own and not is_opaque and (used := own_code.code_of(spec)):
         spec = spec.replace(code=used)
+    if is_stored or not isinstance(spec.model, TimmSpec):
+        return spec
     try:
-        return spec if is_stored else fit_to_timm(spec)
+        return fit_to_timm(spec, spec.model)
     except ConfigError as error:
         raise ConfigError(blame(place, (), str(error))) from error
 
 
-def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
+def require_text(raw: Mapping[str, Any], place: Place) -> None:
+    for field, value in flatten(raw).items():
+        if isinstance(value, str) and not is_utf8(value):
+            problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
+            raise ConfigError(blame(place, tuple(field.split(".")), problem))
+
+
+def merge_with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     """Return fields whose ``pretrain.experiment`` is replaced by the fields of that experiment."""
     part = raw.get("pretrain")
     if not isinstance(part, Mapping) or "experiment" not in part:
@@ -319,8 +347,7 @@ def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     try:
         if not isinstance(name, str):
             raise ConfigError(f"must name an experiment, got {name!r}")
-        path = find_experiment(name)
-        below = resolve_bases(read_mapping(path), path)
+        below, _ = merge_with_bases(find_experiment(name))
         if "variants" in below:
             raise ConfigError(f"{name!r} is a study, not an experiment")
     except ConfigError as error:

@@ -111,14 +111,12 @@ def timm_config(name: str) -> Any:
         ) from error
 
 
-def fit_to_timm(spec: ExperimentSpec) -> ExperimentSpec:
+def fit_to_timm(spec: ExperimentSpec, model: TimmSpec) -> ExperimentSpec:
     """Return the spec with what timm states for the pictures of its pretrained weights.
 
     Size, mean and standard deviation stay if they are set.
     """
-    model, data = spec.model, spec.data
-    if not isinstance(model, TimmSpec):
-        return spec
+    data = spec.data
     try:
         config = timm_config(model.name or "")
     except ConfigError as error:

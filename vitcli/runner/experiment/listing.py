@@ -8,9 +8,15 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import check, find_experiment, resolve_bases
-from vitcli.runner.experiment.purpose import Purpose, read_purpose, without_results
-from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.runner.experiment.config import find_experiment, merge_with_bases, parse_experiment
+from vitcli.runner.experiment.yaml_text import (
+    Document,
+    Purpose,
+    dump,
+    read_mapping,
+    read_purpose,
+    without_results,
+)
 from vitcli.runner.files import commit
 
 
@@ -38,7 +44,7 @@ def describe_experiment(name: str) -> ExperimentInfo:
 
 def kind_of(path: Path) -> str:
     """Return what a file is: a study has variants, or its base has them; a search has a space."""
-    fields = resolve_bases(read_mapping(path), path)
+    fields, _ = merge_with_bases(path)
     return "study" if "variants" in fields else "search" if "search" in fields else "experiment"
 
 
@@ -51,10 +57,9 @@ def base_spec(name: str) -> ExperimentSpec | None:
     for file in (name, f"{name}.yaml"):
         try:
             path = find_experiment(file)
-            document = read_mapping(path)
-            fields = resolve_bases(document, path)
+            fields, documents = merge_with_bases(path)
             kept = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
-            return check(kept, document, is_stored=True)
+            return parse_experiment(kept, documents[0], is_stored=True)
         except (ConfigError, OSError, ValueError):  # a name may come from a damaged file
             continue
     return None

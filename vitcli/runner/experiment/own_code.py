@@ -26,9 +26,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, ModelSpec
+from vitcli.core.spec.data import split_name
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.own import NEEDS_CODE, PARTS, PYTHON, TEXTS, registering, text_of
-from vitcli.core.spec.readers import split_name
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.errors import OwnCodeError
 from vitcli.runner.experiment.torch_state import unchanged

@@ -11,10 +11,8 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.own import FIELDS, NEEDS_CODE
 from vitcli.core.spec.rows import choice_of, table_of
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.places import SET, Place, is_typed
-from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.stand_in import value_at
-from vitcli.runner.experiment.yaml_text import FieldPath
+from vitcli.runner.experiment.yaml_text import FILE_FIELDS, SET, FieldPath, Place, is_typed
 from vitcli.runner.text import closest, did_you_mean
 
 STUDY_FIELDS = (

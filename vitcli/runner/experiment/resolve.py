@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TrainSpec
-from vitcli.core.spec.base import MAX_SIDE
+from vitcli.core.spec.rows import MAX_SIDE
 from vitcli.runner.data.catalogue import DataInfo
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import SIZES, STATISTICS, Experiment, load_experiment
@@ -91,9 +91,10 @@ def small_batch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
 
 def steps_per_epoch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
     """Return the number of full batches in an epoch, without ``train.limit_batches``."""
-    size, fitting = spec.train.batch_size, small_batch(spec, num_train, ranks)
+    size = spec.train.batch_size
     if num_train >= size:
         return num_train // size
+    fitting = small_batch(spec, num_train, ranks)
     hint = f"try -s train.batch_size={fitting}"
     if fitting > num_train:
         hint = f"with this model, train.accumulate and number of processes, it takes {fitting}"

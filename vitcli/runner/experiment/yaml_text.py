@@ -1,16 +1,20 @@
-"""Reading and writing of YAML. The only module that imports yaml.
+"""Experiment files: YAML read and written, where each field stands, and why a file is run.
 
+This is the only module that imports yaml.
 Scalars are read as in YAML 1.2: ``1e-3`` is a number. ``off``, ``010`` and ``12:30`` are text, so a
 typed field refuses them. Repeated keys, anchors and explicit tags are errors.
 """
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from vitcli.core.spec import Spec
 from vitcli.runner.errors import ConfigError
 
 MAX_BYTES = 1 << 20
@@ -169,3 +173,113 @@ def format_value(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+SET = "--set"
+Source = Mapping[str, str]
+"""Dotted field -> the place where a file or a command line sets it."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The sources of an experiment, the one with the highest precedence first."""
+
+    sources: Sequence[Source]
+    otherwise: str
+    """Place of a problem that no field explains."""
+
+    def where(self, path: FieldPath) -> str:
+        """Return the place of a field, or of the nearest field that contains it.
+
+        A source with a field inside the wrong field counts too: ``--set model.num_heads=5`` is the
+        place of a problem of ``model``.
+        """
+        for length in range(len(path), 0, -1):
+            field = ".".join(map(str, path[:length]))
+            for source in self.sources:
+                inside = (place for name, place in source.items() if name.startswith(f"{field}."))
+                if place := source.get(field) or next(inside, None):
+                    return place
+        return self.otherwise
+
+    def below(self, group: str, label: str = "") -> Source:
+        """Return the places of the fields inside ``group``, with a label behind each place."""
+        prefix = f"{group}."
+        return {
+            name.removeprefix(prefix): f"{place}{label}"
+            for source in reversed(self.sources)
+            for name, place in source.items()
+            if name.startswith(prefix)
+        }
+
+
+Place = Places | Document
+"""What knows where a field is written."""
+
+
+def in_files(documents: Sequence[Document]) -> Places:
+    """Return the places of fields in a file and its bases, the file first."""
+    sources = [
+        {".".join(map(str, path)): document.where(path) for path in document.lines if path}
+        for document in documents
+    ]
+    return Places(sources, documents[0].where(()))
+
+
+def on_command_line(changes: Mapping[str, Any], options: Mapping[str, str]) -> Places:
+    """Return the places of the fields that a command line changes.
+
+    ``options`` names the option that set a field, such as ``--epochs``; ``--set`` if absent.
+    """
+    typed = {field: options.get(field, SET) for field in changes}
+    return Places([typed], " and ".join(dict.fromkeys(typed.values())))
+
+
+def is_typed(place: str) -> bool:
+    return place.startswith("--")
+
+
+class Purpose(Spec):
+    """The question and the hypothesis of an experiment or study.
+
+    They belong to one file: a file does not take them from its base. They are no part of the
+    configuration that a run stores, and of its hash.
+    """
+
+    question: str = ""
+    """Question that the experiment or study answers, in one sentence."""
+    hypothesis: str = ""
+    """Result that is expected, stated before the first training."""
+
+
+FILE_FIELDS = ("base", *Purpose.model_fields)
+"""Fields of every experiment file that are no part of the experiment's spec."""
+
+
+def read_purpose(document: Document) -> Purpose:
+    given = {name: document.data.get(name) for name in Purpose.model_fields}
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            where = document.where((name,))
+            raise ConfigError(f"{where}: {name}: should be text; put it in quotes")
+    return Purpose(**{name: value for name, value in given.items() if value is not None})
+
+
+ENTRY = re.compile(r"# (\w+):\s+(.*\S)")
+CONTINUED = re.compile(r"#\s{2,}(.*\S)")
+OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Tuned", "Reading")
+"""Entries that are true of one file only: its command, its cost, its results, the images on which
+its settings were chosen, and the explanation."""
+
+
+def without_results(text: str) -> str:
+    """Return the text of a file without the entries that are true of this file only."""
+    kept, dropping = [], False
+    for line in text.splitlines(keepends=True):
+        if match := ENTRY.fullmatch(line.rstrip()):
+            dropping = match[1] in OF_THE_ORIGINAL
+        elif not CONTINUED.fullmatch(line.rstrip()):
+            dropping = False
+        if not dropping:
+            kept.append(line)
+    return "".join(kept)

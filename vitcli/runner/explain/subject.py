@@ -14,10 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.generated.data_sets import GENERATED_SETS
+from vitcli.core.generated.data_sets import generated_set
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import SelfAttention, Softmax
 from vitcli.core.nn.block import Branch
+from vitcli.core.spec import GENERATED
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
@@ -118,9 +119,10 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     if image is not None:
         content, name = picture_bytes(image), str(image)
     else:
-        drawn = data.name if data.name in GENERATED_SETS else "scenes"
-        test = GENERATED_SETS[drawn].draw(10, 10)[1]
-        label = GENERATED_SETS[drawn].class_names[int(test.labels[0])]
+        drawn = data.name if data.name in GENERATED else "scenes"
+        row = generated_set(drawn)
+        test = row.draw(10, 10)[1]
+        label = row.class_names[int(test.labels[0])]
         name = f"a drawn {label} of the data set {drawn} (another: type a picture file)"
         content = png(test.pixels[0].permute(1, 2, 0))
     with quiet_pillow():

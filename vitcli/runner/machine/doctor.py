@@ -146,7 +146,7 @@ def _devices(checks: Checks) -> None:
 def _products(checks: Checks) -> None:
     """Measure matrix products on the CPU, and note what slows a training down."""
     from vitcli.runner.limits import cpu_quota, usable_cores
-    from vitcli.runner.machine.processor import computes_bf16, this_processor
+    from vitcli.runner.machine.device import computes_bf16, this_processor
     from vitcli.runner.machine.products import describe_slowdown, measure_products
 
     products, quota = measure_products(), cpu_quota()
@@ -235,9 +235,8 @@ def _kernels(checks: Checks) -> str:
     """Return the precisions in which ``train.kernels=auto`` selects native kernels on this CPU."""
     if checks.problems:
         return "unknown"
-    from vitcli.runner.machine.device import DTYPES
+    from vitcli.runner.machine.device import DTYPES, cpu_kind
     from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, native_backend_of
-    from vitcli.runner.machine.processor import cpu_kind
 
     kind = cpu_kind()
     names = [name for name, dtype in DTYPES.items() if native_backend_of(kind, dtype)]

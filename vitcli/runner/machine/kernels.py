@@ -20,13 +20,12 @@ from torch import nn
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.ops import native
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
-from vitcli.core.ops.native.amx.backend import amx_backend
 from vitcli.core.ops.native.compiled import Kernels
-from vitcli.core.ops.native.simd.backend import simd_backend
+from vitcli.core.spec.rows import load_target
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.files import commit, read_bounded, scratch_folder
-from vitcli.runner.machine.processor import cpu_kind, this_processor
+from vitcli.runner.machine.device import cpu_kind, this_processor
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
@@ -199,10 +198,12 @@ def _open(path: Path) -> ctypes.CDLL:
     return library
 
 
+AMX_BACKEND = "vitcli.core.ops.native.amx.backend:amx_backend"
+SIMD_BACKEND = "vitcli.core.ops.native.simd.backend:simd_backend"
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "torch": lambda: PLAIN,
-    "amx": lambda: amx_backend(load_kernels("amx", "-march=native")),
-    "half": lambda: simd_backend(load_kernels("simd", *HALF)),
-    "simd": lambda: simd_backend(load_kernels("simd", *SIMD[cpu_kind()])),
+    "amx": lambda: load_target(AMX_BACKEND)(load_kernels("amx", "-march=native")),
+    "half": lambda: load_target(SIMD_BACKEND)(load_kernels("simd", *HALF)),
+    "simd": lambda: load_target(SIMD_BACKEND)(load_kernels("simd", *SIMD[cpu_kind()])),
 }
 """Functions that make a backend. They raise NoKernelsError."""

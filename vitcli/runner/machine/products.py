@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from vitcli.runner.machine.device import DTYPES, pick_device
-from vitcli.runner.machine.processor import computes_bf16, this_processor
+from vitcli.runner.machine.device import DTYPES, computes_bf16, pick_device, this_processor
 
 Size = tuple[int, int, int]
 """Rows of the first matrix, its columns, and columns of the second matrix."""

@@ -14,7 +14,12 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
+from vitcli.runner.experiment.config import (
+    config_hash,
+    config_text,
+    experiment_files,
+    parse_experiment,
+)
 from vitcli.runner.experiment.yaml_text import MAX_BYTES, read_mapping
 from vitcli.runner.files import (
     LOCK,
@@ -235,7 +240,7 @@ class RunDir:
 def _parsed(path: Path) -> ExperimentSpec:
     document = read_mapping(path)
     copies = path.parent / own_code.FOLDER
-    return check(document.data, document, is_stored=True, copies=copies)
+    return parse_experiment(document.data, document, is_stored=True, copies=copies)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from pydantic.dataclasses import dataclass
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
+from vitcli.core.spec.rows import as_tuple
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
@@ -809,11 +809,8 @@ def named_as_run(experiment: Experiment) -> Experiment:
     """Return an experiment under the name of the run whose config.yaml it is.
 
     The name is that of the run's experiment; a trial has its variant, too. So a run that is
-    trained from the config.yaml of another run is not called ``config``. Experiments from other
-    files are returned as they are.
+    trained from the config.yaml of another run is not called ``config``.
     """
-    if experiment.path.name != "config.yaml":
-        return experiment
     meta = read_record(experiment.path.parent).meta
     name = "-".join(
         meta[key] for key in ("experiment", "variant") if isinstance(meta.get(key), str)

@@ -15,19 +15,24 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import with_teacher
 from vitcli.runner.experiment.config import (
-    check,
+    apply_command_line,
     config_hash,
     find_experiment,
+    load_own_code,
+    merge_with_bases,
     override,
-    with_bases,
-    with_code,
+    parse_experiment,
 )
-from vitcli.runner.experiment.family import switch_family
-from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import KINDS, describe, field_names
-from vitcli.runner.experiment.purpose import Purpose, read_purpose
 from vitcli.runner.experiment.seeds import MAX_SEED
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Places,
+    Purpose,
+    in_files,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.files import sha256
 from vitcli.runner.text import did_you_mean
 
@@ -181,7 +186,7 @@ class Search:
         return self.fields.trials or int(self.fields.size)
 
     def spec(self, point: Point) -> ExperimentSpec:
-        return with_teacher(check(override(self.raw, point), self.places))
+        return with_teacher(parse_experiment(override(self.raw, point), self.places))
 
     def key(self) -> str:
         """Return a name that changes with everything that makes earlier scores incomparable or
@@ -197,9 +202,9 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     changes = changes or {}
     path = find_experiment(name)
     document = read_mapping(path)
-    documents = with_bases(document, path)
-    switched, note = switch_family(with_code(documents), changes)
-    raw = override(switched, changes)
+    raw, documents = merge_with_bases(path, document)
+    raw |= load_own_code(documents) if "code" in raw else {}
+    raw, note = apply_command_line(raw, changes)
     written = in_files(documents)
     places = Places([*on_command_line(changes, {}).sources, *written.sources], written.otherwise)
     if "variants" in raw:
@@ -207,7 +212,7 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     if KEY not in raw:
         raise ConfigError(f"{path}: an experiment without 'search'; train it: vitcli train {name}")
     fields = _check_fields(raw.pop(KEY), places)
-    base = with_teacher(check(raw, places))
+    base = with_teacher(parse_experiment(raw, places))
     for field in fields.space:
         if field not in field_names(raw=raw) or not _may_vary(field):
             known = filter(_may_vary, field_names(raw=raw, only_chosen=True))

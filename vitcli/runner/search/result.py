@@ -5,7 +5,7 @@ from collections import Counter
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import check, override, typed_changes, typed_name
+from vitcli.runner.experiment.config import override, parse_experiment, typed_changes, typed_name
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.search.trials import Trials
@@ -79,7 +79,7 @@ def write_confirmation(trials: Trials, doc: StudyResult) -> str:
         return ""
     fields = override(search.raw, {"data.val_split": 0})
     try:
-        check(fields, search.places)
+        parse_experiment(fields, search.places)
     except ConfigError:  # such as early stopping, which needs validation images
         fields = dict(search.raw)
     study = {

@@ -24,10 +24,16 @@ from vitcli.core.spec.slots import ATTENTIONS, UNSTATED
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.limits import available_memory
-from vitcli.runner.machine.arithmetic import arithmetic, keep_freed_memory
-from vitcli.runner.machine.device import environment, hardware, name_precision, pick_precision
+from vitcli.runner.machine.device import (
+    arithmetic,
+    environment,
+    hardware,
+    has_amx,
+    keep_freed_memory,
+    name_precision,
+    pick_precision,
+)
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
-from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import timed, turns
 from vitcli.runner.text import ignore_message

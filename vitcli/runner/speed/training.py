@@ -12,14 +12,13 @@ import torch
 from vitcli.core.inspect.cost import activation_bytes, count_parameters
 from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.machine.device import pick_precision
+from vitcli.runner.machine.device import arithmetic, pick_precision
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.build import compile_training
-from vitcli.runner.train.flops import count_step_flops
+from vitcli.runner.train.flops import count_operations
 
 WARM_UP = 3
 BATCHES = (1, 8, 64, 256)
@@ -44,7 +43,7 @@ def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     memory = peak_memory(device)
     abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
-    flops = count_step_flops(work.spec, next(work.batches())) / batch
+    flops = count_operations(work.spec, next(work.batches())).step / batch
     traffic = 2 * activation_bytes(abstract, work.image_shape)
     if work.training.autocast is not None:
         traffic //= 2

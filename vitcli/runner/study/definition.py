@@ -21,23 +21,28 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_seed, with_teacher
 from vitcli.runner.experiment.config import (
-    check,
     config_hash,
     experiment_files,
     find_experiment,
     flatten,
     load_experiment,
+    load_own_code,
+    merge_with_bases,
     override,
-    with_bases,
-    with_code,
+    parse_experiment,
 )
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.family import switch_family
-from vitcli.runner.experiment.places import Places, in_files, on_command_line
 from vitcli.runner.experiment.problems import describe
-from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.seeds import Seeds
-from vitcli.runner.experiment.yaml_text import Document, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    Document,
+    Places,
+    in_files,
+    on_command_line,
+    read_mapping,
+    read_purpose,
+)
 from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 
@@ -210,8 +215,9 @@ def study_of(
     the document; ``options`` are the options that change them, ``--set`` if absent.
     """
     typed, shown = dict(typed or {}), on_command_line(typed or {}, options or {})
-    documents = with_bases(document, path)
-    raw, places = with_code(documents), in_files(documents)
+    raw, documents = merge_with_bases(path, document)
+    raw |= load_own_code(documents) if "code" in raw else {}
+    places = in_files(documents)
     if "variants" not in raw:
         name = path.stem if path in experiment_files().values() else str(path)
         raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
@@ -354,7 +360,12 @@ def _variant(
     own = [places.below("tune"), places.below(f"variants.{name}", label)]
     written = Places([*own, *shown.sources, *below.sources], place)
     settings = [
-        (setting, with_teacher(check(override(raw, fields | setting), written), required=False))
+        (
+            setting,
+            with_teacher(
+                parse_experiment(override(raw, fields | setting), written), required=False
+            ),
+        )
         for setting in grid(tune, places)
     ]
     if tune and not settings[0][1].data.val_split:
@@ -367,10 +378,10 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
         raise ConfigError(f"{place}: 'experiment' must name one experiment, got {name!r}")
     try:
         path = find_experiment(name, beside=study.parent)
-        documents = with_bases(read_mapping(path), path)
+        raw, documents = merge_with_bases(path)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    raw = with_code(documents, str(study))
+    raw |= load_own_code(documents, str(study)) if "code" in raw else {}
     if "variants" in raw:
         raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
     return raw, in_files(documents)

@@ -7,7 +7,7 @@ from statistics import fmean
 import torch
 
 from vitcli.core.spec import AugmentSpec
-from vitcli.runner.data.listing import own_path
+from vitcli.runner.data.find import own_path
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module
 from vitcli.runner.experiment.config import Experiment

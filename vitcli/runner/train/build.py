@@ -25,8 +25,14 @@ from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import load_teacher
 from vitcli.runner.experiment.resolve import steps_per_epoch
-from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, keep_freed_memory
-from vitcli.runner.machine.device import move_module, name_precision, pick_precision
+from vitcli.runner.machine.device import (
+    arithmetic,
+    chosen_kernels,
+    keep_freed_memory,
+    move_module,
+    name_precision,
+    pick_precision,
+)
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import ignore_message

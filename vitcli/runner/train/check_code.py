@@ -17,9 +17,9 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import OwnCodeError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.build import new_module
-from vitcli.runner.experiment.config import Experiment, check, override
-from vitcli.runner.experiment.places import Places
+from vitcli.runner.experiment.config import Experiment, override, parse_experiment
 from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.experiment.yaml_text import Places
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
@@ -69,7 +69,7 @@ def _check_part(name: str, field: str, device: torch.device) -> PartReport:
     try:
         chosen = {field: name}
         raw = SMALL | ({"model": {}} if field == "model.family" else {})
-        spec = check(override(raw, chosen), Places((), "experiments check"))
+        spec = parse_experiment(override(raw, chosen), Places((), "experiments check"))
         data = load_data(spec.data, on_message=ignore_message)
         spec = resolve(spec, data)
         with torch.random.fork_rng(devices=[]):

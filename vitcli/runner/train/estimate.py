@@ -26,19 +26,15 @@ from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.record import read_record, whole_flops
 from vitcli.runner.text import duration, ignore_message, quantity
-from vitcli.runner.train.flops import (
-    QUICK_FLOPS,
-    count_forward_flops,
-    flops_of_steps,
-    image_flops,
-    quick_spec,
-    random_batch,
-    teacher_cost,
-)
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.rehearsal import (
+    QUICK_FLOPS,
     Measurement,
     image_bytes,
+    image_flops,
     measure_steps,
+    quick_spec,
+    random_batch,
     random_data,
     with_statistics,
 )
@@ -202,13 +198,13 @@ def make_estimate(
     else:
         memory = measured.peak_bytes + image_bytes(spec, images)
         source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
-    own = count_forward_flops(spec)
-    teacher_flops, copies = teacher_cost(spec)
+    operations = count_operations(spec, random_batch(spec, module))
+    own, copies = operations.forward, operations.copies
     # A training step is about three forward passes, and one of a teacher that it calls.
-    in_step = 0 if copies else teacher_flops
+    in_step = 0 if copies else operations.teacher
     forward = each_step / spec.train.batch_size * own / (3 * own + in_step)
     num_steps = steps * spec.train.epochs
-    flops, taught = flops_of_steps(spec, random_batch(spec, module), num_train)(num_steps)
+    flops, taught = operations.of_steps(num_steps, num_train)
     labelling = forward / own * taught if copies else 0.0
     return Estimate(
         experiment=experiment,
@@ -218,7 +214,7 @@ def make_estimate(
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
         forward_flops=own,
-        teacher_flops=teacher_flops,
+        teacher_flops=operations.teacher,
         taught_flops=taught,
         memory_bytes=memory,
         memory_source=source,
@@ -273,8 +269,8 @@ def _flops_of_epochs(spec: ExperimentSpec) -> Callable[[int], int]:
     spec, num_train, _ = _resolve(spec, None)
     count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
-    flops = flops_of_steps(spec, random_batch(spec, new_module(spec)), num_train)
-    return lambda epochs: flops(steps * epochs)[0]
+    operations = count_operations(spec, random_batch(spec, new_module(spec)))
+    return lambda epochs: operations.of_steps(steps * epochs, num_train)[0]
 
 
 def whole_training_flops(spec: ExperimentSpec, *, strict: bool = False) -> int:

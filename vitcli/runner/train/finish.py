@@ -10,6 +10,7 @@ from vitcli.core.metrics.confidence import COVERAGES, fit_temperature, set_thres
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.evaluate.weights import load_module
+from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import describe_one_answer, save_outputs
 from vitcli.runner.run.record import RunRecord, read_record
@@ -17,7 +18,7 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_flops
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.trainer import NO_BEST, Trainer
 
 NUM_IMAGES = 8
@@ -126,8 +127,9 @@ def build_result(
     images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, trainer.best != NO_BEST
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
-    forward_flops, flops_of = count_flops(training, batch)
-    flops, taught = flops_of(taken) if taken else (0, 0)
+    with settings(training), without_memory(spec):
+        operations = count_operations(spec, batch, training.module)
+    flops, taught = operations.of_steps(taken, len(trainer.data.train))
     record = read_record(trainer.run, spec)
     return {
         **{name if name in bare else f"test_{name}": n for name, n in measured.items()},
@@ -137,7 +139,7 @@ def build_result(
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         **calibrate(trainer, outputs),
         "parameters": training.parameters,
-        "forward_flops": forward_flops,
+        "forward_flops": operations.forward,
         "train_flops": flops,
         **({"teacher_flops": taught} if taught else {}),
         **describe_cost(record.pretrained, "pretrain"),

@@ -13,13 +13,13 @@ from vitcli.core.models.own import GivenModel
 from vitcli.core.spec.families import model_spec
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, DivergedError
-from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.build import new_module, without_memory
 from vitcli.runner.experiment.config import SIZES, Experiment
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.finish import finish
-from vitcli.runner.train.flops import count_flops
+from vitcli.runner.train.flops import count_operations
 from vitcli.runner.train.hooks import TensorBoard
 from vitcli.runner.train.prepare import Plan, Request
 from vitcli.runner.train.train import open_run
@@ -119,8 +119,9 @@ def saved_epochs(
         training=training,
         inexact={"weights": ("those of a new model", "those of a model in Python")},
     )
-    if spec.code:  # they may fail in it
-        count_flops(training)
+    if spec.code:  # it may fail there
+        with settings(training), without_memory(spec):
+            count_operations(spec, next(training.batches(0)))
     with open_run(plan), Trainer(plan, run, (TensorBoard(),)) as trainer:
         trainer.begin()
         while trainer.epoch < trainer.last_epoch:

@@ -1,149 +1,85 @@
-"""The operations of a training step, and a training whose steps are quick enough to measure."""
+"""The floating-point operations of a training."""
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, num_batches
+from vitcli.core.data.batches import num_batches
 from vitcli.core.inspect.cost import forward_flops, step_flops
 from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.optim import freeze
-from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module, without_memory
-from vitcli.runner.experiment.resolve import fitting_sizes
-from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
+from vitcli.runner.experiment.build import abstract_copy, abstract_module
 
-OF_A_MODEL: dict[str, Any] = {"model": True, "task": True}
-OF_A_STEP = OF_A_MODEL | {"train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"}}
-"""Fields on which the operations of a step depend."""
-_COUNTED: dict[tuple[object, ...], int] = {}
+FIELDS: dict[str, Any] = {
+    "model": True,
+    "task": True,
+    "train": {"batch_size", "accumulate", "freeze", "grad_checkpointing"},
+}
+"""Fields on which the operations depend."""
+_counted: dict[tuple[object, ...], "Operations"] = {}
 """Such fields as text, and the shapes of a batch -> operations."""
-QUICK_FLOPS = 2e10
-"""Operations of a step that two CPU cores take in about a second."""
-PROBE_PATCHES = 8
-"""Smallest side of the grid of patches in a measurement."""
 
 
-def _once(
-    spec: ExperimentSpec, fields: dict[str, Any], count: Callable[[], int], *shapes: object
-) -> int:
-    """Count operations once in a process, because that takes longer than a tiny training.
+@dataclass(frozen=True, kw_only=True)
+class Operations:
+    """The floating-point operations of an experiment."""
 
-    With own code, which a notebook may change, they are counted each time.
+    forward: int
+    """Of the forward pass of one image through the encoder."""
+    step: int
+    """Of a step on a batch, forward and backward, with those of a teacher that it calls."""
+    teacher: int
+    """Of a teacher's forward pass of one image; 0 without a teacher."""
+    copies: int | None
+    """Number of copies of each image that the teacher labels before the steps; None if it is called
+    in each step."""
+    batch_size: int
+
+    def of_steps(self, num_steps: int, num_train: int) -> tuple[int, int]:
+        """Return the operations of a number of steps, and those of the teacher in them."""
+        if self.copies is None:
+            return num_steps * self.step, num_steps * self.batch_size * self.teacher
+        epochs = math.ceil(num_steps / num_batches(num_train, self.batch_size))
+        taught = self.teacher * num_train * min(self.copies, epochs)
+        return num_steps * self.step + taught, taught
+
+
+def count_operations(
+    spec: ExperimentSpec, batch: dict[str, Tensor], module: nn.Module | None = None
+) -> Operations:
+    """Return the operations of an experiment whose batches have these shapes.
+
+    With gradient checkpointing, the recomputed operations of a step are counted again. What is
+    frozen below all that is trained needs no backward pass. ``module`` is what the experiment
+    trains, if that is at hand; it stays as it is.
+
+    Counting takes longer than a tiny training, so it is done once in a process, but each time with
+    own code, which a notebook may change.
     """
-    if spec.code:
-        return count()
-    key = (spec.model_dump_json(include=fields), *shapes)
-    if key not in _COUNTED:
-        _COUNTED[key] = count()
-    return _COUNTED[key]
-
-
-def count_forward_flops(spec: ExperimentSpec) -> int:
-    """Return the floating-point operations of a forward pass of one image through the encoder."""
-
-    def count() -> int:
-        encoder = encoder_of(spec, abstract_module(spec))
-        return forward_flops(encoder, encoder.image_shape)
-
-    return _once(spec, OF_A_MODEL, count)
-
-
-def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
-    """Return the floating-point operations of a step on a batch, forward and backward.
-
-    A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
-    are counted again. What is frozen below all that is trained needs no backward pass.
-    """
-
-    def count() -> int:
-        module = abstract_module(spec).train()
-        if spec.train.freeze is not None:
-            try:
-                freeze(module, spec.train.freeze)
-            except ValueError as error:
-                raise ConfigError(str(error)) from error
-        encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
-        parts = spec.train.accumulate
-        part = {name: value.chunk(parts)[0] for name, value in batch.items()}
-        return parts * step_flops(task_class(spec)(spec, module).losses, part)
-
     shapes = ((name, value.shape) for name, value in batch.items())
-    return _once(spec, OF_A_STEP, count, *shapes)
-
-
-def teacher_cost(spec: ExperimentSpec) -> tuple[int, int | None]:
-    """Return the operations of a teacher's forward pass of one image; 0 without a teacher.
-
-    With them, return how many copies of each image it labels before the steps; None if it is
-    called in each step.
-    """
-    task = task_class(spec)(spec, abstract_module(spec))
-    if not task.teacher:
-        return 0, None
-    return forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies
-
-
-def flops_of_steps(
-    spec: ExperimentSpec, batch: dict[str, Tensor], num_train: int
-) -> Callable[[int], tuple[int, int]]:
-    """Return a function: number of steps -> their operations, and those of the teacher in them."""
-    of_teacher, copies = teacher_cost(spec)
-    of_step, size = count_step_flops(spec, batch), spec.train.batch_size
-
-    def count(num_steps: int) -> tuple[int, int]:
-        if copies is None:  # the steps contain the teacher
-            return num_steps * of_step, num_steps * size * of_teacher
-        epochs = math.ceil(num_steps / num_batches(num_train, size))
-        taught = of_teacher * num_train * min(copies, epochs)
-        return num_steps * of_step + taught, taught
-
-    return count
-
-
-def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
-    spec, device = with_statistics(spec), next(module.parameters()).device
-    data = random_data(spec, spec.train.batch_size, device)
-    return next(task_class(spec)(spec, module).batches(data, 0))
-
-
-def image_flops(spec: ExperimentSpec) -> float:
-    small = with_small_batch(spec, max(2, spec.model.min_batch))
-    flops = count_step_flops(small, random_batch(small, new_module(small)))
-    return flops / small.train.batch_size
-
-
-def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return the spec, with smaller images if a step of two images is slow on a CPU.
-
-    The sides are halved, to whole patches, until the step is quick or the model refuses the size.
-    """
-    while 2 * image_flops(spec) > QUICK_FLOPS:
-        height, width = spec.model.img_size or (0, 0)
-        sides = fitting_sizes(spec.model, (height // 2, width // 2))[0]
-        if min(sides) < PROBE_PATCHES * spec.model.patch_side:
-            return spec
+    key = (spec.model_dump_json(include=FIELDS), *shapes)
+    if key in _counted and not spec.code:
+        return _counted[key]
+    is_at_hand = module is not None and not spec.code
+    abstract = abstract_copy(module) if module and is_at_hand else abstract_module(spec)
+    task = task_class(spec)(spec, abstract.train())
+    if spec.train.freeze is not None:
         try:
-            smaller = spec.replace(model=spec.model.replace(img_size=sides))
-            abstract_module(smaller)
-        except (ValidationError, ConfigError):
-            return spec
-        spec = smaller
-    return spec
-
-
-def count_flops(
-    training: Training, batch: Batch | None = None
-) -> tuple[int, Callable[[int], tuple[int, int]]]:
-    """Return the operations of an image's forward pass, and ``flops_of_steps``."""
-    spec = training.spec
-    with arithmetic(training.precision), without_memory(spec):
-        batch = batch or next(training.batches(0))
-        flops_of = flops_of_steps(spec, batch, len(training.data.train))
-        return count_forward_flops(spec), flops_of
+            freeze(abstract, spec.train.freeze)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    encoder, teacher, parts = task.encoder(abstract), task.teacher, spec.train.accumulate
+    encoder.grad_checkpointing = spec.train.grad_checkpointing
+    part = {name: value.chunk(parts)[0] for name, value in batch.items()}
+    _counted[key] = Operations(
+        forward=forward_flops(encoder, encoder.image_shape),
+        step=parts * step_flops(task.losses, part),
+        teacher=forward_flops(teacher, teacher.image_shape) if teacher else 0,
+        copies=task.labelled_copies if teacher else None,
+        batch_size=spec.train.batch_size,
+    )
+    return _counted[key]

@@ -19,6 +19,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.evaluate.teacher import with_known_teacher
 from vitcli.runner.experiment import own_code
+from vitcli.runner.experiment.build import without_memory
 from vitcli.runner.experiment.config import Experiment, config_hash, load_experiment
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import fit_pictures, resize_setting, resolve, shrink_batch
@@ -34,7 +35,7 @@ from vitcli.runner.run.record import (
     read_record,
 )
 from vitcli.runner.text import ignore_message, listed, quantity
-from vitcli.runner.train.build import build_training, compile_training
+from vitcli.runner.train.build import build_training, compile_training, settings
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     changes_since,
@@ -172,9 +173,10 @@ def prepare(experiment: Experiment, request: Request) -> Plan:
         if not is_waiting:
             compile_training(training, request.on_message)
     if spec.code:  # it may fail where its operations are counted
-        from vitcli.runner.train.flops import count_flops
+        from vitcli.runner.train.flops import count_operations
 
-        count_flops(training)
+        with settings(training), without_memory(spec):
+            count_operations(spec, next(training.batches(0)))
     if ranks.size() > 1:
         refuse_other_ranks(numerical_environment(training) | {"data": data.data_hash})
         ranks.check_weights(module.state_dict())

@@ -9,14 +9,23 @@ from dataclasses import dataclass
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.data.extras import EXTRAS
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import abstract_module, new_module
+from vitcli.runner.experiment.resolve import fitting_sizes
 from vitcli.runner.train.build import build_training, compile_training, settings
+from vitcli.runner.train.flops import count_operations
 
+QUICK_FLOPS = 2e10
+"""Operations of a step that two CPU cores take in about a second."""
+PROBE_PATCHES = 8
+"""Smallest side of the grid of patches in a measurement."""
 GREY, SPREAD = 0.5, 0.25
 """Mean and standard deviation for random pixels, unless the experiment has its own."""
 PROBED = 5
@@ -152,3 +161,34 @@ def image_bytes(spec: ExperimentSpec, count: int) -> int:
 
 def _image_shape(spec: ExperimentSpec) -> tuple[int, int, int]:
     return (spec.model.in_chans or 1, *(spec.model.img_size or (1, 1)))
+
+
+def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
+    spec, device = with_statistics(spec), next(module.parameters()).device
+    data = random_data(spec, spec.train.batch_size, device)
+    return next(task_class(spec)(spec, module).batches(data, 0))
+
+
+def image_flops(spec: ExperimentSpec) -> float:
+    small = with_small_batch(spec, max(2, spec.model.min_batch))
+    operations = count_operations(small, random_batch(small, new_module(small)))
+    return operations.step / small.train.batch_size
+
+
+def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec, with smaller images if a step of two images is slow on a CPU.
+
+    The sides are halved, to whole patches, until the step is quick or the model refuses the size.
+    """
+    while 2 * image_flops(spec) > QUICK_FLOPS:
+        height, width = spec.model.img_size or (0, 0)
+        sides = fitting_sizes(spec.model, (height // 2, width // 2))[0]
+        if min(sides) < PROBE_PATCHES * spec.model.patch_side:
+            return spec
+        try:
+            smaller = spec.replace(model=spec.model.replace(img_size=sides))
+            abstract_module(smaller)
+        except (ValidationError, ConfigError):
+            return spec
+        spec = smaller
+    return spec

@@ -13,8 +13,7 @@ from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
 from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
 from vitcli.runner.files import make_output_folder, sha256
-from vitcli.runner.machine.arithmetic import chosen_kernels
-from vitcli.runner.machine.device import environment, pick_device
+from vitcli.runner.machine.device import chosen_kernels, environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.listing import delete_run_files

@@ -13,7 +13,7 @@ from vitcli.core.torch_use import to_host
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import arithmetic
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train.exactness import checkpoint_state, describe_jump

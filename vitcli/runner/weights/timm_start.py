@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.models.image_model import build_model
+from vitcli.core.models.image_model import ImageModel, build_model
 from vitcli.core.models.timm_model import TimmModel, create_net
 from vitcli.core.spec import DataSpec, ExperimentSpec, TimmSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.family import PREFIX, timm_config
 from vitcli.runner.run.folder import RunDir
@@ -107,7 +106,9 @@ def load_timm(
     on_message(f"weights: {source_name}, read as {name}{new}")
 
 
-def timm_predictor(name: str, device: str, offline: bool, on_message: Listener) -> Predictor:
+def published_model(
+    name: str, offline: bool, on_message: Listener
+) -> tuple[ExperimentSpec, ImageModel]:
     """Return timm's published weights as a model for pictures of the size that timm states.
 
     Classes have names if timm knows them. A model without names of classes does not classify.
@@ -127,4 +128,4 @@ def timm_predictor(name: str, device: str, offline: bool, on_message: Listener) 
     assert isinstance(model, TimmModel)
     load_timm(model, file, ignore_message)
     on_message(f"model {PREFIX}{name}")
-    return Predictor(RunDir(Path(name)), device, (spec, model))
+    return spec, model

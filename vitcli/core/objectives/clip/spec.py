@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec.rows import AcceptsList
 from vitcli.core.spec.task import TaskSpec
 from vitcli.core.spec.train import TrainSpec
 

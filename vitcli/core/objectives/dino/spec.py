@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from vitcli.core.objectives.views.spec import ViewsSpec
-from vitcli.core.spec.base import Probability
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec.rows import Probability
 from vitcli.core.spec.train import TrainSpec
 
 Temperature = Annotated[float, Field(gt=0, le=10)]

@@ -4,10 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitcli.core.spec.base import Rate
 from vitcli.core.spec.data import DATA_SETS, DataSpec
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import Row, RowOf
+from vitcli.core.spec.rows import Rate, Row, RowOf
 from vitcli.core.spec.task import TaskSpec
 from vitcli.core.spec.train import TrainSpec
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from vitcli.core.objectives.views.spec import ViewsSpec
-from vitcli.core.spec.base import Probability
+from vitcli.core.spec.rows import Probability
 
 
 class LejepaSpec(ViewsSpec):

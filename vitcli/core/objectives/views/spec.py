@@ -4,9 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.spec.base import AcceptsList, Probability
 from vitcli.core.spec.data import AugmentSpec, DataSpec
 from vitcli.core.spec.model import ModelSpec, PatchSpec
+from vitcli.core.spec.rows import AcceptsList, Probability
 from vitcli.core.spec.task import TaskSpec
 from vitcli.core.spec.train import TrainSpec
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.inspect.rollout import rollouts
+from vitcli.core.inspect.maps import rollouts
 from vitcli.core.models.timm_model import MappedModel
 from vitcli.core.spec.slots import POOLS
 from vitcli.runner.errors import InputError
