@@ -127,13 +127,6 @@ def with_data_defaults(
     )
 
 
-def adjustments(asked: ExperimentSpec, resolved: ExperimentSpec) -> dict[str, int | bool]:
-    """Return the entries of meta.json about a shrunk batch and resized pictures; {} for neither."""
-    before, size = asked.train.batch_size, asked.data.resize
-    shrunk = {} if resolved.train.batch_size == before else {SHRUNK_FROM: before}
-    return shrunk | ({} if resolved.data.resize == size else {RESIZED: True})
-
-
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
     """Return the fields that differ from the defaults: dotted field -> value.
 

@@ -141,7 +141,8 @@ class RunDir:
         make_folder(self.checkpoints)
         for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
-        own_code.save_copies(own_code.code_to_keep(spec), self.path)
+        if spec.code or spec.task.taught_by:
+            own_code.save_copies(own_code.code_to_keep(spec), self.path)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def refuse_links(self) -> None:

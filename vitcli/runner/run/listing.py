@@ -112,10 +112,7 @@ def is_run_folder(run: RunDir) -> bool:
 
 
 def refuse_foreign_files(run: RunDir, *, rerun: bool) -> None:
-    """Refuse a run folder with links, or with files that vitcli did not write."""
-    run.refuse_links()
-    if not run.path.is_dir():
-        return
+    """Refuse the folder of a new run if vitcli did not write its files."""
     is_own = is_run_folder(run) and (rerun or run.exists)
     if not (is_own or is_effectively_empty(run.path)):
         raise ConfigError(

@@ -54,7 +54,8 @@ def build_training(
     if ranks.size() > 1:
         synchronise(module, device)
     task = task_class(spec)(spec, move_module(module, device, spec.model))
-    load_teacher(task)
+    if task.teacher is not None:
+        load_teacher(task)
     task.encoder(module).grad_checkpointing = spec.train.grad_checkpointing
     precision = name_precision(spec.train.precision, device)
     autocast = pick_precision(precision, device)

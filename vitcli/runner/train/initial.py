@@ -75,8 +75,8 @@ def refuse_source(run: RunDir, spec: ExperimentSpec, first: RunDir | Path | None
 
 def _sources(spec: ExperimentSpec, first: RunDir | Path | None) -> list[RunDir]:
     sources = [first] if isinstance(first, RunDir) else []
-    if teacher := teacher_run(spec):
-        sources.append(find_run(teacher))
+    if spec.task.taught_by:
+        sources.append(find_run(teacher_run(spec)))
     return sources
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vitcli.core import ranks
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, ExperimentSpec
+from vitcli.core.spec import GENERATED, ExperimentSpec, TimmSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
@@ -204,11 +204,16 @@ def chosen_folder(experiment: Experiment, request: Request) -> RunDir:
     refuse_unused_folder(
         spec.data.name, request.data_dir, may_choose=not continues, may_move=continues
     )
-    refuse_foreign_files(run, rerun=request.rerun)
+    run.refuse_links()
+    if run.path.is_dir():
+        refuse_foreign_files(run, rerun=request.rerun)
     return run
 
 
 def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -> Experiment:
+    spec = experiment.spec
+    if not (spec.task.has_teacher or spec.pretrain):
+        return experiment
     spec = with_known_teacher(experiment.spec, None if request.rerun else run)
     return dataclasses.replace(experiment, spec=spec)
 
@@ -220,7 +225,7 @@ def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
         return None
     experiment = with_run_of_teacher(experiment, request, run)
     record = stored_run(experiment, request, run)
-    if record is None or not is_finished(record) or changes_of(experiment, record):
+    if record is None or not is_finished(record) or changes_of(experiment.spec, record):
         return None
     return record
 
@@ -236,7 +241,7 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
         raise ConfigError(
             f"{run.path} holds imported weights; train from them: --init {run.name} --name NAME"
         )
-    if differing := changes_of(experiment, record):
+    if differing := changes_of(experiment.spec, record):
         if not (request.resume and request.allow_inexact):
             raise ConfigError(
                 f"{run.path} holds a run with another configuration ({', '.join(differing)});"
@@ -259,10 +264,10 @@ def stored_run(experiment: Experiment, request: Request, run: RunDir) -> RunReco
     return record
 
 
-def changes_of(experiment: Experiment, record: RunRecord) -> dict[str, Change]:
+def changes_of(spec: ExperimentSpec, record: RunRecord) -> dict[str, Change]:
     """Return the fields of an experiment that are not those of a run: name -> (then, now)."""
     stored = record.spec
-    return differences(stored, with_data_defaults(experiment.spec, stored, record.meta))
+    return differences(stored, with_data_defaults(spec, stored, record.meta))
 
 
 def is_finished(record: RunRecord) -> bool:
@@ -370,7 +375,8 @@ def first_run(
             return find_run(str(known)) if known else pretraining_folder(part)
         except UserError:
             return pretraining_folder(part)
-    if file := first_file(experiment.spec, request.offline, request.on_message):
+    is_of_timm = isinstance(experiment.spec.model, TimmSpec)
+    if is_of_timm and (file := first_file(experiment.spec, request.offline, request.on_message)):
         return file
     init = experiment.spec.train.init
     return request.first or (find_run(init) if init else None)

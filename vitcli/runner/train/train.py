@@ -11,7 +11,7 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError, StoppedErr
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.evaluate.weights import start_sha256
 from vitcli.runner.experiment.config import Experiment, config_hash, config_text
-from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
+from vitcli.runner.experiment.diff import RESIZED, SHRUNK_FROM
 from vitcli.runner.files import make_output_folder, sha256
 from vitcli.runner.machine.device import chosen_kernels, environment, pick_device
 from vitcli.runner.machine.resources import SMALLER, resource_errors
@@ -22,7 +22,14 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import describe_changes, edited_configuration
 from vitcli.runner.train.finish import describe_cost_of, finish
 from vitcli.runner.train.hooks import hooks_of
-from vitcli.runner.train.prepare import Plan, Request, finished_run, prepare, pretraining_folder
+from vitcli.runner.train.prepare import (
+    Plan,
+    Request,
+    changes_of,
+    finished_run,
+    prepare,
+    pretraining_folder,
+)
 from vitcli.runner.train.ranks import device_of_rank
 from vitcli.runner.train.trainer import Hook, Trainer
 
@@ -92,15 +99,16 @@ def describe(plan: Plan) -> dict[str, Any]:
     known = dict(before.meta) if before else {}
     facts = environment(training.device) | arithmetic
     meta = run_metadata(plan.experiment, plan.data, facts, known, plan.request.command)
-    if before and (
-        edited_configuration(before)
-        or differences(before.spec, with_data_defaults(spec, before.spec, meta))
-    ):
-        meta["config_hash"] = config_hash(plan.experiment.spec)  # another than the one begun
+    asked = plan.experiment.spec
+    if before and (edited_configuration(before) or changes_of(asked, before)):
+        meta["config_hash"] = config_hash(asked)  # another than the one begun
     meta["config_sha256"] = sha256(config_text(spec).encode())
     meta["parameters"] = training.parameters
     meta |= describe_sources(plan)
-    meta |= adjustments(plan.experiment.spec, spec)
+    if spec.train.batch_size != asked.train.batch_size:
+        meta[SHRUNK_FROM] = asked.train.batch_size
+    if spec.data.resize != asked.data.resize:
+        meta[RESIZED] = True
     if not plan.measures_test:
         meta |= NO_TEST
     if plan.inexact:
