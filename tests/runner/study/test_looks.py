@@ -162,8 +162,11 @@ def test_no_edit_moves_the_plan_after_the_first_result(here):
         declare(changed)
         assert planned(changed) == (8, changed.planned_seeds)
     save_results(plan_study(changed, ROOT, ()), SAVED)
-    (ROOT / "plan.json").unlink()
-    assert planned(changed) == (8, 3), "the copy beside the saved trials counts"
+    ours = ROOT / "plan.json"
+    ours.write_text(ours.read_text().replace('"seeds": 8', '"seeds": 9'))
+    save_results(plan_study(changed, ROOT, ()), SAVED)
+    ours.unlink()
+    assert planned(changed) == (8, 3), "the copy beside the saved trials counts, and it stays"
     assert read_recorded_plan(SAVED / "mine").seeds == 8
 
 
@@ -213,19 +216,23 @@ def test_results_without_a_record_are_their_own_plan(here):
     assert read_results(study, ROOT).plan.date == ""
 
 
-def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here):
-    study = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [0, 1, 2, 3]\nplanned_seeds: 3"))
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here, seeds):
+    fields = f"seeds: [0, 1, 2, 3]\nplanned_seeds: {seeds}"
+    study = write_study(STUDY.replace("seeds: [0, 1]", fields))
     declare(study)
     for variant in ("full", "no-norm"):
         for seed in range(4):
             fabricate(variant, seed)
     save_results(plan_study(study, ROOT, ()), SAVED)
     text = Path("mine.yaml").read_text()
-    Path("copy.yaml").write_text(text.replace("planned_seeds: 3", "planned_seeds: 8"))
+    Path("copy.yaml").write_text(text.replace(f"planned_seeds: {seeds}", "planned_seeds: 20"))
     copy, other = load_study("copy.yaml"), Path("none")
-    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 3
+    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    assert (plan.seeds, bool(plan.date)) == (seeds, True)
     (SAVED / "mine" / "plan.json").unlink()
-    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 4
+    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    assert (plan.seeds, bool(plan.date)) == (4, False)
 
 
 def test_another_configuration_of_the_same_name_has_its_own_plan(here):
@@ -265,7 +272,8 @@ def test_plans_of_one_file_lie_apart_beside_saved_trials(here, typed):
 def test_names_of_planned_rows_without_their_hashes_are_read(here):
     """In the file of an unchanged study was the plan of the last configuration that was saved."""
     study = write_study(f"{STUDY}\nplanned_seeds: 20")
-    before = {"seeds": 6, "variants": ["full", "gone"], "baseline": study.rows["full"]}
+    names = ["full", "no-norm", "gone"]
+    before = {"seeds": 6, "variants": names, "baseline": study.rows["full"]}
     (SAVED / "mine").mkdir(parents=True)
     (SAVED / "mine/plan.json").write_text(json.dumps({"study": "mine", "planned": before}))
     for asked, seeds in ((study, 6), (load_study("mine.yaml", typed={"optim.lr": 0.5}), 20)):

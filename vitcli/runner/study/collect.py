@@ -299,13 +299,14 @@ def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
     names = tuple(set().union(*origins.values()))
     folders = [path.parent for path in saved.folder.glob(f"*/{PLAN}")] if saved else []
     plans = [
-        plan.seeds
+        plan
         for folder in folders
         if folder.name.startswith(names) and (plan := read_recorded_plan(folder))
-        if any(key in version.values() for version in plan.versions for key in rows.values())
+        if any({"", *[*rows.values()][1:]} & {*version.values()} for version in plan.versions)
     ]
-    planned = min(plans, default=max(MIN_PAIRS, len(results)))
-    return Plan(seeds=planned, order=tuple(sorted(results))).extended(rows, seeds)
+    made = Plan(seeds=max(MIN_PAIRS, len(results)), order=tuple(sorted(results)))
+    first = min(plans, key=lambda plan: plan.seeds, default=made)
+    return first.replace(versions=()).extended(rows, seeds)
 
 
 def trained_seeds(root: Path) -> Iterator[str]:
