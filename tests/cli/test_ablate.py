@@ -86,9 +86,9 @@ def test_a_file_of_a_person_in_the_folder_is_refused_before_anything_is_written(
     assert [(each, each.read_text()) for each in Path("paper").rglob("*.*")] == [(path, "mine")]
 
 
-def test_a_start_that_is_no_run_is_refused_before_anything_is_written(study):
+def test_a_start_that_is_no_run_is_refused_before_anything_is_written(tiny):
     Path("mine.yaml").write_text(f"{PLAIN_STUDY}  tuned: {{train.init: gone}}\n")
-    assert "tuned/seed0: train.init: " in said(4, "ablate", "mine.yaml")
+    assert "tuned/seed0: train.init: " in said(4, "ablate", "mine.yaml", "--dry-run")
     assert not ROOT.exists()
 
 

@@ -182,14 +182,14 @@ class Plan(Spec):
 
     def extended(self, rows: Mapping[str, str], seeds: Iterable[int]) -> "Plan":
         """Return the plan with a version of its rows, and with seeds that come later."""
-        planned, *later = self.versions or (rows,)
+        planned, *later = self.versions or (dict(rows),)
         # A file with the names of the planned rows alone learns their hashes here.
         planned = {name: key or rows.get(name, "") for name, key in planned.items()}
         versions = [planned, *later]
         if [*rows.items()] not in [[*version.items()] for version in versions]:
-            versions.append(rows)
+            versions.append(dict(rows))
         order = tuple(dict.fromkeys([*self.order, *seeds]))
-        return self.replace(versions=tuple(map(dict, versions)), order=order)
+        return self.replace(versions=tuple(versions), order=order)
 
 
 def sort_seeds(seeds: Iterable[int], plan: Plan | None) -> list[int]:
