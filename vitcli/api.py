@@ -30,10 +30,10 @@ from vitcli.runner.report.tables import csv_text
 from vitcli.runner.run.listing import list_records, select_runs
 from vitcli.runner.run.predictions import Predictions
 from vitcli.runner.run.record import RunRecord, load_run
-from vitcli.runner.study.definition import trial_folder
+from vitcli.runner.study.definition import default_root, trial_folder
 from vitcli.runner.study.from_python import call_text, define_study, plain, run_here
 from vitcli.runner.study.page import publish_outside
-from vitcli.runner.study.plan import Options, default_root
+from vitcli.runner.study.plan import Options
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.results_file import Choices, read_text
 from vitcli.runner.study.table import render

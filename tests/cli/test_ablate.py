@@ -86,6 +86,12 @@ def test_a_file_of_a_person_in_the_folder_is_refused_before_anything_is_written(
     assert [(each, each.read_text()) for each in Path("paper").rglob("*.*")] == [(path, "mine")]
 
 
+def test_a_start_that_is_no_run_is_refused_before_anything_is_written(tiny):
+    Path("mine.yaml").write_text(f"{PLAIN_STUDY}  tuned: {{train.init: gone}}\n")
+    assert "tuned/seed0: train.init: " in said(4, "ablate", "mine.yaml", "--dry-run")
+    assert not ROOT.exists()
+
+
 def test_a_duration_has_a_unit():
     found = [parse_duration(text) for text in ("90s", "30m", "1.5h", "2d")]
     assert found == [90, 1800, 5400, 172800]

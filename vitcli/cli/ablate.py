@@ -144,8 +144,7 @@ def ablate(
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.seeds import parse_seeds
-    from vitcli.runner.study.definition import load_study, select
-    from vitcli.runner.study.plan import default_root
+    from vitcli.runner.study.definition import default_root, load_study, select
 
     exclude({"--dry-run": dry_run, "--status": status, "--table-only": table_only})
     has_shape = form != "text" and not (form == "json" and (status or dry_run))
@@ -275,6 +274,8 @@ def announce(work: "StudyWork") -> None:
     }
     for line in explain_states(begun):
         say(f"  {line}")
+    if work.planned.advice:
+        say(f"note: {work.planned.advice}")
 
 
 def train(work: "StudyWork", options: "Options", save: Path | None) -> "dict[str, RunRecord]":

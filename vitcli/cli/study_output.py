@@ -52,7 +52,7 @@ def show_plan(work: "StudyWork", options: Any, form: str) -> None:
         *(Field("flops", "TFLOP", text=tera), Field("seconds", "time", text=duration)),
     ]
     time_text = f"about {duration(estimate.total)}, {estimate.count} at once"
-    detects = "" if work.study.parts else detectable_text(work.study, work.planned.seeds)
+    detects = "" if work.study.parts else detectable_text(work)
     report = Report(
         facts=[
             *hidden(study=work.study.name, folder=str(work.root), at_once=estimate.count),
@@ -74,18 +74,19 @@ def planned_text(work: "StudyWork") -> str:
     if asked <= planned:
         return text
     text += f". {asked} seeds are more, and need stronger evidence"
-    if not any(record.has_result for record in work.states.values()):
+    has_result = any(record.has_result for record in work.states.values())
+    if not has_result and planned == work.study.planned_seeds:
         text += f"; planned_seeds: {asked} in the file plans them, before the first result"
     return text
 
 
-def detectable_text(study: "Study", planned: int) -> str:
+def detectable_text(work: "StudyWork") -> str:
     """Return the smallest difference that the planned seeds of a study can detect, in words."""
     from vitcli.runner.study.looks import level, seeds_needed
     from vitcli.runner.study.significance import ALPHA, planned_error
 
-    comparisons = max(1, len(study.variants) - 1)
-    folds = study.baseline.spec.data.folds
+    planned, comparisons = work.planned.seeds, max(1, work.planned.num_comparisons)
+    folds = work.study.baseline.spec.data.folds
     needed = seeds_needed(comparisons, folds=folds is not None)
     error = planned_error(planned, comparisons, folds, has_test=planned >= needed)
     if error is None:

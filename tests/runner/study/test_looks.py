@@ -11,7 +11,7 @@ from scipy import stats
 
 from tests.fabricated_study import make_study
 from tests.runner.study.trials import ROOT, STUDY, fabricate, write_study
-from vitcli.runner.engines.drivers import read_plan
+from vitcli.runner.errors import InputError
 from vitcli.runner.study.collect import read_recorded_plan, read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.looks import level, looks_at
@@ -162,24 +162,51 @@ def test_no_edit_moves_the_plan_after_the_first_result(here):
         declare(changed)
         assert planned(changed) == (8, changed.planned_seeds)
     save_results(plan_study(changed, ROOT, ()), SAVED)
-    (ROOT / "plan.json").unlink()
-    assert planned(changed) == (8, 3), "the copy beside the saved trials counts"
+    ours = ROOT / "plan.json"
+    ours.write_text(ours.read_text().replace('"seeds": 8', '"seeds": 9'))
+    save_results(plan_study(changed, ROOT, ()), SAVED)
+    ours.unlink()
+    assert planned(changed) == (8, 3), "the copy beside the saved trials counts, and it stays"
     assert read_recorded_plan(SAVED / "mine").seeds == 8
 
 
-def test_rows_that_come_later_are_named_and_rows_that_leave_still_count(here):
-    declare(write_study(STUDY))
-    fabricate("full", 0)
-    more = write_study(f"{STUDY}\n".replace("variants:", "variants:\n  first: {model.depth: 1}", 1))
-    names = [variant.name for variant in more.variants]
-    doc = read_results(more, ROOT)
-    assert names != [*read_plan(ROOT)["planned"]["variants"]]
-    assert "first" in notes(doc, compare(doc))["plan"]
-    assert doc.num_comparisons == len(names) - 1
-    fewer = dict(json.loads((ROOT / "plan.json").read_text()))
-    fewer["planned"]["variants"] += ["left", "gone"]
-    (ROOT / "plan.json").write_text(json.dumps(fewer))
-    assert read_results(more, ROOT).num_comparisons == len(names) + 1
+MORE = "  more: {model.depth: 1}\n"
+TABLES = [
+    ([STUDY.replace("no-norm: ", "other: ")], 1, [], ["other"]),
+    ([STUDY + MORE], 2, [], ["more"]),
+    ([STUDY + MORE, STUDY], 2, [], []),
+    ([STUDY.replace("none}", "rms_norm}")], 2, ["no-norm"], []),
+    ([STUDY.replace("none}", "rms_norm}"), STUDY], 2, ["no-norm"], []),
+    ([STUDY.replace("full: {}", "full: {model.depth: 1}")], 2, ["full"], []),
+    ([STUDY.replace("seeds:", "optim: {lr: 0.5}\nseeds:")], 2, ["full", "no-norm"], []),
+    ([f"base: quickstart\nseeds: [0, 1]\nvariants:\n  a: {{model.depth: 1}}\n{MORE}".replace(
+        "more: {model.depth: 1}", "b: {model.depth: 3}")], 2, [], ["a", "b"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("texts", "comparisons", "edited", "added"), TABLES)
+def test_a_row_that_had_a_result_counts_and_a_later_one_is_named(
+    here, texts, comparisons, edited, added
+):
+    """The folder of the study and the saved trials alone, on another machine, say the same."""
+    declare(write_study(f"{STUDY}planned_seeds: 6"))
+    fabricate("full", 0).path.rename(ROOT / "full/seed0.stale1")
+    bases = {write_study().rows["full"]}
+    for text in texts:
+        study = write_study(f"{text}planned_seeds: 8")
+        bases.add(study.rows[study.baseline.name])
+        declare(study)
+    save_results(plan_study(study, ROOT, ()), SAVED)
+    documents = [read_results(study, Path(r), (), SavedTrials(SAVED)) for r in (ROOT, "elsewhere")]
+    for doc in documents:
+        assert doc.plan == documents[0].plan
+        assert doc.plan
+        assert (doc.plan.seeds, doc.other_plan, doc.num_comparisons) == (6, 8, comparisons)
+        text = notes(doc, compare(doc))["plan"]
+        assert f"Edited after the first result: {' and '.join(edited)}." in text or not edited
+        assert f"Added after the first result: {' and '.join(added)}." in text or not added
+        assert [word in text for word in ("Edited", "Added")] == [bool(edited), bool(added)]
+        assert ("another name" in text) == (len(bases) > 1)
 
 
 def test_results_without_a_record_are_their_own_plan(here):
@@ -189,19 +216,23 @@ def test_results_without_a_record_are_their_own_plan(here):
     assert read_results(study, ROOT).plan.date == ""
 
 
-def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here):
-    study = write_study(STUDY.replace("seeds: [0, 1]", "seeds: [0, 1, 2, 3]\nplanned_seeds: 3"))
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_saved_trials_bring_the_plan_of_the_study_that_saved_them(here, seeds):
+    fields = f"seeds: [0, 1, 2, 3]\nplanned_seeds: {seeds}"
+    study = write_study(STUDY.replace("seeds: [0, 1]", fields))
     declare(study)
     for variant in ("full", "no-norm"):
         for seed in range(4):
             fabricate(variant, seed)
     save_results(plan_study(study, ROOT, ()), SAVED)
     text = Path("mine.yaml").read_text()
-    Path("copy.yaml").write_text(text.replace("planned_seeds: 3", "planned_seeds: 8"))
+    Path("copy.yaml").write_text(text.replace(f"planned_seeds: {seeds}", "planned_seeds: 20"))
     copy, other = load_study("copy.yaml"), Path("none")
-    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 3
+    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    assert (plan.seeds, bool(plan.date)) == (seeds, True)
     (SAVED / "mine" / "plan.json").unlink()
-    assert read_results(copy, other, (), SavedTrials(SAVED)).plan.seeds == 4
+    plan = read_results(copy, other, (), SavedTrials(SAVED)).plan
+    assert (plan.seeds, bool(plan.date)) == (4, False)
 
 
 def test_another_configuration_of_the_same_name_has_its_own_plan(here):
@@ -213,11 +244,43 @@ def test_another_configuration_of_the_same_name_has_its_own_plan(here):
     changed = load_study("mine.yaml", typed={"optim.lr": 0.5})
     doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
     assert doc.plan
-    assert (doc.plan.seeds, doc.other_plan, doc.plan.order) == (8, None, ())
+    assert (doc.plan.seeds, doc.other_plan, len(doc.plan.versions)) == (8, None, 1)
     shutil.copytree(ROOT / "full" / "seed0", Path("elsewhere/full/seed0"))
     doc = read_results(changed, Path("elsewhere"), (), SavedTrials(SAVED))
     assert doc.plan
     assert (doc.plan.seeds, doc.plan.date) == (3, ""), "its own result, not the other's plan"
+
+
+@pytest.mark.parametrize("typed", [{"optim.lr": 0.5}, {"data.name": "mnist"}])
+def test_plans_of_one_file_lie_apart_beside_saved_trials(here, typed):
+    text = f"{STUDY}\nplanned_seeds: "
+    for root, seeds, changes in ((ROOT, 6, {}), (Path("runs/changed"), 3, typed)):
+        write_study(f"{text}{seeds}")
+        study = load_study("mine.yaml", typed=changes)
+        root.mkdir(parents=True)
+        write_plan(plan_study(study, root, ()), Options())
+        fabricate("full", 0, folder=root / "full/seed0", changes=changes)
+        save_results(plan_study(study, root, ()), SAVED)
+    write_study(f"{text}20")
+    for seeds, changes in ((6, {}), (3, typed)):
+        study = load_study("mine.yaml", typed=changes)
+        doc = read_results(study, Path("elsewhere"), (), SavedTrials(SAVED))
+        assert doc.plan
+        assert (doc.plan.seeds, doc.other_plan) == (seeds, 20)
+
+
+def test_names_of_planned_rows_without_their_hashes_are_read(here):
+    """In the file of an unchanged study was the plan of the last configuration that was saved."""
+    study = write_study(f"{STUDY}\nplanned_seeds: 20")
+    names = ["full", "no-norm", "gone"]
+    before = {"seeds": 6, "variants": names, "baseline": study.rows["full"]}
+    (SAVED / "mine").mkdir(parents=True)
+    (SAVED / "mine/plan.json").write_text(json.dumps({"study": "mine", "planned": before}))
+    for asked, seeds in ((study, 6), (load_study("mine.yaml", typed={"optim.lr": 0.5}), 20)):
+        doc = read_results(asked, ROOT, (), SavedTrials(SAVED))
+        assert doc.plan
+        assert (doc.plan.seeds, doc.num_comparisons) == (seeds, 2 if seeds == 6 else 1)
+        assert not doc.plan.edited
 
 
 def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
@@ -235,10 +298,17 @@ def test_looks_follow_the_order_in_which_seeds_were_asked_for(here):
     assert "left out 7 and 9" in notes(chosen, compare(chosen))["plan"]
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"planned": 3}', '{"planned": {"seeds": 1}}'])
-def test_a_damaged_record_is_none(tmp_path, content):
-    (tmp_path / "plan.json").write_text(content)
-    assert read_recorded_plan(tmp_path) is None
+@pytest.mark.parametrize("folder", [ROOT, SAVED / "mine"])
+@pytest.mark.parametrize("content", ["{", "<<<<<<< ours\n", "{}", '{"planned": {"seeds": 1}}'])
+def test_a_damaged_plan_is_refused_by_its_name(here, folder, content):
+    study = write_study()
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(content)
+    with pytest.raises(InputError, match=f"{folder}/plan.json: damaged"):
+        planned(study)
+    for of_before in ({"trials": {}}, {"margins": []}):
+        (folder / "plan.json").write_text(json.dumps({"study": "mine"} | of_before))
+        assert planned(study) == (3, None)
 
 
 def test_what_is_found_at_the_plan_has_a_p_of_at_most_the_stated_level():

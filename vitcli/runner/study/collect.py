@@ -1,7 +1,7 @@
 """The document of a study: results, before any statistics. No torch."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,15 +11,22 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
-from vitcli.runner.engines.drivers import PLAN
+from vitcli.runner.engines.drivers import PLAN, rerun_before
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment import own_code
-from vitcli.runner.experiment.config import config_hash, typed_changes, typed_name
+from vitcli.runner.experiment.config import typed_changes, typed_name
 from vitcli.runner.experiment.diff import changed_fields, differences
-from vitcli.runner.files import readable_json
+from vitcli.runner.files import read_json, readable_json
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.run.record import RunRecord, read_record
-from vitcli.runner.study.definition import EPOCHS, Study, Trial, Variant, is_same_setting
+from vitcli.runner.study.definition import (
+    EPOCHS,
+    Study,
+    Trial,
+    Variant,
+    default_root,
+    is_same_setting,
+)
 from vitcli.runner.study.images import with_scores
 from vitcli.runner.study.result import (
     EARLY_STOPPING,
@@ -163,8 +170,7 @@ def read_results(
         hypothesis=study.hypothesis,
         command=command(study, only),
         threads=study.threads,
-        # A row that left the file after the first result was compared, too.
-        num_comparisons=len({*plan.variants, *(variant.name for variant in study.variants)}) - 1,
+        num_comparisons=plan.num_comparisons,
         base_config={name: value for name, value in fields.items() if name not in study.tune},
         reference=study.reference,
         parts=study.parts,
@@ -270,44 +276,70 @@ def _choose_setting(
 
 
 def recorded_plan(study: Study, root: Path, saved: SavedTrials | None) -> Plan:
-    """Return what the study planned before its first result.
+    """Return what the study planned before its first result, and what it has asked for since.
 
     It is recorded in the plan of the study's folder, or beside its saved trials. Until there is a
-    result, the study file counts. Results without a record, as of 1.0.0, are their own plan, unless
-    the studies that saved them planned fewer seeds.
+    result, the study file counts. Results without a record, as of 1.0.0, are their own plan, or
+    that of the studies that saved them.
     """
+    rows, seeds = study.rows, sorted(study.seeds)
     known = read_recorded_plan(root)
-    names = tuple(variant.name for variant in study.variants)
-    asked = Plan(
-        seeds=study.planned_seeds,
-        variants=names,
-        date=date.today().isoformat(),
-        baseline=config_hash(study.baseline.spec),
-    )
-    if known is None and saved is not None:  # a study of this name may have another configuration
-        known = read_recorded_plan(saved.folder / study.name)
-        known = known if known and known.baseline == asked.baseline else None
-    if known and (known.seeds, known.variants) == (asked.seeds, asked.variants):
-        return known
+    if known and (rerun_before(root) or any(trained_seeds(root))):
+        return known.extended(rows, seeds)
+    if saved and (stored := _saved_plan(study, saved.folder)):
+        return stored.extended(rows, seeds)
     every = replace(study, seeds=tuple(dict.fromkeys([*study.file_seeds, *study.seeds])))
-    origins = saved.origins(every.trials(names[1:])) if saved else {}
-    seeds = {*origins}
-    for folder in [*root.glob("*/seed*"), *root.glob("*/*/seed*")]:
-        number = folder.name.removeprefix("seed")
-        if number.isdecimal() and read_record(folder).status in RESULT_STATES:
-            seeds.add(int(number))
-    if not seeds:
-        return asked
+    origins = saved.origins(every.trials([*rows][1:])) if saved else {}
+    results = {*origins, *map(int, trained_seeds(root))}
+    if not results:
+        today = date.today().isoformat()
+        return Plan(seeds=study.planned_seeds, date=today).extended(rows, seeds)
     if known:
-        return known
-    folders = [saved.folder / name for name in set().union(*origins.values())] if saved else []
-    plans = [plan.seeds for plan in map(read_recorded_plan, folders) if plan]
-    fewest = min([max(MIN_PAIRS, len(seeds)), *plans])
-    return Plan(seeds=fewest, order=tuple(sorted(seeds)), baseline=asked.baseline)
+        return known.extended(rows, seeds)
+    names = tuple(set().union(*origins.values()))
+    folders = [path.parent for path in saved.folder.glob(f"*/{PLAN}")] if saved else []
+    plans = [
+        plan
+        for folder in folders
+        if folder.name.startswith(names) and (plan := read_recorded_plan(folder))
+        if any({"", *[*rows.values()][1:]} & {*version.values()} for version in plan.versions)
+    ]
+    made = Plan(seeds=max(MIN_PAIRS, len(results)), order=tuple(sorted(results)))
+    first = min(plans, key=lambda plan: plan.seeds, default=made)
+    return first.replace(versions=()).extended(rows, seeds)
+
+
+def trained_seeds(root: Path) -> Iterator[str]:
+    """Yield the digits of the seed of each result in a study's folder, stale ones included."""
+    for folder in [*root.glob("*/seed*"), *root.glob("*/*/seed*")]:
+        number = folder.name.removeprefix("seed").partition(".")[0]
+        if number.isdecimal() and read_record(folder).status in RESULT_STATES:
+            yield number
+
+
+def _saved_plan(study: Study, folder: Path) -> Plan | None:
+    """Return the plan beside saved trials, in a folder with the name of the study's own.
+
+    Studies that the command line had changed once wrote into that of the unchanged study.
+    """
+    if plan := read_recorded_plan(folder / default_root(study).name):
+        return plan
+    plan = read_recorded_plan(folder / study.name)
+    return plan if plan and plan.baselines[:1] == [study.rows[study.baseline.name]] else None
 
 
 def read_recorded_plan(folder: Path) -> Plan | None:
+    """Return the plan in a folder; None without a file, or if vitcli 1.0.0 wrote it."""
+    path = folder / PLAN
     try:
-        return Plan.model_validate(readable_json(folder / PLAN).get("planned"))
-    except ValueError:
+        content = read_json(path)
+        if "planned" not in content and content.keys() & {"trials", "margins"}:
+            return None
+        return Plan.model_validate(content["planned"])
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"{path}: damaged, and nothing else says how many seeds the study planned; restore it,"
+            " such as with git"
+        ) from error

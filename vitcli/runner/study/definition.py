@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,8 @@ from vitcli.runner.experiment.yaml_text import (
     read_mapping,
     read_purpose,
 )
+from vitcli.runner.files import sha256
+from vitcli.runner.run.folder import RUNS
 from vitcli.runner.study.result import MIN_PAIRS, Reference
 from vitcli.runner.text import did_you_mean, percent, quantity, setting_text
 
@@ -158,6 +160,11 @@ class Study:
     def baseline(self) -> Variant:
         return self.variants[0]
 
+    @cached_property
+    def rows(self) -> dict[str, str]:
+        """Variant -> hash of its configuration, with all settings."""
+        return {each.name: _joint_hash(spec for _, spec in each.settings) for each in self.variants}
+
     def trials(self, only: Sequence[str] = ()) -> list[Trial]:
         return [each for each in self._trials if not only or each.variant in only]
 
@@ -188,6 +195,21 @@ def trial_folder(variant: str, setting: Mapping[str, Any], seed: int) -> str:
     """
     tuned = [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
     return "/".join([variant, *tuned, f"seed{seed}"])
+
+
+def _joint_hash(specs: Iterable[ExperimentSpec]) -> str:
+    hashes = [config_hash(spec) for spec in specs]
+    return hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode())
+
+
+def default_root(study: Study) -> Path:
+    """Return the study's folder if the user names none: another one for what the user changed."""
+    data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
+    is_changed = study.typed.keys() - {"data.name"}
+    # A typed field that the baseline sets itself changes the other variants only.
+    is_hidden = is_changed & study.baseline.changes.keys()
+    key = _joint_hash(each.spec for each in study.variants[: None if is_hidden else 1])
+    return RUNS / "-".join(filter(None, [study.name, data, key[:8] if is_changed else ""]))
 
 
 def load_study(

@@ -10,11 +10,9 @@ from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.evaluate.teacher import with_teacher
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.resolve import fit_to_data
-from vitcli.runner.files import sha256
 from vitcli.runner.limits import allowed_cores
-from vitcli.runner.run.folder import RUNS, RunDir
+from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.record import RunRecord
 from vitcli.runner.study.collect import recorded_plan
 from vitcli.runner.study.definition import Study, Trial
@@ -78,18 +76,6 @@ class StudyWork:
     """What was planned before the first result."""
 
 
-def default_root(study: Study) -> Path:
-    """Return the study's folder if the user names none: another one for what the user changed."""
-    data = Path(study.data.partition(":")[2] or study.data).resolve().name if study.data else ""
-    is_changed = study.typed.keys() - {"data.name"}
-    # A typed field that the baseline sets itself changes the other variants only.
-    is_hidden = is_changed & study.baseline.changes.keys()
-    hashes = [config_hash(each.spec) for each in study.variants[: None if is_hidden else 1]]
-    key = hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode())
-    changes = key[:8] if is_changed else ""
-    return RUNS / "-".join(filter(None, [study.name, data, changes]))
-
-
 def plan_study(
     study: Study,
     root: Path,
@@ -114,6 +100,7 @@ def plan_study(
     trials = [t for t in requested if t.folder in replaced or not states[t.folder].has_result]
     for trial in trials:
         with_teacher(trial.spec)
+        _refuse_unknown_start(trial)
     known = {
         trial.variant: count for trial in requested if (count := states[trial.folder].parameters)
     }
@@ -131,6 +118,18 @@ def plan_study(
         disk_bytes=sum(4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials),
         planned=recorded_plan(study, root, saved),
     )
+
+
+def _refuse_unknown_start(trial: Trial) -> None:
+    from vitcli.runner.text import ignore_message
+    from vitcli.runner.weights.timm_start import first_file
+
+    init = trial.spec.train.init
+    if init and not first_file(trial.spec, offline=True, on_message=ignore_message):
+        try:
+            find_run(init)
+        except UserError as error:
+            raise type(error)(f"{trial.folder}: train.init: {error}") from error
 
 
 def worker_count(threads: int, options: Options) -> int:

@@ -4,7 +4,7 @@ Table, figures, page and README are made from this document alone.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -121,19 +121,75 @@ class Contrast(Spec):
         return next((e for e in (self.crossed, *self.looks) if e.num_seeds == pairs), None)
 
 
+Version = Annotated[dict[str, str], Field(min_length=1)]
+"""Row -> hash of its configuration, empty if not known; the baseline first."""
+
+
 class Plan(Spec):
-    """What a study planned before its first result."""
+    """What a study planned before its first result, and which rows and seeds it had since."""
 
     seeds: int = Field(ge=MIN_PAIRS)
     """Number of random seeds. The looks at the study depend on it."""
-    variants: Annotated[tuple[str, ...], AcceptsList] = ()
-    """Rows of the table; empty if they are not known."""
+    versions: Annotated[tuple[Version, ...], AcceptsList] = ()
+    """The planned rows, and those of each later version of the study; empty if not known."""
     date: str = ""
     """Day on which it was recorded, YYYY-MM-DD; empty if there were results by then."""
     order: Annotated[tuple[int, ...], AcceptsList] = ()
     """Seeds in the order in which the study first asked for them, which is that of the looks."""
-    baseline: str = ""
-    """Hash of the baseline's configuration; empty if it is not known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_names(cls, data: Any) -> Any:
+        """Read ``variants`` and ``baseline``, the planned rows without their hashes."""
+        match data:
+            case {"variants": [*names], **others}:
+                hashes = [others.pop("baseline", ""), *[""] * len(names)]
+                planned = dict(zip(map(str, names), hashes, strict=False))
+                return {**others, "versions": [planned] if planned else []}
+        return data
+
+    @property
+    def baselines(self) -> list[str]:
+        """Return the hash of each version's baseline."""
+        return [next(iter(version.values())) for version in self.versions]
+
+    @property
+    def num_comparisons(self) -> int:
+        """Return how many pairs of configurations the rows of all versions have compared."""
+        pairs = {
+            frozenset((base, key or name))
+            for base, version in zip(self.baselines, self.versions, strict=True)
+            for name, key in [*version.items()][1:]
+        }
+        return len(pairs)
+
+    @property
+    def edited(self) -> set[str]:
+        """Return the rows that had another configuration in another version."""
+        hashes = {row for version in self.versions for row in version.items() if row[1]}
+        names = [name for name, _ in hashes]
+        return {name for name in names if names.count(name) > 1}
+
+    @property
+    def advice(self) -> str:
+        """Return how to plan anew if the baseline is not the planned one; else an empty text."""
+        if len({*self.baselines}) < 2:
+            return ""
+        return (
+            "The baseline was changed after the first result, and the first plan stays; for a new"
+            " study, give its file another name."
+        )
+
+    def extended(self, rows: Mapping[str, str], seeds: Iterable[int]) -> "Plan":
+        """Return the plan with a version of its rows, and with seeds that come later."""
+        planned, *later = self.versions or (dict(rows),)
+        # A file with the names of the planned rows alone learns their hashes here.
+        planned = {name: key or rows.get(name, "") for name, key in planned.items()}
+        versions = [planned, *later]
+        if [*rows.items()] not in [[*version.items()] for version in versions]:
+            versions.append(dict(rows))
+        order = tuple(dict.fromkeys([*self.order, *seeds]))
+        return self.replace(versions=tuple(versions), order=order)
 
 
 def sort_seeds(seeds: Iterable[int], plan: Plan | None) -> list[int]:

@@ -24,8 +24,8 @@ from vitcli.runner.files import (
 from vitcli.runner.run.folder import TENSORS, RunDir
 from vitcli.runner.run.listing import remove_run
 from vitcli.runner.run.record import RunRecord
-from vitcli.runner.study.collect import read_recorded_plan, recorded_plan
-from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.collect import read_recorded_plan, recorded_plan, trained_seeds
+from vitcli.runner.study.definition import Trial, default_root
 from vitcli.runner.study.plan import Options, StudyWork, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import trial_state
@@ -178,15 +178,13 @@ def write_plan(work: StudyWork, options: Options, *, keep: bool = False) -> None
     trials = {trial.folder: plan_entry(trial) for trial in study.trials()}
     kept = [record for folder, record in work.states.items() if folder not in work.replaced]
     kept_hashes = (record.data_hash for record in kept if record.has_result)
-    planned = recorded_plan(study, work.root, work.saved)
-    order = dict.fromkeys([*planned.order, *sorted(study.seeds)])
     content = {
         "study": study.name,
         "threads": study.threads,
         **options.request(),
         "parameters": work.parameters,
         "data_hash": next(kept_hashes, None),
-        "planned": planned.replace(order=tuple(order)).model_dump(mode="json"),
+        "planned": recorded_plan(study, work.root, work.saved).model_dump(mode="json"),
         "trials": (readable_json(work.root / PLAN).get("trials", {}) if keep else {}) | trials,
         "saved": [folder for folder, state in work.states.items() if state.source],
         "rerun": list(work.rerun),
@@ -211,13 +209,15 @@ def _is_written(work: StudyWork) -> bool:
     return (
         work.states.keys() <= {*stored.get("trials", ())}
         and taken <= {*stored.get("saved", ())}
-        and {*work.study.seeds} <= {*work.planned.order}
         and work.planned == read_recorded_plan(work.root)
     )
 
 
 def save_results(work: StudyWork, target: Path, folder: str | None = None) -> None:
-    """Save results of the study's own folder to ``target``: one trial's, or all that are kept."""
+    """Save results of the study's own folder to ``target``: one trial's, or all that are kept.
+
+    Beside them is the plan. The first one stays; it learns only of later rows and seeds.
+    """
     for trial in work.study.trials(work.names):
         if trial.folder == folder or (folder is None and trial.folder not in work.replaced):
             run = RunDir(work.root / trial.folder)
@@ -225,7 +225,12 @@ def save_results(work: StudyWork, target: Path, folder: str | None = None) -> No
             if record.has_result:
                 replace = trial.folder in work.replaced or trial.variant in work.rerun
                 save_trial(target, work.study.name, trial, record, replace=replace)
-    if planned := read_recorded_plan(work.root):
-        make_folder(target / work.study.name)
-        content = {"study": work.study.name, "planned": planned.model_dump(mode="json")}
-        commit_json(target / work.study.name / PLAN, content)
+    is_begun = any(trained_seeds(work.root)) or any(r.has_result for r in work.states.values())
+    if is_begun and (planned := read_recorded_plan(work.root)):
+        place = target / default_root(work.study).name
+        first = read_recorded_plan(place) or planned
+        for version in planned.versions:
+            first = first.extended(version, planned.order)
+        make_folder(place)
+        content = {"study": work.study.name, "planned": first.model_dump(mode="json")}
+        commit_json(place / PLAN, content)
