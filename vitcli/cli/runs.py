@@ -223,7 +223,9 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            mapping_table("config", title, changed_fields(record.spec)),
+            mapping_table(
+                "config", title, changed_fields(record.known_spec) if record.known_spec else {}
+            ),
             mapping_table("result", result, record.result or record.reached),
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),

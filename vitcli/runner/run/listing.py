@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
@@ -105,7 +105,7 @@ def is_run_folder(run: RunDir) -> bool:
         return True
     try:
         written = config_text(run.spec()).encode()
-    except ConfigError:
+    except UserError:
         return False
     # After a power loss, only the configuration may be left; a person writes it otherwise.
     return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == written

@@ -21,7 +21,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.base import as_tuple
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
@@ -197,7 +197,7 @@ class RunRecord:
         """The configuration, with fields such as ``spec.model.depth``.
 
         Raises:
-            ConfigError: config.yaml cannot be read.
+            InputError: config.yaml cannot be read.
         """
         return self.known_spec or self.folder.spec()
 
@@ -492,8 +492,13 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
-    if status == "finished" and not imported and not (run.path / RESULT).exists():
-        problems.append(f"{RESULT}: it is missing")
+    if status == "finished":
+        needed = (META, METRICS, RESULT) if meta and not imported else (META,)
+        missing = [name for name in needed if not (run.path / name).exists()]
+        problems += [f"{name}: it is missing" for name in missing]
+        is_cut = step and not imported and [line["step"] for line in metrics][-1:] != [step]
+        if is_cut and METRICS not in {problem.partition(":")[0] for problem in problems}:
+            problems.append(f"{METRICS}: it does not reach step {step}")
     config = _raw_config(run, spec)
     values = {
         **stored,
@@ -633,7 +638,7 @@ def _read_config(
     try:
         spec = run.spec()
         now = run.config_sha256()
-    except (ConfigError, OSError) as error:
+    except (UserError, OSError) as error:
         if isinstance(error, OSError):
             problems.append(f"{CONFIG}: {UNREADABLE}: {error.strerror}")
             return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
 from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
 from vitcli.runner.experiment.stand_in import UNKNOWN
@@ -48,7 +48,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     needed = [CONFIG, STATUS, META]
     needed += [] if record.imported else [METRICS]
     needed += [RESULT] if is_finished else []
-    verdicts = [_record_verdict(record, name, is_finished) for name in needed]
+    verdicts = [_record_verdict(record, name) for name in needed]
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
     if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
         verdicts.append(_verdict("predictions.npz", partial(_check_predictions, record)))
@@ -58,7 +58,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     ]
 
 
-def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
+def _record_verdict(record: RunRecord, name: str) -> Verdict:
     """Return the verdict on one of the files that a record is read from."""
     if not (record.folder.path / name).exists():
         return Verdict(name, "missing")
@@ -71,9 +71,6 @@ def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
     values = {META: record.meta, RESULT: record.result}
     if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
         return Verdict(name, "damaged", f"it lacks {lacking[0]}")
-    steps = [line["step"] for line in record.metrics]
-    if name == METRICS and is_finished and record.step and steps[-1:] != [record.step]:
-        return Verdict(name, "damaged", f"it does not reach step {record.step}")
     return Verdict(name, "ok")
 
 
@@ -94,7 +91,7 @@ def _code_verdicts(record: RunRecord) -> list[Verdict]:
     """Return a verdict on each copy of own code; who has removed one names the file again."""
     try:
         code = code_to_keep(record.spec)
-    except ConfigError:  # a damaged config.yaml has a verdict of its own
+    except UserError:  # a damaged config.yaml has a verdict of its own
         return []
     copies = record.folder.path / FOLDER
     return [
