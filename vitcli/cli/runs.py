@@ -211,6 +211,7 @@ def show(run: Run, form: Format = "text") -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
+    spec = record.known_spec
     title = "config (only fields that differ from the defaults)"
     result = f"result so far ({record.reason})" if record.reached else "result"
     meta = {name: value for name, value in record.meta.items() if name != "config"}
@@ -223,9 +224,7 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            mapping_table(
-                "config", title, changed_fields(record.known_spec) if record.known_spec else {}
-            ),
+            mapping_table("config", title, changed_fields(spec) if spec else {}),
             mapping_table("result", result, record.result or record.reached),
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),

@@ -128,9 +128,10 @@ def resume_experiment(
     """
     run = find_run(name)
     run.require_own()
-    run.spec()  # a damaged file is no mistake in the command line
+    record = read_record(run)
+    refuse_damage(record)
     spec = load_experiment(str(run.path / "config.yaml"), changes, options).spec
-    label = read_record(run).experiment or run.path.name
+    label = record.experiment or run.path.name
     return Experiment(label, spec, run.path / "config.yaml"), run.path
 
 
