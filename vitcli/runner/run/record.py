@@ -41,7 +41,7 @@ from vitcli.runner.text import quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
-    from vitcli.runner.run.predictions import Predictions
+    from vitcli.runner.run.predictions import PerImage, Predictions
 
 State = Literal[
     "finished",
@@ -335,7 +335,28 @@ class RunRecord:
         """The stored logits (N, K) and labels (N,) of the test images, as NumPy arrays."""
         from vitcli.runner.run.predictions import read_predictions
 
-        return read_predictions(self.folder.path / "predictions.npz", self.state)
+        place = self.folder.path / "predictions.npz"
+        predictions = read_predictions(place, self.state)
+        try:
+            self.read_images()
+        except ValueError as error:
+            raise InputError(f"{place}: {error}") from error
+        return predictions
+
+    def read_images(self) -> "PerImage | None":
+        """Return what predictions.npz says of each test image; those of another run are refused."""
+        from vitcli.runner.run.predictions import read_per_image
+
+        images = read_per_image(self.folder.path / "predictions.npz", self.task)
+        score = self.number(headline_key(self.result, self.headline.name))
+        if images is None or score is None:
+            return images
+        count = len(images.scores)
+        if abs(images.mean - score) > 1e-6 or count != self.result.get("num_test"):
+            raise ValueError(
+                f"{self.headline.label} {images.mean:.4f} of {count} images differs from {RESULT}"
+            )
+        return images
 
     def document(self) -> dict[str, Any]:
         """Return a row of a list of runs as JSON values."""

@@ -22,7 +22,7 @@ from vitcli.runner.run.folder import (
     step_folders,
     temporary_files,
 )
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE
 from vitcli.runner.run.record import UNREADABLE, RunRecord, headline_key, read_record
 
 
@@ -51,7 +51,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     verdicts = [_record_verdict(record, name) for name in needed]
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
     if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
-        verdicts.append(_verdict("predictions.npz", partial(_check_predictions, record)))
+        verdicts.append(_verdict("predictions.npz", record.read_images))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
         for path in temporary_files(run.path)
@@ -66,7 +66,8 @@ def _record_verdict(record: RunRecord, name: str) -> Verdict:
         file, _, reason = problem.partition(": ")
         if file == name:
             return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
-    scores = {_headline_key(record)} if record.headline is not UNKNOWN else set()
+    score = headline_key(record.result, record.headline.name)
+    scores = {score} if record.headline is not UNKNOWN else set()
     keys = {META: {"experiment", "data_hash"}, RESULT: {"num_test"} | scores}
     values = {META: record.meta, RESULT: record.result}
     if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
@@ -104,24 +105,6 @@ def _code_verdicts(record: RunRecord) -> list[Verdict]:
 def _check_code(path: Path, digest: str) -> None:
     if sha256(read_bounded(path, MAX_CODE)) != digest:
         raise ValueError("it was changed after the run began")
-
-
-def _headline_key(record: RunRecord) -> str:
-    return headline_key(record.result, record.headline.name)
-
-
-def _check_predictions(record: RunRecord) -> None:
-    """Check that the predictions agree with result.json."""
-    content = read_bounded(record.folder.path / "predictions.npz", MAX_BYTES)
-    images = per_image(read_outputs(content), record.task)
-    key = _headline_key(record)
-    if images is None or not {key, "num_test"} <= record.result.keys():  # a verdict of its own
-        return
-    count = len(images.scores)
-    if abs(images.mean - record.result[key]) > 1e-6 or count != record.result["num_test"]:
-        raise ValueError(
-            f"{record.headline.label} {images.mean:.4f} of {count} images differs from {RESULT}"
-        )
 
 
 def _checkpoint_verdicts(run: RunDir, last_step: int) -> list[Verdict]:
