@@ -46,6 +46,7 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
     """Return the fields and facts that differ between two runs, and all of their measures."""
     facts = {name: (one.meta.get(name), other.meta.get(name)) for name in FACTS}
     names = dict.fromkeys([*task_measures(one.task), *task_measures(other.task), *MEASURES])
+    names |= dict.fromkeys(sorted((one.numbers.keys() ^ other.numbers.keys()) - {"precision"}))
     measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
     return {
         "config": differences(one.spec, other.spec),

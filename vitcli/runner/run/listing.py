@@ -62,8 +62,10 @@ def select_runs(
 
 def has_name(run: RunRecord, pattern: str) -> bool:
     """Return whether a run has a name, or lies in a folder of this name."""
-    pattern = os.path.normpath(pattern) if pattern else pattern
-    pattern = "." if pattern == str(RUNS) else pattern.removeprefix(f"{RUNS}/")
+    folder = Path(os.path.normpath(pattern))
+    if pattern and folder.is_dir():
+        pattern = "." if folder.resolve() == RUNS.resolve() else RunDir(folder).name
+    pattern = os.path.normpath(pattern).removeprefix(f"{RUNS}/") if pattern else pattern
     folders = [run.name, *map(str, PurePath(run.name).parents)]
     return any(name == pattern or fnmatchcase(name, pattern) for name in folders)
 
