@@ -94,7 +94,7 @@ def ls(
     top: Top = None,
     form: Format = "text",
 ) -> None:
-    """List the runs under runs/, or in a folder, and the settings that differ.
+    """List runs and the settings that differ.
 
     \b
     Example:
@@ -353,7 +353,7 @@ def format_difference(row: Mapping[str, Any]) -> str:
 
 @commands.command()
 def verify(runs: Runs, form: Format = "text") -> None:
-    """Check the files of runs and of trials of studies; exit with code 4 if one is damaged.
+    """Check the files of runs or studies; exit code 4 if one is damaged.
 
     \b
     Example:

@@ -514,10 +514,10 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
     if status == "finished":
-        needed = (META, METRICS, RESULT) if meta and not imported else (META,)
+        needed = [META] + [RESULT] * (not imported) + [METRICS] * (step > 0 and not imported)
         missing = [name for name in needed if not (run.path / name).exists()]
         problems += [f"{name}: it is missing" for name in missing]
-        is_cut = step and not imported and [line["step"] for line in metrics][-1:] != [step]
+        is_cut = step > 0 and not imported and [line["step"] for line in metrics][-1:] != [step]
         if is_cut and METRICS not in {problem.partition(":")[0] for problem in problems}:
             problems.append(f"{METRICS}: it does not reach step {step}")
     config = _raw_config(run, spec)

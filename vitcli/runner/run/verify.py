@@ -46,7 +46,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     record = read_record(run)
     is_finished = record.status == "finished" and not record.imported
     needed = [CONFIG, STATUS, META]
-    needed += [] if record.imported else [METRICS]
+    needed += [METRICS] if record.step and not record.imported else []
     needed += [RESULT] if is_finished else []
     verdicts = [_record_verdict(record, name) for name in needed]
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
