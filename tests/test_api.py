@@ -13,6 +13,7 @@ import torch
 import vitcli
 from tests.cli import commands
 from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.run.predictions import save_outputs
 
 
 def refusal(function: Callable[..., Any], *args: Any, **options: Any) -> str:
@@ -247,8 +248,12 @@ def test_pixels_that_are_not_normalised_are_refused(mine):
             function(mine.test.pixels)
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"PK"), Path.unlink])
-def test_missing_and_damaged_predictions_are_named(copy_of_run, damage):
+def put_others(path: Path) -> None:
+    save_outputs(path, {"logits": torch.eye(2), "labels": torch.arange(2)})
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"PK"), Path.unlink, put_others])
+def test_missing_damaged_and_other_predictions_are_named(copy_of_run, damage):
     run = vitcli.load_run(copy_of_run("mine"))
     damage(run.path / "predictions.npz")
     with pytest.raises(vitcli.UserError, match=r"mine/predictions\.npz: "):

@@ -70,6 +70,7 @@ def untrained_run(folder: Path, model: ModelSpec, **fields: Any) -> RunDir:
     tensors = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
     state = {"weights": "model", "model": model_hash(spec.model)}
     save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
+    run.set_meta({"experiment": "untrained"})
     run.set_status("finished", 0)
     run.set_result({"test_accuracy": 0.8125, "num_test": 96})
     return run

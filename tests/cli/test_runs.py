@@ -22,24 +22,25 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "content", "resumed"),
     [
-        *(("config.yaml", "seed: 0\n"), ("status.json", "{"), ("meta.json", "[]")),
-        *(("metrics.jsonl", "[1]\n"), ("result.json", "")),
+        *(("config.yaml", "seed: 0\n", 0), ("config.yaml", "\0", 4), ("config.yaml", None, 4)),
+        *(("status.json", "{", 4), ("meta.json", "[]", 4), ("meta.json", None, 4)),
+        *(("metrics.jsonl", "[1]\n", 0), ("metrics.jsonl", "", 0), ("result.json", "", 4)),
     ],
 )
-def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content):
+def test_a_damaged_run_is_listed_and_removed_but_not_used(file, content, resumed):
     """YAML that was cut off is often valid; the settings after the cut are then defaults."""
     run, other = make_run(0, changes={"model.depth": 2}), make_run(1)
     digest = {"config_sha256": run.config_sha256()}
     commit_json(run.path / "meta.json", read_record(run).meta | digest)
-    (run.path / file).write_text(content)
+    (run.path / file).unlink() if content is None else (run.path / file).write_text(content)
     states = {row["name"]: row["state"] for row in document("runs", "ls")["runs"]}
     assert states == {run.name: "damaged", other.name: "finished"}
     assert document("runs", "show", run.name)["state"] == "damaged"
-    for command in ("verify", "record"):
-        said(4, "runs", command, run.name)
-    assert vitcli("train", "--resume", run.name)[0] in (0, 2, 4)
+    for command in (("runs", "verify"), ("runs", "record"), ("eval",), ("export",)):
+        assert file in said(4, *command, run.name) or command[-1] == "verify"
+    assert vitcli("train", "--resume", run.name)[0] == resumed
     said(0, "runs", "rm", "-y", run.name)
     assert not run.exists
 

@@ -37,11 +37,15 @@ def several() -> None:
     make("pets-long", 4, accuracy=0.1, state="interrupted")
     make("cifar10-tiny/train/seed0", 5, accuracy=0.2, experiment="cifar10-tiny")
     make("unmeasured", 6, state="failed").set_metrics([])
+    make_run(folder=Path("moved/trial"))
+    Path("link").symlink_to("runs/pets")
 
 
 @pytest.mark.parametrize(
     ("words", "found"),
     [
+        (["moved"], ["moved/trial"]),
+        (["link", "runs/pets"], ["pets"]),
         (["pets*"], ["pets", "pets-long"]),
         (["pets"], ["pets"]),
         (["./runs/pets"], ["pets"]),

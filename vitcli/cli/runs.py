@@ -42,7 +42,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="RUN",
-        help="Runs, folders under runs/, or 'pets*'.",
+        help="Runs, folders of runs, or 'pets*'.",
         show_default="all",
         autocompletion=complete.own_run,
     ),
@@ -94,7 +94,7 @@ def ls(
     top: Top = None,
     form: Format = "text",
 ) -> None:
-    """List the runs under runs/ and the settings that differ.
+    """List runs and the settings that differ.
 
     \b
     Example:
@@ -102,10 +102,13 @@ def ls(
     """
     from vitcli.runner.overview.study_folder import find_studies
     from vitcli.runner.run.folder import RUNS
-    from vitcli.runner.run.listing import list_records, rank, select_runs
+    from vitcli.runner.run.listing import has_name, list_records, rank, select_runs
     from vitcli.runner.text import natural_key
 
     every = list_records()
+    for name in names or []:
+        if Path(name).is_dir() and not any(has_name(run, name) for run in every):
+            every += list_records(Path(name))
     runs = select_runs(every, names or [], state=state, data=data, experiment=experiment)
     if top is not None:
         best = {run.path for run in rank(runs)[:top] if run.score is not None}
@@ -211,6 +214,7 @@ def show(run: Run, form: Format = "text") -> None:
 
     record = load_run(run)
     refuse_unreadable(record.folder)
+    spec = record.known_spec
     title = "config (only fields that differ from the defaults)"
     result = f"result so far ({record.reason})" if record.reached else "result"
     meta = {name: value for name, value in record.meta.items() if name != "config"}
@@ -223,7 +227,7 @@ def show(run: Run, form: Format = "text") -> None:
             Fact("reason", record.reason, text=None if record.reason else ""),
         ],
         tables=[
-            mapping_table("config", title, changed_fields(record.spec)),
+            mapping_table("config", title, changed_fields(spec) if spec else {}),
             mapping_table("result", result, record.result or record.reached),
             mapping_table("meta", "meta", meta),
             epochs(record.metrics),
@@ -349,17 +353,17 @@ def format_difference(row: Mapping[str, Any]) -> str:
 
 @commands.command()
 def verify(runs: Runs, form: Format = "text") -> None:
-    """Check the files of runs; exit with code 4 if one is damaged.
+    """Check the files of runs or studies; exit code 4 if one is damaged.
 
     \b
     Example:
       vitcli runs verify quickstart
     """
     from vitcli.runner.errors import InputError
-    from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
+    from vitcli.runner.trackers import find_runs
 
-    verdicts_of = {run.name: verify_run(run) for run in map(find_run, runs)}
+    verdicts_of = {run.name: verify_run(run) for run in find_runs(runs)}
     rows = [
         {"run": name, "file": verdict.name, "state": verdict.state, "reason": verdict.reason}
         for name, verdicts in verdicts_of.items()

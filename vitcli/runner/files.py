@@ -320,7 +320,7 @@ def readable_json(path: Path) -> dict[str, Any]:
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:
     """Return whether ``to_hashed_json`` wrote these bytes; true for values without a hash."""
     values = {name: each for name, each in value.items() if name != "sha256"}
-    return values == value or content == to_hashed_json(values)
+    return values == value or content.replace(b"\r\n", b"\n") == to_hashed_json(values)
 
 
 def policy_hash(source: str) -> str:

@@ -210,6 +210,8 @@ def write_texts(prefix: str, root: Path, texts: list[str]) -> str:
         (["-1", "1"], ["-1", "1"], "no label", 0),
         (["NaN", "a"], ["NaN", "a"], "no label", 0),
         (["cat", "cats"], ["cat", "cats"], "", 0),
+        (["-x", "'-x"], ["'-x", "-x"], "", 0),
+        (["7", "7|x"], ["7", "7|x"], "one label", 0),
         ([" ", "a"], [], "", 0),
         (["x" * 1001, "a"], [], "", 0),
     ],

@@ -40,6 +40,12 @@ def change(**values: Any) -> Callable[[Path], None]:
     return lambda path: commit_json(path, json.loads(path.read_text()) | values)
 
 
+def with_windows_lines(path: Path) -> None:
+    is_json = path.suffix == ".json"
+    content = to_hashed_json(json.loads(path.read_text())) if is_json else path.read_bytes()
+    path.write_bytes(content.replace(b"\n", b"\r\n"))
+
+
 def make_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -51,7 +57,9 @@ DAMAGED = [
     *((name, write(text)) for name in JSON for text in (b"[1]", b"{", b'{"a": NaN}', b"1e999")),
     *((name, write(bytes(20))) for name in (*JSON, "config.yaml")),
     *((name, make_folder) for name in ALL),
-    ("result.json", remove),
+    *((name, remove) for name in ALL if name != "status.json"),
+    ("metrics.jsonl", cut),
+    *(("metrics.jsonl", write(content)) for content in (b"", bytes(20))),
     ("status.json", change(state="asleep")),
     ("status.json", change(step=-1)),
     *(("meta.json", change(seed=seed)) for seed in ("0", -1, 0.5, True, 10**40, 7)),
@@ -93,13 +101,12 @@ def test_each_damage_of_each_file_is_a_problem_that_names_it(name, damage):
 @pytest.mark.parametrize(
     ("name", "change_of_file"),
     [
-        ("meta.json", remove),
         ("meta.json", change(later={"of": "another version"})),
         ("result.json", change(val_accuracy=None, later="text")),
-        ("metrics.jsonl", remove),
         ("metrics.jsonl", lambda path: path.write_bytes(path.read_bytes() + b'{"step": 900, "ep')),
         ("status.json", lambda path: path.with_name("other.json").write_bytes(b"{")),
         ("config.yaml", lambda path: path.write_text(f"# mine\n{path.read_text()}")),
+        *((name, with_windows_lines) for name in ALL),
     ],
 )
 def test_what_another_version_or_a_kill_leaves_is_no_damage(name, change_of_file):
@@ -108,7 +115,7 @@ def test_what_another_version_or_a_kill_leaves_is_no_damage(name, change_of_file
     change_of_file(run.path / name)
     found = read_record(run)
     assert (found.state, found.problems, found.test_score) == ("finished", (), 0.5)
-    assert found.epochs in (8, 0)
+    assert found.epochs == 8
 
 
 @pytest.mark.parametrize(

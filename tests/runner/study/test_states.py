@@ -75,11 +75,11 @@ def keep_only_weights(run: RunDir) -> None:
 STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another configuration": (edit("config.yaml", "depth: 4", "depth: 5"), "model.depth is 5 in"),
     "other threads later": (edit("meta.json", '"threads": 1', '"threads": 4'), "4 threads"),
-    "another accuracy": (edit("result.json", "0.5", "0.99"), "0.9900, but its predictions give"),
-    "other images": (edit("result.json", "2000", "1000"), "but its predictions give"),
+    "another accuracy": (edit("result.json", "0.5", "0.99"), "predictions.npz: "),
+    "other images": (edit("result.json", "2000", "1000"), "predictions.npz: "),
     "another split": (edit("result.json", "test_accuracy", "val_accuracy"), "no test accuracy"),
     "no result": (write("result.json", "{"), "result.json: "),
-    "empty predictions": (write("predictions.npz", ""), "predictions.npz is missing or damaged"),
+    "empty predictions": (write("predictions.npz", ""), "predictions.npz: "),
     "another trial's meta": (write("meta.json", '{"config_hash": "b"}'), "as another trial"),
     "weights alone": (keep_only_weights, "only its final weights"),
 }

@@ -18,6 +18,8 @@ MOST_TEXT = 400_000
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 NO_LABEL = ("-1", "nan", "null", "none", "na", "n/a", "<na>")
 """What programs write for a picture without a label, in small letters."""
+SEVERAL = "|"
+"""What some programs write between several labels of a picture."""
 Pairs = list[tuple[str, str]]
 
 
@@ -81,12 +83,15 @@ def names_alike(names: Sequence[str]) -> Pairs:
 
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
-    """Return notes on names that may stand for one class, or for no label."""
-    return notes_on_pairs(names, "classes", "class") + [
-        f"note: {name!r} is a class; if it means that a picture has no label, remove its pictures"
-        for name in names
-        if name.casefold() in NO_LABEL
-    ]
+    """Return notes on names that may stand for one class, for no label, or for several."""
+    notes = notes_on_pairs(names, "classes", "class")
+    for name in names:
+        if name.casefold() in NO_LABEL:
+            what = "a picture has no label, remove its pictures"
+            notes.append(f"note: {name!r} is a class; if it means that {what}")
+    for name in [name for name in names if SEVERAL in name][:1]:
+        notes.append(f"note: {printable(name)!r} is one class; a picture has one label")
+    return notes
 
 
 def notes_on_pairs(names: Sequence[str], several: str, one: str) -> list[str]:

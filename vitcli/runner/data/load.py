@@ -71,18 +71,20 @@ def load_data(
             raise ValueError("data.folds: the part to test on depends on the seed of the run")
         data, note = take_fold(data, spec.folds, seed, with_test=with_test, groups=groups)
         on_message(f"{printable(spec.name)}: {note}")
-    return _finish(spec, data, groups)
+    return _finish(spec, data, groups, printable(folder.root if folder else spec.name))
 
 
-def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str]) -> DataSet:
+def _finish(spec: DataSpec, data: DataSet, groups: Mapping[str, str], place: str) -> DataSet:
     names = spec.class_names or data.class_names
     if names != data.class_names:
         from vitcli.runner.data.labels import same_class
 
-        if [*map(same_class, names)] != [*map(same_class, data.class_names)]:
-            raise ConfigError(
-                f"data.class_names is set to {', '.join(names)},"
-                f" but {spec.name} has {', '.join(data.class_names)}"
+        asked, present = [*map(same_class, names)], [*map(same_class, data.class_names)]
+        if asked != present:
+            differing = ", ".join(map(printable, sorted({*asked} ^ {*present}))) or "their order"
+            raise InputError(
+                f"{place}: its classes are not those of the run, or of data.class_names:"
+                f" {differing}"
             )
     if data.in_chans == 1 and _is_coloured(spec):
         train, test = _coloured(data.train), _coloured(data.test)

@@ -142,7 +142,7 @@ def describe_model(run: RunDir, spec: ExperimentSpec) -> str:
     """Return a line that names the model and its data set, and one for each thing to know of it."""
     record, kind = read_record(run), "bundled model" if run.is_bundled else "run"
     notes = [UNTRAINED] if record.new_head else []
-    lines = [f"note: {note}" for note in (*notes, *record.problems)]
+    lines = [f"note: {note}" for note in notes]
     return "\n".join([f"{kind} {run.name} ({spec.data.name})", *lines])
 
 

@@ -1,6 +1,7 @@
 """Weights of trained runs."""
 
 import hashlib
+import shlex
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +18,8 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.own_code import FOLDER, require, require_parts
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
-from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
-from vitcli.runner.run.record import read_record
+from vitcli.runner.run.folder import BUNDLED, CONFIG, RunDir, find_run, list_runs, steps
+from vitcli.runner.run.record import EDITED, read_record
 from vitcli.runner.text import ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
@@ -30,13 +31,23 @@ UNTRAINED = "its head was never trained, so its classes mean nothing; train the 
 def run_weights(
     run: RunDir, step: int | None = None, on_message: Callable[[str], None] = ignore_message
 ) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint, the last by default; with EMA the averaged weights."""
+    """Return the weights of a checkpoint, the last by default; with EMA the averaged weights.
+
+    A damaged run is refused: its weights may belong to another configuration.
+    """
+    record = read_record(run)
+    if record.problems:
+        advice = f"check the run: {run.command('runs verify')}"
+        if f"{CONFIG}: {EDITED}" in record.problems:
+            settings = str(run.path / CONFIG)
+            advice = f"train a run with it: {shlex.join(['vitcli', 'train', settings])}"
+        raise InputError(f"{run.path}/{record.problems[0]}; restore the file, or {advice}")
     if step is not None:
         if step not in steps(run.checkpoints):
             raise InputError(f"{run.path}: no checkpoint of step {step}")
         checkpoint = load_checkpoint(run.checkpoints / str(step))
     else:
-        record, latest = read_record(run), latest_checkpoint(run.checkpoints, on_message)
+        latest = latest_checkpoint(run.checkpoints, on_message)
         if latest is None:
             if record.imported:
                 raise InputError(

@@ -221,8 +221,9 @@ def read_csv(
 
     Commas, semicolons or tabs separate the cells. What other programs add is left out: blanks
     around cells, columns without a name, empty cells behind the last column, and Excel's ``sep=;``
-    or comments before the header. Without ``strip``, blanks at the ends of cells stay, for a note
-    about them. ``exact`` keeps all cells as they stand in the file.
+    or comments before the header. Without ``strip``, blanks at the ends of cells and the
+    sign before a formula stay, for notes about them. ``exact`` keeps all cells as
+    they stand in the file.
     """
     if "\0" in text:
         raise InputError(f"{name} holds a zero byte; it is not a text file")
@@ -256,7 +257,11 @@ def read_csv(
 
 
 def _plain_cell(cell: str, *, strip: bool) -> str:
-    cell = cell.strip() if strip else cell
+    return unguarded(cell.strip()) if strip else cell
+
+
+def unguarded(cell: str) -> str:
+    """Return a cell without the sign that keeps a spreadsheet from computing it."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, Change, differences, with_data_defaults
@@ -46,6 +47,7 @@ def compare_runs(one: RunRecord, other: RunRecord) -> dict[str, dict[str, Change
     """Return the fields and facts that differ between two runs, and all of their measures."""
     facts = {name: (one.meta.get(name), other.meta.get(name)) for name in FACTS}
     names = dict.fromkeys([*task_measures(one.task), *task_measures(other.task), *MEASURES])
+    names |= dict.fromkeys(filter(metric_of, sorted(one.numbers.keys() ^ other.numbers.keys())))
     measures = {name: (one.numbers.get(name), other.numbers.get(name)) for name in names}
     return {
         "config": differences(one.spec, other.spec),

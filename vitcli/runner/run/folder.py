@@ -12,7 +12,7 @@ from typing import Any, Literal
 import filelock
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.errors import ConfigError, InputError, InUseError, OwnCodeError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import (
     config_hash,
@@ -100,7 +100,9 @@ class RunDir:
 
     @property
     def exists(self) -> bool:
-        return (self.path / "config.yaml").is_file()
+        """Whether vitcli made a run here; its config.yaml may be lost."""
+        known = {name for name in (CONFIG, META, STATUS) if (self.path / name).is_file()}
+        return CONFIG in known or {META, STATUS} <= known
 
     @property
     def name(self) -> str:
@@ -239,9 +241,16 @@ class RunDir:
 
 
 def _parsed(path: Path) -> ExperimentSpec:
-    document = read_mapping(path)
+    if not path.exists():
+        raise InputError(f"{path}: it is missing")
     copies = path.parent / own_code.FOLDER
-    return parse_experiment(document.data, document, is_stored=True, copies=copies)
+    try:
+        document = read_mapping(path)
+        return parse_experiment(document.data, document, is_stored=True, copies=copies)
+    except OwnCodeError:
+        raise
+    except ConfigError as error:
+        raise InputError(str(error)) from error
 
 
 @contextmanager
@@ -332,7 +341,8 @@ def named_folder(name: str) -> Path:
 
 def list_runs(folder: Path = RUNS) -> list[RunDir]:
     """Return every run below a folder, ordered by the time of the last status change."""
-    found = {path.parent for path in folder.rglob("config.yaml")}
+    found = {path.parent for name in (CONFIG, STATUS) for path in folder.rglob(name)}
+    found = {path for path in found if RunDir(path).exists}
     trackers = {path / "tracker" for path in found}  # in runs of 1.0, W&B's config.yaml is below
     runs = [RunDir(path) for path in found if trackers.isdisjoint(path.parents)]
     return sorted(runs, key=lambda run: (_changed_at(run), str(run.path)))
@@ -360,7 +370,7 @@ def find_run(text: str) -> RunDir:
         name = shorten(text, MAX_ECHO)
         raise InputError(f"no run is called {name!r}: {error.strerror}") from error
     for folder in (Path(text), RUNS / text):
-        if (folder / "config.yaml").is_file():
+        if RunDir(folder).exists:
             return RunDir(folder)
         if folder.is_dir() and (inside := list_runs(folder)):
             if len(inside) == 1:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment import own_code
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
@@ -62,8 +62,10 @@ def select_runs(
 
 def has_name(run: RunRecord, pattern: str) -> bool:
     """Return whether a run has a name, or lies in a folder of this name."""
-    pattern = os.path.normpath(pattern) if pattern else pattern
-    pattern = "." if pattern == str(RUNS) else pattern.removeprefix(f"{RUNS}/")
+    folder = Path(os.path.normpath(pattern))
+    if pattern and folder.is_dir():
+        pattern = "." if folder.resolve() == RUNS.resolve() else RunDir(folder).name
+    pattern = os.path.normpath(pattern).removeprefix(f"{RUNS}/") if pattern else pattern
     folders = [run.name, *map(str, PurePath(run.name).parents)]
     return any(name == pattern or fnmatchcase(name, pattern) for name in folders)
 
@@ -105,7 +107,7 @@ def is_run_folder(run: RunDir) -> bool:
         return True
     try:
         written = config_text(run.spec()).encode()
-    except ConfigError:
+    except UserError:
         return False
     # After a power loss, only the configuration may be left; a person writes it otherwise.
     return (run.path / ".lock").exists() or (run.path / "config.yaml").read_bytes() == written

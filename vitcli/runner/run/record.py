@@ -21,7 +21,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric, metric_of
 from vitcli.core.spec.rows import as_tuple
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash, config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import open_regular, parse_strict_json, read_bounded, read_json, sha256
@@ -41,7 +41,7 @@ from vitcli.runner.text import quantity, shorten
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
-    from vitcli.runner.run.predictions import Predictions
+    from vitcli.runner.run.predictions import PerImage, Predictions
 
 State = Literal[
     "finished",
@@ -197,7 +197,7 @@ class RunRecord:
         """The configuration, with fields such as ``spec.model.depth``.
 
         Raises:
-            ConfigError: config.yaml cannot be read.
+            InputError: config.yaml cannot be read.
         """
         return self.known_spec or self.folder.spec()
 
@@ -335,7 +335,28 @@ class RunRecord:
         """The stored logits (N, K) and labels (N,) of the test images, as NumPy arrays."""
         from vitcli.runner.run.predictions import read_predictions
 
-        return read_predictions(self.folder.path / "predictions.npz", self.state)
+        place = self.folder.path / "predictions.npz"
+        predictions = read_predictions(place, self.state)
+        try:
+            self.read_images()
+        except ValueError as error:
+            raise InputError(f"{place}: {error}") from error
+        return predictions
+
+    def read_images(self) -> "PerImage | None":
+        """Return what predictions.npz says of each test image; those of another run are refused."""
+        from vitcli.runner.run.predictions import read_per_image
+
+        images = read_per_image(self.folder.path / "predictions.npz", self.task)
+        score = self.number(headline_key(self.result, self.headline.name))
+        if images is None or score is None:
+            return images
+        count = len(images.scores)
+        if abs(images.mean - score) > 1e-6 or count != self.result.get("num_test"):
+            raise ValueError(
+                f"{self.headline.label} {images.mean:.4f} of {count} images differs from {RESULT}"
+            )
+        return images
 
     def document(self) -> dict[str, Any]:
         """Return a row of a list of runs as JSON values."""
@@ -492,8 +513,13 @@ def read_record(run: RunDir | Path, spec: ExperimentSpec | None = None) -> RunRe
     metrics: list[dict[str, Any]] = _read(run, METRICS, problems, _read_metrics) or []
     spec = spec or _read_config(run, meta, problems)
     imported = bool(meta.get("imported"))
-    if status == "finished" and not imported and not (run.path / RESULT).exists():
-        problems.append(f"{RESULT}: it is missing")
+    if status == "finished":
+        needed = [META] + [RESULT] * (not imported) + [METRICS] * (step > 0 and not imported)
+        missing = [name for name in needed if not (run.path / name).exists()]
+        problems += [f"{name}: it is missing" for name in missing]
+        is_cut = step > 0 and not imported and [line["step"] for line in metrics][-1:] != [step]
+        if is_cut and METRICS not in {problem.partition(":")[0] for problem in problems}:
+            problems.append(f"{METRICS}: it does not reach step {step}")
     config = _raw_config(run, spec)
     values = {
         **stored,
@@ -633,7 +659,7 @@ def _read_config(
     try:
         spec = run.spec()
         now = run.config_sha256()
-    except (ConfigError, OSError) as error:
+    except (UserError, OSError) as error:
         if isinstance(error, OSError):
             problems.append(f"{CONFIG}: {UNREADABLE}: {error.strerror}")
             return None

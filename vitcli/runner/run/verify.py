@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.experiment.own_code import FOLDER, code_to_keep
 from vitcli.runner.experiment.own_code import MAX_BYTES as MAX_CODE
 from vitcli.runner.experiment.stand_in import UNKNOWN
@@ -22,7 +22,7 @@ from vitcli.runner.run.folder import (
     step_folders,
     temporary_files,
 )
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE
 from vitcli.runner.run.record import UNREADABLE, RunRecord, headline_key, read_record
 
 
@@ -46,19 +46,19 @@ def verify_run(run: RunDir) -> list[Verdict]:
     record = read_record(run)
     is_finished = record.status == "finished" and not record.imported
     needed = [CONFIG, STATUS, META]
-    needed += [] if record.imported else [METRICS]
+    needed += [METRICS] if record.step and not record.imported else []
     needed += [RESULT] if is_finished else []
-    verdicts = [_record_verdict(record, name, is_finished) for name in needed]
+    verdicts = [_record_verdict(record, name) for name in needed]
     verdicts[4:4] = [*_checkpoint_verdicts(run, record.step), *_code_verdicts(record)]
     if is_finished and not run.is_bundled and record.result.get("num_test") != 0:
-        verdicts.append(_verdict("predictions.npz", partial(_check_predictions, record)))
+        verdicts.append(_verdict("predictions.npz", record.read_images))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
         for path in temporary_files(run.path)
     ]
 
 
-def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
+def _record_verdict(record: RunRecord, name: str) -> Verdict:
     """Return the verdict on one of the files that a record is read from."""
     if not (record.folder.path / name).exists():
         return Verdict(name, "missing")
@@ -66,14 +66,12 @@ def _record_verdict(record: RunRecord, name: str, is_finished: bool) -> Verdict:
         file, _, reason = problem.partition(": ")
         if file == name:
             return Verdict(name, "unreadable" if UNREADABLE in reason else "damaged", reason)
-    scores = {_headline_key(record)} if record.headline is not UNKNOWN else set()
+    score = headline_key(record.result, record.headline.name)
+    scores = {score} if record.headline is not UNKNOWN else set()
     keys = {META: {"experiment", "data_hash"}, RESULT: {"num_test"} | scores}
     values = {META: record.meta, RESULT: record.result}
     if lacking := sorted(keys.get(name, set()) - values.get(name, {}).keys()):
         return Verdict(name, "damaged", f"it lacks {lacking[0]}")
-    steps = [line["step"] for line in record.metrics]
-    if name == METRICS and is_finished and record.step and steps[-1:] != [record.step]:
-        return Verdict(name, "damaged", f"it does not reach step {record.step}")
     return Verdict(name, "ok")
 
 
@@ -94,7 +92,7 @@ def _code_verdicts(record: RunRecord) -> list[Verdict]:
     """Return a verdict on each copy of own code; who has removed one names the file again."""
     try:
         code = code_to_keep(record.spec)
-    except ConfigError:  # a damaged config.yaml has a verdict of its own
+    except UserError:  # a damaged config.yaml has a verdict of its own
         return []
     copies = record.folder.path / FOLDER
     return [
@@ -107,24 +105,6 @@ def _code_verdicts(record: RunRecord) -> list[Verdict]:
 def _check_code(path: Path, digest: str) -> None:
     if sha256(read_bounded(path, MAX_CODE)) != digest:
         raise ValueError("it was changed after the run began")
-
-
-def _headline_key(record: RunRecord) -> str:
-    return headline_key(record.result, record.headline.name)
-
-
-def _check_predictions(record: RunRecord) -> None:
-    """Check that the predictions agree with result.json."""
-    content = read_bounded(record.folder.path / "predictions.npz", MAX_BYTES)
-    images = per_image(read_outputs(content), record.task)
-    key = _headline_key(record)
-    if images is None or not {key, "num_test"} <= record.result.keys():  # a verdict of its own
-        return
-    count = len(images.scores)
-    if abs(images.mean - record.result[key]) > 1e-6 or count != record.result["num_test"]:
-        raise ValueError(
-            f"{record.headline.label} {images.mean:.4f} of {count} images differs from {RESULT}"
-        )
 
 
 def _checkpoint_verdicts(run: RunDir, last_step: int) -> list[Verdict]:

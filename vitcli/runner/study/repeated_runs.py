@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.teacher import teacher_run
@@ -10,7 +9,6 @@ from vitcli.runner.experiment.config import config_hash, find_experiment, load_e
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import RunRecord, read_record, refuse_unreadable
 from vitcli.runner.study.collect import study_result
 from vitcli.runner.study.result import StudyResult
@@ -51,8 +49,12 @@ def _read_finished(run: RunDir) -> RunRecord:
     if not (is_whole and record.experiment and record.data_hash):
         raise InputError(f"{run.name}: its meta.json or result.json lacks what a document needs")
     images = None
-    with suppress(OSError, ValueError):
-        images = read_per_image(run.path / "predictions.npz", record.task)
+    try:
+        images = record.read_images()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise InputError(f"{run.path}/predictions.npz: {error}") from error
     result = kept_numbers(record)
     return record.changed(config_hash=config_hash(record.spec), images=images, result=result)
 

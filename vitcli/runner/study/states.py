@@ -8,7 +8,6 @@ from vitcli.runner.engines.drivers import rerun_before
 from vitcli.runner.experiment.diff import TEACHER_WEIGHTS, differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.folder import TENSORS, RunDir
-from vitcli.runner.run.predictions import read_per_image
 from vitcli.runner.run.record import (
     COSTS,
     COUNTS,
@@ -88,14 +87,11 @@ def trial_state(trial: Trial, run: RunDir, threads: int, split: str = "test") ->
     images = None
     if record.state == "finished" and split == "test":
         try:
-            images = read_per_image(place, record.task)
-        except (FileNotFoundError, ValueError):
-            reason = f"its {place.name} is missing or damaged"
-            return trial_without_result(trial, "stale", reason)
-    score, count = record.test_score or 0.0, record.result.get("num_test")
-    if images and not (abs(images.mean - score) <= 1e-6 and len(images.scores) == count):
-        reason = f"its result.json says {score:.4f}, but its predictions give {images.mean:.4f}"
-        return trial_without_result(trial, "stale", reason)
+            images = record.read_images()
+        except FileNotFoundError:
+            return trial_without_result(trial, "stale", f"its {place.name} is missing")
+        except ValueError as error:
+            return trial_without_result(trial, "stale", f"its {place.name}: {error}")
     return record.changed(
         name=trial.folder,
         metrics=[],

@@ -155,7 +155,7 @@ def refuse_damage(record: RunRecord) -> None:
         # The training writes these anew, and a finished one does not read its lines.
         ended = (METRICS,) if record.status == "finished" and record.result else ()
         is_written = name in (STATUS, RESULT, *ended) and not reason.startswith(UNREADABLE)
-        if not is_written and name != CONFIG:  # who reads config.yaml says more of it
+        if not is_written and problem != f"{CONFIG}: {EDITED}":
             raise InputError(f"{record.path}/{problem}; restore the file, or start over: --rerun")
 
 

@@ -129,8 +129,10 @@ def resume_experiment(
     """
     run = find_run(name)
     run.require_own()
+    record = read_record(run)
+    refuse_damage(record)
     spec = load_experiment(str(run.path / "config.yaml"), changes, options).spec
-    label = read_record(run).experiment or run.path.name
+    label = record.experiment or run.path.name
     return Experiment(label, spec, run.path / "config.yaml"), run.path
 
 
@@ -220,6 +222,7 @@ def with_run_of_teacher(experiment: Experiment, request: Request, run: RunDir) -
 
 def finished_run(experiment: Experiment, request: Request) -> RunRecord | None:
     """Return the run if nothing is left to train; refuse a request that it cannot continue."""
+    pick_device(device_of_rank(request.device))
     run = chosen_folder(experiment, request)
     if request.rerun or not run.exists:
         return None

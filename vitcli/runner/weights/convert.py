@@ -18,7 +18,7 @@ from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash,
 from vitcli.runner.experiment.resolve import describe_spec, resolve
 from vitcli.runner.files import make_folder, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
-from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.run.folder import CONFIG, RunDir, is_effectively_empty
 from vitcli.runner.run.record import read_record
 from vitcli.runner.text import natural_key
 from vitcli.runner.weights.tensors import match_tensors, read_tensors
@@ -46,7 +46,7 @@ def import_weights(
     The tensors are compared with the model before any image is read.
     """
     run = RunDir(output)
-    was_killed = not run.exists and bool(read_record(run).imported)
+    was_killed = not (output / CONFIG).exists() and bool(read_record(run).imported)
     is_free = was_killed or (output.is_dir() and is_effectively_empty(output))
     if output.exists() and not is_free:
         raise ConfigError(f"{output} already holds files; choose another --name or -o")

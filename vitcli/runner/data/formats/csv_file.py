@@ -10,6 +10,7 @@ from vitcli.runner.data.csv_lines import csv_lines
 from vitcli.runner.data.labels import not_used, refuse_names, without_blanks
 from vitcli.runner.data.listing import PictureFolder, split_of, splits_in_order
 from vitcli.runner.errors import InputError
+from vitcli.runner.report.tables import unguarded
 from vitcli.runner.text import composed, did_you_mean, printable
 
 COLUMNS, OPTIONAL = ("path", "label"), ("split", "group")
@@ -27,7 +28,9 @@ def list_csv(
     unused: list[str] = []
     rows = csv_lines(path, COLUMNS, OPTIONAL, exact=exact, strip=False, on_unused=unused.extend)
     for at, *cells in rows:
-        written, label, split, group = cells if exact else [*map(str.rstrip, cells)]
+        written, label, split, group = cells
+        if not exact:
+            written, label, split, group = (unguarded(cell.rstrip()) for cell in cells)
         picture = os.path.normpath(root / written)
         if not picture.startswith(os.path.join(root, "")):
             where = f"{printable(written)} is outside the folder of the file"
@@ -44,7 +47,7 @@ def list_csv(
         if lines and bool(split) != bool(next(iter(lines.values()))[1]):
             raise InputError(f"{at}: either each line has a split, or none has")
         lines[picture] = composed(cells[1]), split_of(split) or "", composed(group)
-    folder = _listed(path, root, lines, class_names)
+    folder = _listed(path, root, lines, class_names, exact)
     return replace(folder, notes=(*folder.notes, *not_used(path, unused)))
 
 
@@ -53,12 +56,16 @@ def _listed(
     root: Path,
     lines: dict[str, tuple[str, str, str]],
     class_names: Sequence[str] | None,
+    exact: bool,
 ) -> PictureFolder:
     where = printable(path)
     if not lines:
         raise InputError(f"{where} names no picture")
     paths, (written, splits, groups) = [*lines], zip(*lines.values(), strict=True)
     (labels, notes), (given, _) = without_blanks(written), without_blanks(class_names or ())
+    if not exact:  # "'-x" is "-x" as a spreadsheet needs it, unless there is a class "-x", too
+        known = {*labels}
+        labels = [label if unguarded(label) in known else unguarded(label) for label in labels]
     are_numbers = all(map(str.isdecimal, labels))
     try:
         refuse_names(given or [*{*labels}])
