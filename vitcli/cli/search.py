@@ -133,11 +133,20 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
     """Print the space and the cost of the search: that of its default, once for each trial."""
     from vitcli.runner.experiment.config import Experiment
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.estimate import make_estimate
+    from vitcli.runner.train.dry_run import dry_run
+    from vitcli.runner.train.prepare import Request
 
     count = worker_count(chosen.threads, options)
     default = Experiment(chosen.name, chosen.base, chosen.path)
-    seconds = ceil(chosen.num_trials / count) * make_estimate(default, options.device).seconds
+    request = Request(
+        device=options.device,
+        data_dir=options.data_dir,
+        rerun=True,
+        without_test=True,
+        on_message=say,
+    )
+    one = dry_run(default, request).total
+    seconds = None if one is None else ceil(chosen.num_trials / count) * one
     space = {field: values.text for field, values in chosen.fields.space.items()}
     rows = [{"field": field, "values": text} for field, text in space.items()]
     report = Report(
