@@ -20,7 +20,7 @@ from vitcli.runner.text import quantity
 from vitcli.runner.train.build import settings
 from vitcli.runner.train.contract import are_same
 from vitcli.runner.train.exactness import is_exact
-from vitcli.runner.train.flops import count_forward_flops, flops_of_steps
+from vitcli.runner.train.flops import count_forward_flops, flops_of_steps, without_weights
 
 if TYPE_CHECKING:
     from vitcli.runner.train.trainer import Trainer
@@ -112,8 +112,9 @@ def count_flops(
     spec = training.spec
     with arithmetic(training.precision), without_memory(spec):
         batch = batch or next(training.batches(0))
-        flops_of = flops_of_steps(spec, batch, len(training.data.train))
-        return count_forward_flops(spec), flops_of
+        module = without_weights(training)
+        forward = count_forward_flops(spec, module)
+        return forward, flops_of_steps(spec, batch, len(training.data.train), module)
 
 
 def warn_of_one_answer(trainer: "Trainer", outputs: Outputs, measured: Mapping[str, float]) -> None:

@@ -1,13 +1,15 @@
 """The operations of a training, counted on random images without memory."""
 
+import copy
 import math
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import forward_flops, step_flops
@@ -15,12 +17,14 @@ from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.train import MAX_EPOCHS
 from vitcli.core.train.optim import freeze
+from vitcli.core.train.training import Training
 from vitcli.runner.data.extras import EXTRAS
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.teacher import teacher_run
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.resolve import fit_to_data, steps_per_epoch
+from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.folder import find_run
 from vitcli.runner.run.record import read_record, whole_flops
 
@@ -48,17 +52,33 @@ def _once(
     return _COUNTED[key]
 
 
-def count_forward_flops(spec: ExperimentSpec) -> int:
-    """Return the floating-point operations of a forward pass of one image through the encoder."""
+def without_weights(training: Training) -> nn.Module | None:
+    """Return a copy of the trained module, on the device ``meta`` and without native kernels.
+
+    None with own code or several ranks, whose modules may not compute there.
+    """
+    if training.spec.code or ranks.size() > 1:
+        return None
+    meta = torch.device("meta")
+    module = copy.deepcopy(training.module).to(meta)
+    choose_kernels(module, meta, None, "torch")
+    return module.train()
+
+
+def count_forward_flops(spec: ExperimentSpec, module: nn.Module | None = None) -> int:
+    """Return the floating-point operations of a forward pass of one image through the encoder.
+
+    ``module`` is that of ``without_weights``; None builds one.
+    """
 
     def count() -> int:
-        encoder = encoder_of(spec, abstract_module(spec))
+        encoder = encoder_of(spec, module or abstract_module(spec))
         return forward_flops(encoder, encoder.image_shape)
 
     return _once(spec, OF_A_MODEL, count)
 
 
-def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
+def count_step_flops(spec: ExperimentSpec, batch: Batch, module: nn.Module | None = None) -> int:
     """Return the floating-point operations of a step on a batch, forward and backward.
 
     A teacher that the step calls is counted. With gradient checkpointing, the recomputed operations
@@ -66,39 +86,39 @@ def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
     """
 
     def count() -> int:
-        module = abstract_module(spec).train()
+        abstract = module or abstract_module(spec).train()
         if spec.train.freeze is not None:
             try:
-                freeze(module, spec.train.freeze)
+                freeze(abstract, spec.train.freeze)
             except ValueError as error:
                 raise ConfigError(str(error)) from error
-        encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
+        encoder_of(spec, abstract).grad_checkpointing = spec.train.grad_checkpointing
         parts = spec.train.accumulate
         part = {name: value.chunk(parts)[0] for name, value in batch.items()}
-        return parts * step_flops(task_class(spec)(spec, module).losses, part)
+        return parts * step_flops(task_class(spec)(spec, abstract).losses, part)
 
     shapes = ((name, value.shape) for name, value in batch.items())
     return _once(spec, OF_A_STEP, count, *shapes)
 
 
-def teacher_cost(spec: ExperimentSpec) -> tuple[int, int | None]:
+def teacher_cost(spec: ExperimentSpec, module: nn.Module | None = None) -> tuple[int, int | None]:
     """Return the operations of a teacher's forward pass of one image; 0 without a teacher.
 
     With them, return how many copies of each image it labels before the steps; None if it is
     called in each step.
     """
-    task = task_class(spec)(spec, abstract_module(spec))
+    task = task_class(spec)(spec, module or abstract_module(spec))
     if not task.teacher:
         return 0, None
     return forward_flops(task.teacher, task.teacher.image_shape), task.labelled_copies
 
 
 def flops_of_steps(
-    spec: ExperimentSpec, batch: dict[str, Tensor], num_train: int
+    spec: ExperimentSpec, batch: Batch, num_train: int, module: nn.Module | None = None
 ) -> Callable[[int], tuple[int, int]]:
     """Return a function: number of steps -> their operations, and those of the teacher in them."""
-    of_teacher, copies = teacher_cost(spec)
-    of_step, size = count_step_flops(spec, batch), spec.train.batch_size
+    of_teacher, copies = teacher_cost(spec, module)
+    of_step, size = count_step_flops(spec, batch, module), spec.train.batch_size
 
     def count(num_steps: int) -> tuple[int, int]:
         if copies is None:  # the steps contain the teacher
