@@ -11,7 +11,7 @@ from vitcli.cli.console import emit_exactly, emit_report, line_width, say
 from vitcli.cli.engines import Engine, Gpus, Place, check_engine, check_folders, takes_options
 from vitcli.cli.options import DryRun, Json, Sets, Status, exclude, output_option
 from vitcli.runner.report.report import DataTable, Fact, Report, facts_of, hidden
-from vitcli.runner.text import quantity
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
@@ -146,14 +146,17 @@ def show_plan(chosen: "Search", options: "Options", form: str) -> None:
         on_message=say,
     )
     one = dry_run(default, request).total
-    seconds = None if one is None else ceil(chosen.num_trials / count) * one
+    seconds, time_text = None, "not known, because the data set is not on this machine"
+    if one is not None:
+        seconds = ceil(chosen.num_trials / count) * one
+        time_text = f"{duration(seconds)} if each trial takes that of the default"
     space = {field: values.text for field, values in chosen.fields.space.items()}
     rows = [{"field": field, "values": text} for field, text in space.items()]
     report = Report(
         facts=[
             *hidden(search=chosen.name),
             *facts_of(sampler=chosen.fields.sampler, trials=chosen.num_trials, at_once=count),
-            Fact("seconds", seconds, label="time", about="if each trial takes that of the default"),
+            Fact("seconds", seconds, label="time", text=time_text),
         ],
         tables=[DataTable("space", ["field", "values"], rows, is_mapping=True)],
     )

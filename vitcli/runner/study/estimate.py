@@ -82,7 +82,7 @@ def dry_run_trial(
     request = Request(
         device=options.device,
         data_dir=options.data_dir,
-        output=work.root / trial.folder,
+        output=work.root / "dry-run",
         rerun=True,
         on_message=on_message,
     )

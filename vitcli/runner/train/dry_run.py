@@ -41,7 +41,7 @@ from vitcli.runner.train.prepare import (
 STEPS = 3
 """Number of timed steps after the first one."""
 SLOW_SECONDS = 10.0
-"""No other step is taken after so many seconds."""
+"""No other step or evaluation is timed after so many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +146,8 @@ def measure(training: Training, began: float) -> dict[str, float]:
         before = time.perf_counter()
         next(iter(task.outputs(training.evaluated, images).values())).cpu()
         an_image = (time.perf_counter() - before) / len(images)
+        if an_image * len(images) > SLOW_SECONDS:
+            break
     num_val = len(data.val) if data.val else 0
     return {
         "start": times[1] - began + labelling,
@@ -209,8 +211,9 @@ def costs_report(name: str, costs: Costs, request: Request) -> Report:
             until_stop = total - left * (seconds["train"] + seconds["evaluate"])
             until_text = f"about {duration(until_stop)}: {request.stop_after} of {epochs} epochs"
     facts = [
-        *hidden(experiment=name, num_classes=spec.model.num_classes, **costs.images),
-        Fact("images", sum(costs.images.values()), text=images),
+        *hidden(experiment=name, num_classes=spec.model.num_classes),
+        Fact("num_train", num_train, label="images", text=images),
+        *hidden(num_val=num_val, num_test=num_test),
         Fact(
             "steps_per_epoch", steps, label="steps", about=f"per epoch, {quantity(epochs, 'epoch')}"
         ),
