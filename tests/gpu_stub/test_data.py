@@ -321,6 +321,5 @@ def estimate_by_peak(name: str, precision: str) -> float:
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
     run_training(experiment, request)
-    return stated / (torch.cuda.max_memory_allocated() - before)
+    return stated / torch.cuda.max_memory_allocated()
