@@ -312,7 +312,7 @@ def test_the_estimated_memory_is_near_the_peak(tmp_path):
 def estimate_by_peak(name: str, precision: str) -> float:
     """Return the memory that ``--dry-run`` says, divided by the allocator's peak in a training."""
     changes = {"train.compile": False, "train.precision": precision}
-    changes |= {"train.limit_batches": 2, "train.epochs": 1}
+    changes |= {"train.limit_batches": 2, "train.epochs": 1, "data.name": "scenes"}
     experiment = load_experiment(name, changes)
     images = random_pictures(experiment, 2000)
     output = Path(f"{name}-{precision}")
