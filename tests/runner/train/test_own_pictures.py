@@ -138,7 +138,7 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     assert [text for text in said if not text.startswith("reading")] == notes
     assert len(notes) >= 5, "a copy, a bad file, an empty class and the batch"
     assert costs.spec == run.spec()
-    assert costs.images == {"num_train": 36, "num_val": 4, "num_test": 25}
+    assert costs.images == (36, 4, 25)
     assert costs.seconds["start"] > 1000
 
 

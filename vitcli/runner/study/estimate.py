@@ -50,29 +50,21 @@ def dry_run_study(
     once = functools.cache(on_message)
     seconds: dict[str, float | None] = {}
     flops: dict[str, int] = {}
-    for trial in work.trials:
-        name = trial.variant
-        if name in seconds:
-            continue
+    for name, trial in {trial.variant: trial for trial in work.trials}.items():
         flops[name] = whole_training_flops(trial.spec)
-        times = known_times(work, name)
-        seconds[name] = fmean(times) if times else dry_run_trial(work, trial, options, once).total
+        records = [work.states[other.folder] for other in work.study.trials([name])]
+        known = [
+            took + (record.number("pretrain_seconds") or 0)
+            for record in records
+            if not record.source and (took := record.number("train_seconds"))
+        ]
+        seconds[name] = fmean(known) if known else dry_run_trial(work, trial, options, once).total
     count = max(1, min(worker_count(work.study.threads, options), len(work.trials)))
     times = [time for trial in work.trials if (time := seconds[trial.variant]) is not None]
     total = None
     if len(times) == len(work.trials):
         total = (seconds_left(times, 0, [], count) or 0.0) + 2 * spent_seconds * bool(times)
     return StudyCosts(by_variant=seconds, flops=flops, total=total, count=count)
-
-
-def known_times(work: StudyWork, variant: str) -> list[float]:
-    """Return the times of a variant's trials that this machine has trained."""
-    records = [work.states[trial.folder] for trial in work.study.trials([variant])]
-    return [
-        took + (record.number("pretrain_seconds") or 0)
-        for record in records
-        if not record.source and (took := record.number("train_seconds"))
-    ]
 
 
 def dry_run_trial(

@@ -49,8 +49,8 @@ class Costs:
     """The size of a training, and the time that it takes."""
 
     spec: ExperimentSpec
-    images: dict[str, int]
-    """Numbers of images: ``num_train``, ``num_val`` and ``num_test``."""
+    images: tuple[int, int, int]
+    """Numbers of images for training, validation and testing."""
     memory_bytes: int
     seconds: dict[str, float] = field(default_factory=dict)
     """Part of the training -> its time; empty if the images are not on this machine."""
@@ -91,7 +91,7 @@ def dry_run(experiment: Experiment, request: Request, spent_seconds: float = 0.0
             memory = torch.cuda.max_memory_allocated(training.device)
     return Costs(
         spec=plan.spec,
-        images=count_images(len(data.train), len(data.val) if data.val else 0, len(data.test)),
+        images=(len(data.train), len(data.val or ()), len(data.test)),
         memory_bytes=memory,
         seconds=seconds,
     )
@@ -112,14 +112,10 @@ def without_images(experiment: Experiment, request: Request) -> Costs:
     )
     return Costs(
         spec=spec,
-        images=count_images(facts.num_train, facts.num_val, facts.num_test),
+        images=(facts.num_train, facts.num_val, facts.num_test),
         memory_bytes=memory_bytes(spec),
         notes=[note],
     )
-
-
-def count_images(num_train: int, num_val: int, num_test: int) -> dict[str, int]:
-    return {"num_train": num_train, "num_val": num_val, "num_test": num_test}
 
 
 def measure(training: Training, began: float) -> dict[str, float]:
@@ -148,11 +144,11 @@ def measure(training: Training, began: float) -> dict[str, float]:
         an_image = (time.perf_counter() - before) / len(images)
         if an_image * len(images) > SLOW_SECONDS:
             break
-    num_val = len(data.val) if data.val else 0
+    num_images = evaluated_images(spec, len(data.val or ()), len(data.test))
     return {
         "start": times[1] - began + labelling,
         "train": min(others, default=first) * training.num_steps,
-        "evaluate": an_image * evaluated_images(spec, num_val, len(data.test)),
+        "evaluate": an_image * num_images,
     }
 
 
@@ -166,10 +162,7 @@ def evaluated_images(spec: ExperimentSpec, num_val: int, num_test: int) -> int:
 
 
 def memory_bytes(spec: ExperimentSpec) -> int:
-    """Return the bytes of weights, gradients, optimiser state and one part's activations in fp32.
-
-    Nothing is measured.
-    """
+    """Return the bytes of weights, gradients, optimiser state and activations of a part, in fp32."""
     abstract = abstract_module(spec)
     encoder = encoder_of(spec, abstract)
     encoder.grad_checkpointing = spec.train.grad_checkpointing
@@ -182,7 +175,7 @@ def memory_bytes(spec: ExperimentSpec) -> int:
 def costs_report(name: str, costs: Costs, request: Request) -> Report:
     """Return what ``--dry-run`` prints of the experiment ``name``."""
     spec, total, seconds = costs.spec, costs.total, costs.seconds
-    num_train, num_val, num_test = costs.images.values()
+    num_train, num_val, num_test = costs.images
     epochs, device = spec.train.epochs, pick_device(request.device)
     precision = name_precision(spec.train.precision, device)
     module, flops_of = abstract_module(spec), flops_of_epochs(spec, num_train)
