@@ -162,7 +162,7 @@ def evaluated_images(spec: ExperimentSpec, num_val: int, num_test: int) -> int:
 
 
 def memory_bytes(spec: ExperimentSpec) -> int:
-    """Return the bytes of weights, gradients, optimiser state and activations of a part, in fp32."""
+    """Return the bytes of weights, gradients, optimiser state and activations, in fp32."""
     abstract = abstract_module(spec)
     encoder = encoder_of(spec, abstract)
     encoder.grad_checkpointing = spec.train.grad_checkpointing
