@@ -77,28 +77,17 @@ def test_it_says_what_a_training_takes_and_writes_nothing(tiny, here):
 
 
 def test_without_the_images_there_is_no_time(here):
-    options = ("--epochs", 3, "--lr", 0.01, "--batch-size", 32, "--data", "mnist", "--seed", 4)
-    plan = document("train", "cifar10-tiny", *options, "--dry-run")
-    assert not [*here.iterdir()]
+    plan = document("train", "cifar10-tiny", "--epochs", 3, "--data", "mnist", "--dry-run")
     assert (plan["estimated_seconds"], plan["num_train"]) == (None, 60_000)
     assert "vitcli data get mnist" in plan["notes"][0]
-    config = plan["config"]
-    assert (config["train"]["epochs"], config["train"]["batch_size"]) == (3, 32)
-    assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("cifar10-tiny", "--data-dir", "nowhere"), 4),
-        (("cifar10-tiny", "--batch-size", 60_000), 2),
-        (("cifar10-tiny", "--precision", "fp16", "--device", "cpu"), 2),
-        (("quickstart", "--init", "cifar10-pocket"), 2),
-        (("quickstart", "--batch-size", 20_000), 2),
-    ],
-)
-def test_it_refuses_what_the_training_refuses(here, words, code):
-    said(code, "train", *words, "--dry-run")
+    assert (plan["config"]["train"]["epochs"], plan["config"]["data"]["name"]) == (3, "mnist")
+    refused = {
+        ("--data-dir", "nowhere"): 4,
+        ("--batch-size", 60_000): 2,
+        ("--precision", "fp16"): 2,
+    }
+    for words, code in refused.items():
+        said(code, "train", "cifar10-tiny", *words, "--device", "cpu", "--dry-run")
     assert not [*here.iterdir()]
 
 
